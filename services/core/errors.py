@@ -1,0 +1,284 @@
+"""Everything kernalyse can refuse or fail at, as one tree.
+
+KernalyseError
+├── InvalidRequestError            INVALID_ARGUMENT     the request cannot be carried out as written
+│   ├── InvalidParameterError          a value that no run could use
+│   ├── UnknownParameterError          a name the kernel does not have
+│   ├── InvalidExpressionError         text that is not arithmetic
+│   ├── InvalidCatalogError            a catalogue entry that cannot be used
+│   ├── InvalidSourceError             kernel source that cannot be parsed
+│   ├── UnsupportedConstructError      source that this runtime cannot take
+│   ├── TooManyConfigurationsError     a sweep over the limit
+│   ├── LaunchLimitError               a launch over the device's limits
+│   ├── InvalidBundleError             an archive that must not be unpacked
+│   └── InvalidSettingError            a setting that cannot be used
+├── NotFoundError                  NOT_FOUND
+│   ├── UnknownKernelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
+│   └── ArtifactNotFoundError, TableNotFoundError
+├── ConflictError                  ALREADY_EXISTS
+│   ├── RequestConflictError           same request_id, other body
+│   └── NodeExistsError
+├── UnmetConditionError            FAILED_PRECONDITION
+│   ├── BackendUnavailableError, CompileError, StoreLockedError, RunNotFinishedError
+├── UnauthenticatedError           UNAUTHENTICATED
+├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
+├── EventExpiredError              OUT_OF_RANGE
+├── LimitReachedError              RESOURCE_EXHAUSTED
+│   ├── StorageFullError, QueueFullError, BundleTooLargeError, MemoryLimitError
+├── UnavailableError               UNAVAILABLE
+│   ├── NodeUnreachableError, ShuttingDownError
+├── TimeLimitError                 DEADLINE_EXCEEDED
+├── CancelledError                 CANCELLED
+├── WorkerCrashedError             ABORTED
+├── RunLostError                   DATA_LOSS
+├── NotBuiltYetError               UNIMPLEMENTED
+└── InternalError                  INTERNAL
+
+An error names its subject, what was found, what was expected and the remedy. Its `code` is the name of a gRPC status
+code; `services.core.rpc` maps it, so this module knows no transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+
+class KernalyseError(Exception):
+    """What went wrong, in four parts that every surface shows alike.
+
+    Args:
+        subject: the thing at fault, named as the user named it, e.g. ``parameter N of kernel saxpy``.
+        found: what was there.
+        expected: what would have been right.
+        remedy: what the user can do now.
+    """
+
+    code: ClassVar[str] = "INTERNAL"
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, subject: str, *, found: str, expected: str = "", remedy: str = "") -> None:
+        self.subject = subject
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(subject, found, expected, remedy)
+
+    @property
+    def message(self) -> str:
+        """One paragraph: subject, found, expected, remedy."""
+        text = f"{self.subject}: found {self.found}" if self.expected else f"{self.subject}: {self.found}"
+        if self.expected:
+            text += f"; expected {self.expected}"
+        text = text if text.endswith((".", "!", "?", "\n")) else text + "."
+        return f"{text} {self.remedy}" if self.remedy else text
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The four parts by name, empty ones left out: the metadata of google.rpc.ErrorInfo."""
+        parts = {"subject": self.subject, "found": self.found, "expected": self.expected, "remedy": self.remedy}
+        return {name: text for name, text in parts.items() if text}
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRequestError(KernalyseError):
+    code = "INVALID_ARGUMENT"
+    reason = "INVALID_REQUEST"
+
+
+class InvalidParameterError(InvalidRequestError):
+    reason = "INVALID_PARAMETER"
+
+
+class UnknownParameterError(InvalidRequestError):
+    reason = "UNKNOWN_PARAMETER"
+
+
+class InvalidExpressionError(InvalidRequestError):
+    reason = "INVALID_EXPRESSION"
+
+
+class InvalidCatalogError(InvalidRequestError):
+    reason = "INVALID_CATALOG"
+
+
+class InvalidSourceError(InvalidRequestError):
+    reason = "INVALID_SOURCE"
+
+
+class UnsupportedConstructError(InvalidRequestError):
+    reason = "UNSUPPORTED_CONSTRUCT"
+
+
+class TooManyConfigurationsError(InvalidRequestError):
+    reason = "TOO_MANY_CONFIGURATIONS"
+
+
+class LaunchLimitError(InvalidRequestError):
+    reason = "LAUNCH_LIMIT_EXCEEDED"
+
+
+class InvalidBundleError(InvalidRequestError):
+    reason = "INVALID_BUNDLE"
+
+
+class InvalidSettingError(InvalidRequestError):
+    reason = "INVALID_SETTING"
+
+
+class NotFoundError(KernalyseError):
+    code = "NOT_FOUND"
+    reason = "NOT_FOUND"
+
+
+class UnknownKernelError(NotFoundError):
+    reason = "UNKNOWN_KERNEL"
+
+
+class RunNotFoundError(NotFoundError):
+    reason = "RUN_NOT_FOUND"
+
+
+class NodeNotFoundError(NotFoundError):
+    reason = "NODE_NOT_FOUND"
+
+
+class DeviceNotFoundError(NotFoundError):
+    reason = "DEVICE_NOT_FOUND"
+
+
+class ArtifactNotFoundError(NotFoundError):
+    reason = "ARTIFACT_NOT_FOUND"
+
+
+class TableNotFoundError(NotFoundError):
+    reason = "TABLE_NOT_FOUND"
+
+
+class ConflictError(KernalyseError):
+    code = "ALREADY_EXISTS"
+    reason = "CONFLICT"
+
+
+class RequestConflictError(ConflictError):
+    reason = "REQUEST_ID_REUSED"
+
+
+class NodeExistsError(ConflictError):
+    reason = "NODE_EXISTS"
+
+
+class UnmetConditionError(KernalyseError):
+    code = "FAILED_PRECONDITION"
+    reason = "UNMET_CONDITION"
+
+
+class BackendUnavailableError(UnmetConditionError):
+    reason = "BACKEND_UNAVAILABLE"
+
+
+class CompileError(UnmetConditionError):
+    """The compiler refused the kernel; `found` carries the compiler's own lines."""
+
+    reason = "COMPILE_FAILED"
+
+
+class StoreLockedError(UnmetConditionError):
+    reason = "STORE_LOCKED"
+
+
+class RunNotFinishedError(UnmetConditionError):
+    reason = "RUN_NOT_FINISHED"
+
+
+class UnauthenticatedError(KernalyseError):
+    code = "UNAUTHENTICATED"
+    reason = "WRONG_TOKEN"
+
+
+class ForbiddenError(KernalyseError):
+    code = "PERMISSION_DENIED"
+    reason = "SWITCHED_OFF"
+
+
+class EventExpiredError(KernalyseError):
+    code = "OUT_OF_RANGE"
+    reason = "EVENT_EXPIRED"
+
+
+class LimitReachedError(KernalyseError):
+    code = "RESOURCE_EXHAUSTED"
+    reason = "LIMIT_REACHED"
+
+
+class StorageFullError(LimitReachedError):
+    reason = "STORAGE_FULL"
+
+
+class QueueFullError(LimitReachedError):
+    reason = "QUEUE_FULL"
+
+
+class BundleTooLargeError(LimitReachedError):
+    reason = "BUNDLE_TOO_LARGE"
+
+
+class MemoryLimitError(LimitReachedError):
+    reason = "MEMORY_LIMIT"
+
+
+class UnavailableError(KernalyseError):
+    code = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
+
+
+class NodeUnreachableError(UnavailableError):
+    reason = "NODE_UNREACHABLE"
+
+
+class ShuttingDownError(UnavailableError):
+    reason = "SHUTTING_DOWN"
+
+
+class TimeLimitError(KernalyseError):
+    code = "DEADLINE_EXCEEDED"
+    reason = "TIME_LIMIT"
+
+
+class CancelledError(KernalyseError):
+    code = "CANCELLED"
+    reason = "CANCELLED"
+
+
+class WorkerCrashedError(KernalyseError):
+    code = "ABORTED"
+    reason = "WORKER_CRASHED"
+
+
+class RunLostError(KernalyseError):
+    code = "DATA_LOSS"
+    reason = "RUN_LOST"
+
+
+class NotBuiltYetError(KernalyseError):
+    code = "UNIMPLEMENTED"
+    reason = "NOT_BUILT_YET"
+
+
+class InternalError(KernalyseError):
+    code = "INTERNAL"
+    reason = "INTERNAL"
+
+
+def error_classes(root: type[KernalyseError] = KernalyseError) -> Iterator[type[KernalyseError]]:
+    """Every class of the tree below and including ``root``."""
+    yield root
+    for child in root.__subclasses__():
+        yield from error_classes(child)
+
+
+def error_class(reason: str) -> type[KernalyseError]:
+    """The class that carries ``reason``; InternalError for one this version does not know."""
+    return next((cls for cls in error_classes() if cls.__dict__.get("reason") == reason), InternalError)

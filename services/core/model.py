@@ -265,7 +265,7 @@ class MeasuringOptions:
     max_duration_ns: int = 15_000_000_000
     target_half_width_ratio: float | None = None  # of the median's 95 % interval; None: 0.005 GPU, 0.02 CPU
     warm_up_count: int = 1
-    verify: bool = True
+    skip_verification: bool = False
     seed: int = 0  # of the input data
 
 
@@ -285,12 +285,18 @@ class KernelSweep:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentVariable:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommandProfile:
     """A command under a collector."""
 
     arguments: tuple[str, ...]  # program first
     collector: str  # "nsys", "ncu", "kineto", "proton"
-    environment: tuple[tuple[str, str], ...] = ()
+    environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
     max_duration_ns: int | None = None
 
@@ -562,3 +568,72 @@ class RunEvent:
     run_id: str
     event_unix_ns: int
     payload: EventPayload
+
+
+# ---------------------------------------------------------------- what the analyzer adds
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as the analyzer sees it."""
+
+    address: str
+    health: NodeHealth
+    node: Node | None = None  # what it last said of itself
+    problem: str = ""  # why it is unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTelemetry:
+    node_id: str
+    telemetry: Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Efficiencies below which a kernel counts as inefficient."""
+
+    memory_inefficient_ratio: float = 0.5
+    compute_inefficient_ratio: float = 0.5
+
+
+class FilterOperator(StrEnum):
+    EQUAL = "EQUAL"
+    NOT_EQUAL = "NOT_EQUAL"
+    LESS = "LESS"
+    LESS_EQUAL = "LESS_EQUAL"
+    GREATER = "GREATER"
+    GREATER_EQUAL = "GREATER_EQUAL"
+    CONTAINS = "CONTAINS"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    column: str
+    value: str
+    operator: FilterOperator = FilterOperator.EQUAL
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    column: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableChunk:
+    table_name: str
+    arrow_ipc: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs."""
+
+    table_name: str
+    run_ids: tuple[str, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    order_by: tuple[SortKey, ...] = ()
+    offset: int = 0
+    limit: int = 0
+    columns: tuple[str, ...] = ()

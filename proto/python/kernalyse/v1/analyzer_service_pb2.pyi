@@ -1,0 +1,341 @@
+from kernalyse.v1 import device_pb2 as _device_pb2
+from kernalyse.v1 import kernel_pb2 as _kernel_pb2
+from kernalyse.v1 import run_pb2 as _run_pb2
+from kernalyse.v1 import table_pb2 as _table_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class NodeHealth(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NODE_HEALTH_UNSPECIFIED: _ClassVar[NodeHealth]
+    NODE_HEALTH_CONNECTING: _ClassVar[NodeHealth]
+    NODE_HEALTH_SERVING: _ClassVar[NodeHealth]
+    NODE_HEALTH_UNREACHABLE: _ClassVar[NodeHealth]
+NODE_HEALTH_UNSPECIFIED: NodeHealth
+NODE_HEALTH_CONNECTING: NodeHealth
+NODE_HEALTH_SERVING: NodeHealth
+NODE_HEALTH_UNREACHABLE: NodeHealth
+
+class NodeStatus(_message.Message):
+    __slots__ = ("address", "health", "node", "problem")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    health: NodeHealth
+    node: _device_pb2.Node
+    problem: str
+    def __init__(self, address: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class AddNodeRequest(_message.Message):
+    __slots__ = ("address", "token", "ca_certificate")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CA_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    token: str
+    ca_certificate: bytes
+    def __init__(self, address: _Optional[str] = ..., token: _Optional[str] = ..., ca_certificate: _Optional[bytes] = ...) -> None: ...
+
+class AddNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: NodeStatus
+    def __init__(self, node: _Optional[_Union[NodeStatus, _Mapping]] = ...) -> None: ...
+
+class ListNodesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListNodesResponse(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ...) -> None: ...
+
+class WatchNodesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchNodesResponse(_message.Message):
+    __slots__ = ("nodes", "runs", "telemetry")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    TELEMETRY_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
+    runs: _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]
+    telemetry: _containers.RepeatedCompositeFieldContainer[NodeTelemetry]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[_run_pb2.Run, _Mapping]]] = ..., telemetry: _Optional[_Iterable[_Union[NodeTelemetry, _Mapping]]] = ...) -> None: ...
+
+class NodeTelemetry(_message.Message):
+    __slots__ = ("node_id", "telemetry")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    TELEMETRY_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    telemetry: _device_pb2.Telemetry
+    def __init__(self, node_id: _Optional[str] = ..., telemetry: _Optional[_Union[_device_pb2.Telemetry, _Mapping]] = ...) -> None: ...
+
+class RemoveNodeRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class RemoveNodeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AnalyzerServiceStartRunRequest(_message.Message):
+    __slots__ = ("node_id", "spec", "request_id")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    spec: _run_pb2.RunSpec
+    request_id: str
+    def __init__(self, node_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class AnalyzerServiceStartRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class AnalyzerServiceCancelRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class AnalyzerServiceCancelRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class AnalyzerServiceUploadBundleRequest(_message.Message):
+    __slots__ = ("node_id", "chunk")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    chunk: bytes
+    def __init__(self, node_id: _Optional[str] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class AnalyzerServiceUploadBundleResponse(_message.Message):
+    __slots__ = ("digest", "size_bytes", "file_count")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    size_bytes: int
+    file_count: int
+    def __init__(self, digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ...) -> None: ...
+
+class AnalyzerServiceReadArtifactRequest(_message.Message):
+    __slots__ = ("run_id", "artifact_name", "offset")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACT_NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    artifact_name: str
+    offset: int
+    def __init__(self, run_id: _Optional[str] = ..., artifact_name: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class AnalyzerServiceReadArtifactResponse(_message.Message):
+    __slots__ = ("chunk",)
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    chunk: bytes
+    def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...
+
+class AnalyzerServiceListKernelsRequest(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    def __init__(self, node_id: _Optional[str] = ...) -> None: ...
+
+class AnalyzerServiceListKernelsResponse(_message.Message):
+    __slots__ = ("kernels",)
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
+    kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelDefinition]
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ...) -> None: ...
+
+class AnalyzerServiceGetRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class AnalyzerServiceGetRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class AnalyzerServiceListRunsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class AnalyzerServiceListRunsResponse(_message.Message):
+    __slots__ = ("runs", "next_page_token")
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]
+    next_page_token: str
+    def __init__(self, runs: _Optional[_Iterable[_Union[_run_pb2.Run, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class UpdateRunRequest(_message.Message):
+    __slots__ = ("run_id", "tags", "notes")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    notes: str
+    def __init__(self, run_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., notes: _Optional[str] = ...) -> None: ...
+
+class UpdateRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class DeleteRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class DeleteRunResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ImportTraceRequest(_message.Message):
+    __slots__ = ("file_name", "chunk", "digest")
+    FILE_NAME_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    file_name: str
+    chunk: bytes
+    digest: str
+    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class ImportTraceResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _run_pb2.Run
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class AnalyzerServiceWatchRunRequest(_message.Message):
+    __slots__ = ("run_id", "next_event_index")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EVENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    next_event_index: int
+    def __init__(self, run_id: _Optional[str] = ..., next_event_index: _Optional[int] = ...) -> None: ...
+
+class AnalyzerServiceWatchRunResponse(_message.Message):
+    __slots__ = ("next_event_index", "run", "tables")
+    NEXT_EVENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    next_event_index: int
+    run: _run_pb2.Run
+    tables: _containers.RepeatedCompositeFieldContainer[_table_pb2.TableChunk]
+    def __init__(self, next_event_index: _Optional[int] = ..., run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[_table_pb2.TableChunk, _Mapping]]] = ...) -> None: ...
+
+class GetTableRequest(_message.Message):
+    __slots__ = ("table_name", "run_ids", "filters", "order_by", "offset", "limit", "columns")
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    ORDER_BY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    run_ids: _containers.RepeatedScalarFieldContainer[str]
+    filters: _containers.RepeatedCompositeFieldContainer[_table_pb2.Filter]
+    order_by: _containers.RepeatedCompositeFieldContainer[_table_pb2.SortKey]
+    offset: int
+    limit: int
+    columns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table_name: _Optional[str] = ..., run_ids: _Optional[_Iterable[str]] = ..., filters: _Optional[_Iterable[_Union[_table_pb2.Filter, _Mapping]]] = ..., order_by: _Optional[_Iterable[_Union[_table_pb2.SortKey, _Mapping]]] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetTableResponse(_message.Message):
+    __slots__ = ("chunk", "total_row_count")
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    chunk: _table_pb2.TableChunk
+    total_row_count: int
+    def __init__(self, chunk: _Optional[_Union[_table_pb2.TableChunk, _Mapping]] = ..., total_row_count: _Optional[int] = ...) -> None: ...
+
+class Thresholds(_message.Message):
+    __slots__ = ("memory_inefficient_ratio", "compute_inefficient_ratio")
+    MEMORY_INEFFICIENT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_INEFFICIENT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    memory_inefficient_ratio: float
+    compute_inefficient_ratio: float
+    def __init__(self, memory_inefficient_ratio: _Optional[float] = ..., compute_inefficient_ratio: _Optional[float] = ...) -> None: ...
+
+class GetHardwareRequest(_message.Message):
+    __slots__ = ("node_id", "device_id")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    device_id: str
+    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ...) -> None: ...
+
+class GetHardwareResponse(_message.Message):
+    __slots__ = ("device", "ceilings", "thresholds")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    CEILINGS_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    device: _device_pb2.Device
+    ceilings: _containers.RepeatedCompositeFieldContainer[_device_pb2.Ceiling]
+    thresholds: Thresholds
+    def __init__(self, device: _Optional[_Union[_device_pb2.Device, _Mapping]] = ..., ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ...) -> None: ...
+
+class UpdateHardwareRequest(_message.Message):
+    __slots__ = ("node_id", "device_id", "ceilings", "thresholds")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    CEILINGS_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    device_id: str
+    ceilings: _containers.RepeatedCompositeFieldContainer[_device_pb2.Ceiling]
+    thresholds: Thresholds
+    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ..., ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ...) -> None: ...
+
+class UpdateHardwareResponse(_message.Message):
+    __slots__ = ("ceilings", "thresholds")
+    CEILINGS_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    ceilings: _containers.RepeatedCompositeFieldContainer[_device_pb2.Ceiling]
+    thresholds: Thresholds
+    def __init__(self, ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ...) -> None: ...
+
+class ExportReportRequest(_message.Message):
+    __slots__ = ("run_id", "format")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    format: str
+    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ...) -> None: ...
+
+class ExportReportResponse(_message.Message):
+    __slots__ = ("chunk",)
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    chunk: bytes
+    def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...

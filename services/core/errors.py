@@ -55,7 +55,7 @@ class KernalyseError(Exception):
     """
 
     code: ClassVar[str] = "INTERNAL"
-    reason: ClassVar[str] = "INTERNAL"
+    reason: ClassVar[str] = "ERROR"
 
     def __init__(self, subject: str, *, found: str, expected: str = "", remedy: str = "") -> None:
         self.subject = subject

@@ -1,0 +1,271 @@
+"""gRPC on both sides: errors in and out, access control, channels and servers.
+
+A servicer raises KernalyseError; the error interceptor turns it into a google.rpc.Status with one ErrorInfo. A client
+wraps its calls in `translated_errors`, and the same class comes out again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from grpc_status import rpc_status
+
+from kernalyse.channel import CHANNEL_OPTIONS, Endpoint, is_local, open_async_channel, open_channel
+from services.core.auth import tokens_equal
+from services.core.errors import (
+    CancelledError,
+    InternalError,
+    InvalidSettingError,
+    KernalyseError,
+    LimitReachedError,
+    NotBuiltYetError,
+    UnauthenticatedError,
+    UnavailableError,
+    error_class,
+)
+from services.core.model import RunError
+
+__all__ = [
+    "Endpoint",
+    "ServerSecurity",
+    "build_server",
+    "error_from_rpc",
+    "is_local",
+    "open_async_channel",
+    "open_channel",
+    "run_error",
+    "serve_health",
+    "translated_errors",
+]
+
+ERROR_DOMAIN: Final = "kernalyse"
+OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
+
+logger = logging.getLogger(__name__)
+
+SERVER_OPTIONS: Final = (
+    *CHANNEL_OPTIONS,
+    # Clients ping every 20 s (kernalyse.channel); a server that allows fewer closes their connections.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Two services on one port would split their clients silently.
+    ("grpc.so_reuseport", 0),
+)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def status_of(error: KernalyseError) -> status_pb2.Status:
+    """google.rpc.Status with one ErrorInfo for the error."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.metadata)
+    detail = AnyMessage()
+    detail.Pack(info)
+    code: int = grpc.StatusCode[error.code].value[0]
+    return status_pb2.Status(code=code, message=error.message, details=[detail])
+
+
+def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
+    """The KernalyseError that a service raised, or the nearest one for a failure of the transport."""
+    code: grpc.StatusCode = error.code()
+    details: str = error.details() or code.name
+    info = _error_info(error)
+    if info is not None:
+        parts = dict(info.metadata)
+        cls = error_class(info.reason)
+        return cls(parts.pop("subject", "request"), found=parts.get("found", details), expected=parts.get("expected", ""), remedy=parts.get("remedy", ""))
+    match code:
+        case grpc.StatusCode.UNAVAILABLE:
+            return UnavailableError("service", found=details, expected="an answer", remedy="Check that it runs and that the address is right.")
+        case grpc.StatusCode.CANCELLED:
+            return CancelledError("call", found=details)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return UnauthenticatedError("call", found=details)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return LimitReachedError("call", found=details)
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return NotBuiltYetError("call", found=details, remedy="The service may be of another version.")
+        case _:
+            return InternalError("call", found=f"{code.name}: {details}")
+
+
+def _error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    return info
+    return None
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raises KernalyseError for every RpcError inside, of blocking and asyncio calls alike."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise error_from_rpc(error) from error
+
+
+def run_error(error: KernalyseError) -> RunError:
+    """The same error as part of a run's record."""
+    return RunError(error.code, error.reason, error.message, tuple(sorted(error.metadata.items())))
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Turns what a servicer raises into a status. An unexpected exception is logged and becomes INTERNAL."""
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        if handler.response_streaming:
+            stream = handler.stream_stream or handler.unary_stream
+
+            async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+                try:
+                    async for response in stream(request, context):
+                        yield response
+                except Exception as error:
+                    await _abort(context, error, details.method)
+
+            return _replaced(handler, answer_stream)
+        unary = handler.stream_unary or handler.unary_unary
+
+        async def answer(request: Any, context: Any) -> Any:
+            try:
+                return await unary(request, context)
+            except Exception as error:
+                await _abort(context, error, details.method)
+
+        return _replaced(handler, answer)
+
+
+async def _abort(context: Any, error: Exception, method: str) -> None:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, grpc.RpcError):
+        error = error_from_rpc(error)
+    if not isinstance(error, KernalyseError):
+        logger.exception("%s failed", method, exc_info=error)
+        error = InternalError(method, found=f"{type(error).__name__}: {error}", remedy="See the service's log; please report it.")
+    await context.abort_with_status(rpc_status.to_status(status_of(error)))
+
+
+class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses every call without the token, health aside."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None or details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
+            return handler
+
+        async def refuse(request: Any, context: Any) -> Any:
+            raise UnauthenticatedError(
+                "metadata authorization",
+                found="no token or a wrong one",
+                expected="Bearer and the service's token",
+                remedy="Pass the token that the service printed or keeps in its token file.",
+            )
+
+        async def refuse_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            await refuse(request, context)
+            yield None
+
+        return _replaced(handler, refuse_stream if handler.response_streaming else refuse)
+
+    def _is_authorized(self, metadata: Sequence[tuple[str, str]]) -> bool:
+        given = next((value for key, value in metadata if key == "authorization"), "")
+        scheme, _, token = given.partition(" ")
+        return scheme.lower() == "bearer" and tokens_equal(self._token, token)
+
+
+def _replaced(handler: Any, behavior: Callable[..., Any]) -> Any:
+    build = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    return build(behavior, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)
+
+
+# ---------------------------------------------------------------- servers
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSecurity:
+    """certificate, key, client_ca: PEM. With client_ca, clients must show a certificate that it signed."""
+
+    token: str
+    certificate: bytes | None = None
+    key: bytes | None = None
+    client_ca: bytes | None = None
+    is_insecure_allowed: bool = False
+
+
+def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Server, str]:
+    """A server with both interceptors, bound to `address`; answers with it and its real address (port 0 resolved).
+
+    Raises:
+        InvalidSettingError: the address is reachable from elsewhere without TLS, or cannot be bound.
+    """
+    server = grpc.aio.server(interceptors=(ErrorInterceptor(), AuthInterceptor(security.token)), options=SERVER_OPTIONS)
+    if security.certificate is None and not is_local(address):
+        if not security.is_insecure_allowed:
+            raise InvalidSettingError(
+                f"listen address {address}",
+                found="an address that other machines can reach, without TLS",
+                expected="loopback, a Unix socket, or a certificate",
+                remedy="Set certificate and key, or say --insecure to send token and results in the clear.",
+            )
+        logger.warning("Listening on %s without TLS: token and results travel in the clear.", address)
+    try:
+        port = _bind(server, address, security)
+    except RuntimeError as error:
+        raise InvalidSettingError(
+            f"listen address {address}",
+            found=str(error),
+            expected="an address of this machine that is free",
+            remedy="Stop the program that uses it, or choose another.",
+        ) from error
+    return server, address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _bind(server: grpc.aio.Server, address: str, security: ServerSecurity) -> int:
+    if security.certificate is None:
+        port: int = server.add_insecure_port(address)
+        return port
+    credentials = grpc.ssl_server_credentials(
+        [(security.key, security.certificate)], root_certificates=security.client_ca, require_client_auth=security.client_ca is not None
+    )
+    secure_port: int = server.add_secure_port(address, credentials)
+    return secure_port
+
+
+def serve_health(server: grpc.aio.Server, service_name: str) -> health.aio.HealthServicer:
+    """Adds health and reflection for the service; answers with the health servicer, SERVING."""
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    reflection.enable_server_reflection((service_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return servicer
+
+
+async def set_serving(servicer: health.aio.HealthServicer, service_name: str, is_serving: bool) -> None:
+    status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+    for name in ("", service_name):
+        await servicer.set(name, status)

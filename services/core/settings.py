@@ -1,0 +1,195 @@
+"""Settings of the three services. Flags win over environment variables, these over the TOML file, this over defaults.
+
+The file is `kernalyse.toml` in the configuration folder of the user (XDG_CONFIG_HOME), or the one that KERNALYSE_CONFIG
+names; each service reads its own table: [profiler], [analyzer], [ui]. Environment variables are KERNALYSE_PROFILER_X,
+KERNALYSE_ANALYZER_X, KERNALYSE_UI_X, with X the name of the setting in capitals.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import platformdirs
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from services.core.auth import read_or_create_token
+from services.core.errors import InvalidSettingError
+from services.core.rpc import ServerSecurity
+
+GIBIBYTE = 1024**3
+
+
+def config_folder() -> Path:
+    return platformdirs.user_config_path("kernalyse")
+
+
+def data_folder() -> Path:
+    return platformdirs.user_data_path("kernalyse")
+
+
+def runtime_folder() -> Path:
+    """For sockets and the file that names running services; private to the user, gone at logout where there is one."""
+    return platformdirs.user_runtime_path("kernalyse")
+
+
+def config_file() -> Path:
+    return Path(os.environ.get("KERNALYSE_CONFIG") or config_folder() / "kernalyse.toml")
+
+
+def _shared_token_file() -> Path:
+    return config_folder() / "token"
+
+
+class ServiceSettings(BaseSettings):
+    """What every service has."""
+
+    section: ClassVar[str]
+
+    token_file: Path = Field(default_factory=_shared_token_file, description="File with the access token, mode 0600; made at the first start.")
+    certificate_file: Path | None = Field(None, description="PEM certificate chain to serve TLS with.")
+    key_file: Path | None = Field(None, description="PEM key of the certificate.")
+    announcement_file: Path | None = Field(None, description="File that tells other programs where this service is; unset: one in XDG_RUNTIME_DIR.")
+    insecure: bool = Field(False, description="Listen beyond loopback without TLS, or connect so; token and results travel in the clear.")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, _SectionSource(settings_cls, cls.section)
+
+    @classmethod
+    def load(cls, **flags: Any) -> Self:
+        """Settings from all sources; flags that are None count as not given.
+
+        Raises:
+            InvalidSettingError: names the setting, what was found and where it may come from.
+        """
+        try:
+            return cls(**{name: value for name, value in flags.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"]) or cls.section
+            raise InvalidSettingError(
+                f"setting {cls.section}.{name}",
+                found=repr(first.get("input")),
+                expected=first["msg"],
+                remedy=f"Look at the flag, at {cls.model_config.get('env_prefix')}{name.upper()} and at {config_file()}.",
+            ) from error
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidSettingError(f"settings file {config_file()}", found=str(error), expected="TOML", remedy="Correct that line.") from error
+
+    def announcement_path(self) -> Path:
+        return self.announcement_file or runtime_folder() / f"{self.section}.json"
+
+    def token(self) -> str:
+        return read_or_create_token(self.token_file)
+
+
+class _SectionSource(TomlConfigSettingsSource):
+    """One table of the TOML file."""
+
+    def __init__(self, settings_cls: type[BaseSettings], section: str) -> None:
+        self._section = section
+        super().__init__(settings_cls, config_file())
+
+    def _read_file(self, file_path: Path) -> dict[str, Any]:
+        table: dict[str, Any] = super()._read_file(file_path).get(self._section, {})
+        return table
+
+
+class GrpcSettings(ServiceSettings):
+    """What the two gRPC services have."""
+
+    client_ca_file: Path | None = Field(None, description="PEM CA that signs client certificates; set, every client must show one.")
+
+    def security(self) -> ServerSecurity:
+        """Raises InvalidSettingError for a file that cannot be read, or a certificate without its key."""
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise InvalidSettingError(
+                f"settings {self.section}.certificate_file and {self.section}.key_file",
+                found="only one of them",
+                expected="both or neither",
+                remedy="Set the other one.",
+            )
+        return ServerSecurity(
+            token=self.token(),
+            certificate=self._read(self.certificate_file, "certificate_file"),
+            key=self._read(self.key_file, "key_file"),
+            client_ca=self._read(self.client_ca_file, "client_ca_file"),
+            is_insecure_allowed=self.insecure,
+        )
+
+    def _read(self, path: Path | None, name: str) -> bytes | None:
+        try:
+            return None if path is None else path.read_bytes()
+        except OSError as error:
+            raise InvalidSettingError(
+                f"setting {self.section}.{name}", found=f"{path}: {error.strerror}", expected="a PEM file", remedy="Correct the path."
+            ) from error
+
+
+class ProfilerSettings(GrpcSettings):
+    """Settings of the profiler service."""
+
+    section: ClassVar[str] = "profiler"
+    model_config = SettingsConfigDict(env_prefix="KERNALYSE_PROFILER_", extra="forbid")
+
+    address: str = Field("127.0.0.1:7001", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
+    data_folder: Path = Field(default_factory=lambda: data_folder() / "profiler", description="Folder of journal, bundles and artifacts.")
+    opencl_runtime: str | None = Field(None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs.")
+    allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
+    allow_commands: bool = Field(True, description="Accept commands to profile.")
+    allow_catalog_only: bool = Field(False, description="Run nothing but kernels of the node's own catalogue.")
+    max_configuration_count: int = Field(100_000, ge=1, description="Largest sweep accepted, in configurations.")
+    max_queued_run_count: int = Field(100, ge=1, description="Runs waiting at most; more are refused.")
+    run_time_limit_s: float = Field(3600.0, gt=0, description="Seconds of wall clock after which a run is ended.")
+    run_memory_limit_bytes: int = Field(16 * GIBIBYTE, ge=2**26, description="Resident bytes of all processes of a run together.")
+    configuration_time_limit_s: float = Field(60.0, gt=0, description="Seconds without an event from the worker after which it counts as hung.")
+    grace_s: float = Field(3.0, ge=0, description="Seconds between TERM and KILL when a run is ended.")
+    drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for its running run.")
+    journal_max_bytes: int = Field(2 * GIBIBYTE, ge=2**20, description="Size over which the oldest finished runs leave the journal.")
+    journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age over which finished runs leave the journal.")
+    bundle_max_bytes: int = Field(256 * 1024**2, ge=1, description="Largest bundle accepted, packed.")
+    bundle_max_unpacked_bytes: int = Field(1 * GIBIBYTE, ge=1, description="Largest bundle accepted, unpacked.")
+    bundle_max_file_count: int = Field(10_000, ge=1, description="Most files in a bundle.")
+    telemetry_interval_s: float = Field(0.5, ge=0.1, description="Seconds between telemetry readings while a run goes on.")
+    idle_telemetry_interval_s: float = Field(5.0, ge=0.5, description="Seconds between telemetry readings of an idle node.")
+
+
+class AnalyzerSettings(GrpcSettings):
+    """Settings of the analyzer service."""
+
+    section: ClassVar[str] = "analyzer"
+    model_config = SettingsConfigDict(env_prefix="KERNALYSE_ANALYZER_", extra="forbid")
+
+    address: str = Field("127.0.0.1:7002", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
+    data_folder: Path = Field(default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files.")
+    node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
+
+
+class UiSettings(ServiceSettings):
+    """Settings of the dashboard."""
+
+    section: ClassVar[str] = "ui"
+    model_config = SettingsConfigDict(env_prefix="KERNALYSE_UI_", extra="forbid")
+
+    address: str = Field("127.0.0.1:7003", description="host:port to serve pages on; port 0 takes a free one.")
+    analyzer_address: str = Field("127.0.0.1:7002", description="Address of the analyzer.")
+    analyzer_ca_file: Path | None = Field(None, description="PEM CA of an analyzer that serves TLS.")
+    analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")
+    allowed_hosts: tuple[str, ...] = Field((), description="Further host names (with port) under which browsers may reach the dashboard.")
+    update_interval_s: float = Field(0.1, ge=0.05, le=5, description="Seconds between updates of a page while the server keeps up.")
+
+
+AnySettings = TypeVar("AnySettings", bound=ServiceSettings)
+SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, AnalyzerSettings, UiSettings)

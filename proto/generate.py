@@ -1,7 +1,7 @@
 """Generates proto/python/kernalyse/v1 from proto/kernalyse/v1.
 
-    python proto/generate.py            writes the generated code
-    python proto/generate.py --check    writes nothing; exit status 1 and the stale files when the committed code is stale
+python proto/generate.py            writes the generated code
+python proto/generate.py --check    writes nothing; exit status 1 and the stale files when the committed code is stale
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ def read_or_create_token(path: Path) -> str:
         mode = os.fstat(file.fileno()).st_mode & 0o777
         token = file.read().strip()
     if mode & 0o077:
-        raise InvalidSettingError(
-            f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}"
-        )
+        raise InvalidSettingError(f"token file {path}", found=f"mode {mode:04o}", expected="mode 0600", remedy=f"Run: chmod 600 {path}")
     if not token:
-        raise InvalidSettingError(f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start.")
+        raise InvalidSettingError(
+            f"token file {path}", found="nothing in it", expected="a token", remedy="Delete it; a new one is made at start."
+        )
     return token
 
 

@@ -25,7 +25,9 @@ class Announcement:
 @contextmanager
 def announced(path: Path, service: str, address: str, token_file: Path, ca_file: Path | None = None) -> Iterator[Announcement]:
     """Writes the file while the block runs; removes it after, unless another service has replaced it."""
-    own = Announcement(service, address, os.getpid(), _start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file))
+    own = Announcement(
+        service, address, os.getpid(), _start_ticks(os.getpid()) or 0, str(token_file), None if ca_file is None else str(ca_file)
+    )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(asdict(own)))

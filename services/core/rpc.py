@@ -83,10 +83,17 @@ def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
     if info is not None:
         parts = dict(info.metadata)
         cls = error_class(info.reason)
-        return cls(parts.pop("subject", "request"), found=parts.get("found", details), expected=parts.get("expected", ""), remedy=parts.get("remedy", ""))
+        return cls(
+            parts.pop("subject", "request"),
+            found=parts.get("found", details),
+            expected=parts.get("expected", ""),
+            remedy=parts.get("remedy", ""),
+        )
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            return UnavailableError("service", found=details, expected="an answer", remedy="Check that it runs and that the address is right.")
+            return UnavailableError(
+                "service", found=details, expected="an answer", remedy="Check that it runs and that the address is right."
+            )
         case grpc.StatusCode.CANCELLED:
             return CancelledError("call", found=details)
         case grpc.StatusCode.UNAUTHENTICATED:

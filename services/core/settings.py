@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import platformdirs
 from pydantic import Field, ValidationError
@@ -49,10 +49,14 @@ class ServiceSettings(BaseSettings):
 
     section: ClassVar[str]
 
-    token_file: Path = Field(default_factory=_shared_token_file, description="File with the access token, mode 0600; made at the first start.")
+    token_file: Path = Field(
+        default_factory=_shared_token_file, description="File with the access token, mode 0600; made at the first start."
+    )
     certificate_file: Path | None = Field(None, description="PEM certificate chain to serve TLS with.")
     key_file: Path | None = Field(None, description="PEM key of the certificate.")
-    announcement_file: Path | None = Field(None, description="File that tells other programs where this service is; unset: one in XDG_RUNTIME_DIR.")
+    announcement_file: Path | None = Field(
+        None, description="File that tells other programs where this service is; unset: one in XDG_RUNTIME_DIR."
+    )
     insecure: bool = Field(False, description="Listen beyond loopback without TLS, or connect so; token and results travel in the clear.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR.")
 
@@ -86,7 +90,9 @@ class ServiceSettings(BaseSettings):
                 remedy=f"Look at the flag, at {cls.model_config.get('env_prefix')}{name.upper()} and at {config_file()}.",
             ) from error
         except tomllib.TOMLDecodeError as error:
-            raise InvalidSettingError(f"settings file {config_file()}", found=str(error), expected="TOML", remedy="Correct that line.") from error
+            raise InvalidSettingError(
+                f"settings file {config_file()}", found=str(error), expected="TOML", remedy="Correct that line."
+            ) from error
 
     def announcement_path(self) -> Path:
         return self.announcement_file or runtime_folder() / f"{self.section}.json"
@@ -102,7 +108,7 @@ class _SectionSource(TomlConfigSettingsSource):
         self._section = section
         super().__init__(settings_cls, config_file())
 
-    def _read_file(self, file_path: Path) -> dict[str, Any]:
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
         table: dict[str, Any] = super()._read_file(file_path).get(self._section, {})
         return table
 
@@ -146,7 +152,9 @@ class ProfilerSettings(GrpcSettings):
 
     address: str = Field("127.0.0.1:7001", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
     data_folder: Path = Field(default_factory=lambda: data_folder() / "profiler", description="Folder of journal, bundles and artifacts.")
-    opencl_runtime: str | None = Field(None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs.")
+    opencl_runtime: str | None = Field(
+        None, pattern="^(intel|pocl)$", description="OpenCL runtime for the CPU: intel or pocl; unset: intel where it runs."
+    )
     allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
     allow_commands: bool = Field(True, description="Accept commands to profile.")
     allow_catalog_only: bool = Field(False, description="Run nothing but kernels of the node's own catalogue.")
@@ -154,7 +162,9 @@ class ProfilerSettings(GrpcSettings):
     max_queued_run_count: int = Field(100, ge=1, description="Runs waiting at most; more are refused.")
     run_time_limit_s: float = Field(3600.0, gt=0, description="Seconds of wall clock after which a run is ended.")
     run_memory_limit_bytes: int = Field(16 * GIBIBYTE, ge=2**26, description="Resident bytes of all processes of a run together.")
-    configuration_time_limit_s: float = Field(60.0, gt=0, description="Seconds without an event from the worker after which it counts as hung.")
+    configuration_time_limit_s: float = Field(
+        60.0, gt=0, description="Seconds without an event from the worker after which it counts as hung."
+    )
     grace_s: float = Field(3.0, ge=0, description="Seconds between TERM and KILL when a run is ended.")
     drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for its running run.")
     journal_max_bytes: int = Field(2 * GIBIBYTE, ge=2**20, description="Size over which the oldest finished runs leave the journal.")
@@ -173,7 +183,9 @@ class AnalyzerSettings(GrpcSettings):
     model_config = SettingsConfigDict(env_prefix="KERNALYSE_ANALYZER_", extra="forbid")
 
     address: str = Field("127.0.0.1:7002", description="host:port or unix:PATH to listen on; port 0 takes a free one.")
-    data_folder: Path = Field(default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files.")
+    data_folder: Path = Field(
+        default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files."
+    )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
 
 
@@ -191,5 +203,4 @@ class UiSettings(ServiceSettings):
     update_interval_s: float = Field(0.1, ge=0.05, le=5, description="Seconds between updates of a page while the server keeps up.")
 
 
-AnySettings = TypeVar("AnySettings", bound=ServiceSettings)
 SETTINGS_CLASSES: tuple[type[ServiceSettings], ...] = (ProfilerSettings, AnalyzerSettings, UiSettings)

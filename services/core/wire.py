@@ -30,10 +30,14 @@ from services.core.errors import InvalidRequestError
 T = TypeVar("T")
 
 _MODULES: Final = (device_pb2, kernel_pb2, run_pb2, table_pb2, analyzer_service_pb2)
-_MESSAGES_OF_OTHER_NAME: Final = {model.TableQuery: "GetTableRequest"}
+_MESSAGES_OF_OTHER_NAME: Final[dict[type, str]] = {model.TableQuery: "GetTableRequest"}
 
 Encoder = Callable[[Any, Message], None]
 Decoder = Callable[[Message], Any]
+
+# Worked out once a class, at its first conversion: reflection costs a hundred times the conversion itself.
+_encoder_plans: dict[type, tuple[tuple[str, Encoder], ...]] = {}
+_decoder_plans: dict[type, tuple[tuple[str, Decoder], ...]] = {}
 
 
 def message_class(cls: type) -> type[Message]:
@@ -72,7 +76,9 @@ def decode_bytes(data: bytes, cls: type[T]) -> T:
     try:
         return decode(message_class(cls).FromString(data), cls)
     except DecodeError as error:
-        raise InvalidRequestError(f"a {cls.__name__} of {len(data)} bytes", found="bytes that do not parse", expected="a serialized message") from error
+        raise InvalidRequestError(
+            f"a {cls.__name__} of {len(data)} bytes", found="bytes that do not parse", expected="a serialized message"
+        ) from error
 
 
 def encode_time(value: datetime) -> Timestamp:
@@ -88,22 +94,23 @@ def _fill(value: Any, message: Message) -> None:
             write(part, message)
 
 
-@cache
 def _fields(cls: type) -> tuple[tuple[dataclasses.Field[Any], Any], ...]:
     hints = get_type_hints(cls)
     return tuple((field, hints[field.name]) for field in dataclasses.fields(cls))
 
 
-@cache
 def _encoders(cls: type) -> tuple[tuple[str, Encoder], ...]:
-    descriptor = message_class(cls).DESCRIPTOR
-    return tuple((field.name, _encoder(field.name, descriptor)) for field, _ in _fields(cls))
+    if cls not in _encoder_plans:
+        descriptor = message_class(cls).DESCRIPTOR
+        _encoder_plans[cls] = tuple((field.name, _encoder(field.name, descriptor)) for field, _ in _fields(cls))
+    return _encoder_plans[cls]
 
 
-@cache
 def _decoders(cls: type) -> tuple[tuple[str, Decoder], ...]:
-    descriptor = message_class(cls).DESCRIPTOR
-    return tuple((field.name, _decoder(field, hint, descriptor)) for field, hint in _fields(cls))
+    if cls not in _decoder_plans:
+        descriptor = message_class(cls).DESCRIPTOR
+        _decoder_plans[cls] = tuple((field.name, _decoder(field, hint, descriptor)) for field, hint in _fields(cls))
+    return _decoder_plans[cls]
 
 
 # ---------------------------------------------------------------- one field, model → message
@@ -130,7 +137,7 @@ def _encoder(name: str, descriptor: Any) -> Encoder:
     if field.is_repeated:
         flag = f"has_{name}"
         if flag in descriptor.fields_by_name:
-            return lambda value, message: (setattr(message, flag, True), getattr(message, name).extend(value))[0]
+            return lambda value, message: _fill_known(value, message, name, flag)
         return lambda value, message: getattr(message, name).extend(value)
     return lambda value, message: setattr(message, name, value)
 
@@ -138,6 +145,11 @@ def _encoder(name: str, descriptor: Any) -> Encoder:
 def _fill_present(value: Any, message: Message) -> None:
     message.SetInParent()
     _fill(value, message)
+
+
+def _fill_known(values: Any, message: Message, name: str, flag: str) -> None:
+    setattr(message, flag, True)
+    getattr(message, name).extend(values)
 
 
 def _add_all(values: Any, container: Any) -> None:
@@ -214,7 +226,9 @@ def _default(field: dataclasses.Field[Any], descriptor: Any) -> Any:
         return field.default_factory()
     if NoneType in get_args(field.type):
         return None
-    raise InvalidRequestError(f"message {descriptor.name}", found=f"no {field.name}", expected=f"a value for {field.name}", remedy="Set the field.")
+    raise InvalidRequestError(
+        f"message {descriptor.name}", found=f"no {field.name}", expected=f"a value for {field.name}", remedy="Set the field."
+    )
 
 
 def _without_none(hint: Any) -> Any:

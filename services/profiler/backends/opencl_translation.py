@@ -1,0 +1,289 @@
+"""One CUDA kernel, and what it needs of its file, as OpenCL text with the lines of the .cu file.
+
+Most of CUDA's vocabulary is covered by the prelude's macros. What macros cannot do is edited on the syntax tree:
+address spaces of kernel parameters, `__shared__` in nested scopes, dynamic shared memory, types that OpenCL names
+otherwise. For the C dialect `opencl_spaces` adds the address space of every other pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tree_sitter import Node
+
+from services.core.errors import UnsupportedConstructError
+from services.core.model import Dim3
+from services.profiler.backends import opencl_prelude
+from services.profiler.backends.kernel_source import (
+    ParsedSource,
+    SourceFunction,
+    declarator_name,
+    descendants,
+    function_body,
+    function_declarator,
+    has_qualifier,
+    is_dynamic_shared,
+    node_text,
+    type_node,
+)
+from services.profiler.backends.opencl_constructs import (
+    HARMLESS_HEADERS,
+    INTEL,
+    PYCUDA,
+    Dialect,
+    first_warp_call,
+    refuse,
+    refuse_unsupported,
+)
+from services.profiler.backends.opencl_edits import Edit, apply_edits, insert_before, remove, replace
+from services.profiler.backends.opencl_scope import KernelScope, scope_of
+from services.profiler.backends.opencl_spaces import SpacedFunctions
+
+WARP_SIZE: Final = 32
+DYNAMIC_SHARED: Final = "kernalyse_dynamic_shared"  # the kernel argument that carries dynamic shared memory
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    text: str
+    uses_dynamic_shared_memory: bool  # one more argument, of local memory, after the source's own
+    uses_warps: bool  # built for sub-groups of 32
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the translation is for."""
+
+    dialect: Dialect
+    runtime: str  # as errors name it
+    has_warps: bool  # sub-groups of 32 can be asked for
+
+
+def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Target) -> Translation:
+    """OpenCL text for one kernel of a .cu file.
+
+    Raises:
+        UnknownKernelError, InvalidSourceError: the kernel is not there.
+        UnsupportedConstructError: names construct, line, and the runtime that could take it.
+    """
+    kernel = parsed.kernel(function_name)
+    file_name = parsed.source.file_name
+    if kernel.is_template:
+        refuse(
+            kernel.node,
+            f"the template kernel {function_name}<{', '.join(kernel.template_parameters)}>",
+            file_name,
+            target.runtime,
+            possible=f"{PYCUDA}, which instantiates it by name, e.g. {function_name}<float>",
+            advice="Write a kernel without template parameters that calls a __device__ template.",
+        )
+    scope = scope_of(parsed.tree.root_node, kernel)
+    kept = [item.node for item in scope.kept]
+    _refuse_headers(scope, file_name, target)
+    refuse_unsupported(kept, target.dialect, file_name, target.runtime)
+    _refuse_variables(scope, file_name, target)
+    warp_call = first_warp_call(kept)
+    if warp_call is not None:
+        _check_warps(warp_call, block, file_name, target)
+
+    edits = [
+        *_scope_edits(scope),
+        *_kernel_edits(kernel, scope, file_name, target, uses_warps=warp_call is not None),
+        *(edit for node in kept for edit in _shared_text_edits(node)),
+    ]
+    text = parsed.source.text.encode()
+    if target.dialect is Dialect.C:
+        edits = SpacedFunctions(scope, text, edits, file_name, target.runtime).all_edits()
+    body = apply_edits(text, 0, len(text), edits)
+    prelude = opencl_prelude.C if target.dialect is Dialect.C else opencl_prelude.CPLUSPLUS
+    if warp_call is not None:
+        prelude += opencl_prelude.SHUFFLES
+    quoted = file_name.replace("\\", "/").replace('"', "'")
+    return Translation(
+        text=f'#line 1 "kernalyse prelude"\n{prelude}\n#line 1 "{quoted}"\n{body}\n',
+        uses_dynamic_shared_memory=bool(_dynamic_shared(kernel, scope)),
+        uses_warps=warp_call is not None,
+    )
+
+
+def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
+    for include in scope.includes:
+        path = include.child_by_field_name("path")
+        header = node_text(path).strip('<>"') if path is not None else node_text(include)
+        if header not in HARMLESS_HEADERS:
+            refuse(
+                include,
+                f"#include of {header}",
+                file_name,
+                target.runtime,
+                possible=PYCUDA,
+                advice="Put what the kernel needs of it into the .cu file.",
+            )
+
+
+def _refuse_variables(scope: KernelScope, file_name: str, target: Target) -> None:
+    """Memory that CUDA reserves outside kernels, and shared memory outside of them."""
+    for item in scope.kept:
+        if not item.is_function and has_qualifier(item.inner, "__device__"):
+            refuse(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
+        if not item.is_function and has_qualifier(item.inner, "__constant__") and "=" not in node_text(item.node):
+            refuse(item.node, f"the __constant__ variable {item.name} without a value", file_name, target.runtime, possible=PYCUDA)
+        if item.inner.type == "namespace_definition" and any(node_text(node) == "__global__" for node in descendants(item.node)):
+            refuse(item.node, "a kernel inside a namespace", file_name, target.runtime, possible=PYCUDA)
+        if item.inner.id == scope.kernel.node.id:
+            continue
+        for node in descendants(item.node):
+            if node.type == "declaration" and has_qualifier(node, "__shared__"):
+                refuse(
+                    node,
+                    "__shared__ in a __device__ function",
+                    file_name,
+                    target.runtime,
+                    possible=PYCUDA,
+                    advice="Declare it in the kernel and pass a pointer.",
+                )
+
+
+def _check_warps(call: Node, block: Dim3, file_name: str, target: Target) -> None:
+    name = node_text(call)
+    if not target.has_warps:
+        refuse(call, f"the warp function {name}", file_name, target.runtime, possible=f"{INTEL} and on {PYCUDA}")
+    if block.x % WARP_SIZE:
+        raise UnsupportedConstructError(
+            f"{file_name}, line {call.start_point[0] + 1}",
+            found=f"the warp function {name} with a block of {block}",
+            expected=f"a block whose x is a multiple of {WARP_SIZE} on {target.runtime}",
+            remedy=f"Choose such a block (--block {WARP_SIZE}x{max(block.count // WARP_SIZE, 1)}), or run it on {PYCUDA}.",
+        )
+
+
+def _scope_edits(scope: KernelScope) -> Iterator[Edit]:
+    yield from (remove(item.node) for item in scope.dropped)
+    yield from (remove(include) for include in scope.includes)
+    for node in scope.file_dynamic_shared:
+        yield remove(node)
+    for linkage in scope.linkages:  # OpenCL kernels have C names anyway
+        for child in linkage.children:
+            if child.type in ("extern", "string_literal"):
+                yield remove(child)
+            elif child.type == "declaration_list":
+                yield from (remove(brace) for brace in child.children if brace.type in ("{", "}"))
+
+
+def _shared_text_edits(root: Node) -> Iterator[Edit]:
+    """Types that OpenCL names otherwise; `long long` is reserved there, and its `long` has 64 bits as CUDA's has."""
+    for node in descendants(root):
+        if node.type == "sized_type_specifier" and node_text(node).split().count("long") == 2:
+            yield replace(node, "ulong" if "unsigned" in node_text(node) else "long")
+        elif node.type == "type_identifier" and node_text(node) in ("longlong2", "ulonglong2"):
+            yield replace(node, node_text(node).replace("longlong", "long"))
+
+
+def _kernel_edits(kernel: SourceFunction, scope: KernelScope, file_name: str, target: Target, *, uses_warps: bool) -> Iterator[Edit]:
+    node, body = kernel.node, function_body(kernel.node)
+    declarator = function_declarator(node)
+    assert declarator is not None and body is not None
+    for child in node.children:
+        if child.type == "launch_bounds" or node_text(child) in ("static", "inline", "__forceinline__"):
+            yield remove(child)
+        if child.type == "__global__" and uses_warps:
+            yield insert_before(child, f"__attribute__((intel_reqd_sub_group_size({WARP_SIZE}))) ")
+    for child in declarator.children:
+        if child.type == "launch_bounds":
+            yield remove(child)
+    yield from _parameter_edits(declarator, file_name, target)
+    dynamic = _dynamic_shared(kernel, scope)
+    if dynamic:
+        parameters = next(child for child in declarator.children if child.type == "parameter_list")
+        comma = ", " if kernel.parameters else ""
+        closing = parameters.children[-1]
+        if not kernel.parameters:  # f(void)
+            yield from (remove(child) for child in parameters.named_children)
+        yield insert_before(closing, f"{comma}__local char* {DYNAMIC_SHARED}")
+        for declaration in scope.file_dynamic_shared:
+            opening = body.children[0]
+            yield Edit(opening.end_byte, opening.end_byte, " " + _dynamic_pointer(declaration, file_name, target))
+    for declaration in (child for child in descendants(body) if child.type == "declaration"):
+        if is_dynamic_shared(declaration):
+            yield replace(declaration, _dynamic_pointer(declaration, file_name, target))
+        elif has_qualifier(declaration, "__shared__"):
+            yield from _shared_edits(declaration, body, file_name, target)
+
+
+def _parameter_edits(declarator: Node, file_name: str, target: Target) -> Iterator[Edit]:
+    for parameter in (node for node in descendants(declarator) if node.type == "parameter_declaration"):
+        kind = type_node(parameter)
+        kinds = [child.type for child in descendants(parameter)]
+        pointer_count = kinds.count("pointer_declarator") + kinds.count("abstract_pointer_declarator") + kinds.count("array_declarator")
+        if pointer_count > 1:
+            refuse(parameter, f"a pointer to pointers, '{node_text(parameter)}'", file_name, target.runtime, possible=PYCUDA)
+        if "reference_declarator" in kinds or "function_declarator" in kinds:
+            refuse(parameter, f"the kernel parameter '{node_text(parameter)}'", file_name, target.runtime, possible=PYCUDA)
+        if pointer_count:
+            yield insert_before(parameter, "__global ")
+        elif kind is not None and node_text(kind) == "bool":
+            refuse(parameter, "a bool kernel parameter", file_name, target.runtime, possible=PYCUDA, advice="Make it an int.")
+        elif kind is not None and node_text(kind) in ("size_t", "ptrdiff_t"):  # OpenCL kernels may not take these
+            yield replace(kind, "ulong" if node_text(kind) == "size_t" else "long")
+
+
+def _dynamic_shared(kernel: SourceFunction, scope: KernelScope) -> list[Node]:
+    inside = [node for node in descendants(kernel.node) if is_dynamic_shared(node)]
+    used = {node_text(node) for item in scope.kept for node in descendants(item.node) if node.type == "identifier"}
+    outside = [node for node in scope.file_dynamic_shared if (name := declarator_name(node)) is not None and node_text(name) in used]
+    return inside + outside
+
+
+def _dynamic_pointer(declaration: Node, file_name: str, target: Target) -> str:
+    """`extern __shared__ T s[]` as a pointer into the kernel's local argument; all of them share its start, as in CUDA."""
+    kind = type_node(declaration)
+    arrays = [node for node in descendants(declaration) if node.type == "array_declarator"]
+    name = declarator_name(arrays[0]) if arrays else None
+    if kind is None or name is None or len(arrays) != 1:
+        refuse(declaration, f"'{node_text(declaration)}'", file_name, target.runtime, possible=PYCUDA, advice="Declare it as T name[].")
+    type_name = node_text(kind)
+    return f"__local {type_name}* {node_text(name)} = (__local {type_name}*){DYNAMIC_SHARED};"
+
+
+def _shared_edits(declaration: Node, body: Node, file_name: str, target: Target) -> Iterator[Edit]:
+    """OpenCL takes local variables only at a kernel's outermost scope: nested ones move before the statement they are in."""
+    scope = declaration.parent
+    if scope is None or scope.id == body.id:
+        return
+    statement = declaration
+    while statement.parent is not None and statement.parent.id != body.id:
+        statement = statement.parent
+    names = {node_text(name) for child in declaration.children if (name := _declared(child)) is not None}
+    moved = node_text(declaration)
+    local_constants = {
+        node_text(name)
+        for node in descendants(statement)
+        if node.type == "init_declarator" and (name := declarator_name(node)) is not None and node.start_byte < declaration.start_byte
+    }
+    sizes = {node_text(node) for node in descendants(declaration) if node.type == "identifier"} - names
+    if sizes & local_constants:
+        refuse(
+            declaration,
+            f"__shared__ in a nested scope, sized by {', '.join(sorted(sizes & local_constants))} of that scope",
+            file_name,
+            target.runtime,
+            possible=PYCUDA,
+            advice="Declare it at the kernel's outermost scope.",
+        )
+    renamed = {name: f"{name}_{declaration.start_byte}" for name in names}  # another scope may use the same name
+    offset = declaration.start_byte
+    renames = [
+        replace(node, renamed[node_text(node)]) for node in descendants(declaration) if node_text(node) in renamed and not node.children
+    ]
+    hoisted = apply_edits(moved.encode(), 0, len(moved.encode()), [Edit(e.start - offset, e.end - offset, e.text) for e in renames])
+    yield insert_before(statement, " ".join(hoisted.split("\n")) + " ")
+    yield remove(declaration)
+    for node in descendants(scope):
+        if node.type == "identifier" and node_text(node) in renamed and node.start_byte > declaration.end_byte:
+            yield replace(node, renamed[node_text(node)])
+
+
+def _declared(node: Node) -> Node | None:
+    return declarator_name(node) if node.type in ("identifier", "init_declarator") or node.type.endswith("declarator") else None

@@ -33,9 +33,7 @@ class TurnedClock:
         return self.now_ns
 
 
-def run_until_stopped(
-    rule: StoppingRule, batch: Callable[[int], Samples], batch_duration_ns: int
-) -> tuple[StopReason, StoppingCriterion]:
+def run_until_stopped(rule: StoppingRule, batch: Callable[[int], Samples], batch_duration_ns: int) -> tuple[StopReason, StoppingCriterion]:
     """Feeds batches, each taking `batch_duration_ns`, until the criterion stops."""
     clock = TurnedClock()
     criterion = StoppingCriterion(rule, clock)

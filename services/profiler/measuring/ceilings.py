@@ -1,0 +1,176 @@
+"""What a device reaches on copies and on fused multiply-adds: the measured ceilings of its roofline.
+
+A ceiling is a maximum, so each is the best of several launches, and the best of several ways to write the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from services.core.errors import KernalyseError
+from services.core.model import Ceiling, DataType, Device, Dim3, KernelSource
+from services.profiler.backends.base import Argument, DeviceSession, LaunchConfiguration, PreparedLaunch
+
+REPETITION_COUNT: Final = 5  # one of five launches misses the neighbours' noise; ten would double the wait before a sweep
+BLOCK_THREAD_COUNT: Final = 256
+
+# Three arrays of this size are beyond the last-level cache of GPUs, and of CPUs as far as one process gets hold of it (a
+# virtual machine may report hundreds of MB, shared with others); larger ones would take a small machine's memory.
+ARRAY_BYTES: Final = 256 * 2**20
+MAX_MEMORY_SHARE: Final = 16  # one array takes at most this fraction of a device's memory
+ELEMENTS_PER_READING_THREAD: Final = 16  # as in ceiling_read of memory.cu
+
+BLOCKS_PER_COMPUTE_UNIT: Final = 32  # enough threads to fill every unit of a GPU several times over
+FIRST_ROUNDS: Final = 64
+FLOP_PER_ROUND: Final = 16  # as in fma.cu
+TARGET_LAUNCH_NS: Final = 10_000_000  # long beside the launch itself, short beside a change of clock
+MAX_ROUNDS: Final = 2**24
+FMA_FORMS: Final = ("fma", "contracted", "wide")
+
+MEMORY_FILE: Final = "memory.cu"
+FMA_FILE: Final = "fma.cu"
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingSources:
+    """The kernels that measure ceilings."""
+
+    memory: KernelSource
+    fma: KernelSource
+
+
+def measure_ceilings(session: DeviceSession, sources: CeilingSources) -> tuple[Ceiling, ...]:
+    """DRAM bandwidth, and float32 and float64 throughput. What the device lacks is left out.
+
+    Raises:
+        KernalyseError: nothing could be measured; the first reason.
+    """
+    measured: list[Ceiling] = []
+    errors: list[KernalyseError] = []
+    attempts: tuple[Callable[[], Ceiling], ...] = (
+        lambda: _measure_dram(session, sources.memory),
+        lambda: _measure_fma(session, sources.fma, DataType.FLOAT32),
+        lambda: _measure_fma(session, sources.fma, DataType.FLOAT64),
+    )
+    for measure in attempts:
+        try:
+            measured.append(measure())
+        except KernalyseError as error:  # a device without float64, or with little memory
+            errors.append(error)
+    if not measured:
+        raise errors[0]
+    return tuple(measured)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _measure_dram(session: DeviceSession, source: KernelSource) -> Ceiling:
+    element_count = _array_element_count(session.device)
+    arrays = [session.allocate(element_count * np.dtype(np.float32).itemsize) for _ in range(3)]
+    try:
+        _touch(session, source, arrays, element_count)
+        left, right, target = arrays
+        count = np.int32(element_count)
+        full_grid = _blocks_for(element_count)
+        reading_grid = element_count // (BLOCK_THREAD_COUNT * ELEMENTS_PER_READING_THREAD)
+        sum_count = reading_grid * BLOCK_THREAD_COUNT
+        rates = {
+            "copy": _byte_rate(session, source, "ceiling_copy", [left, target, count], full_grid, element_count=2 * element_count),
+            "triad": _byte_rate(session, source, "ceiling_triad", [left, right, target, count], full_grid, element_count=3 * element_count),
+            "read": _byte_rate(
+                session, source, "ceiling_read", [left, target, count], reading_grid, element_count=element_count + sum_count
+            ),
+        }
+    finally:
+        for array in arrays:
+            session.release(array)
+    return _ceiling(session.device, "dram", "bytes_per_s", "copy", rates)
+
+
+def _array_element_count(device: Device) -> int:
+    size_bytes = min(
+        ARRAY_BYTES,
+        device.memory_bytes // MAX_MEMORY_SHARE if device.memory_bytes is not None else ARRAY_BYTES,
+        device.max_buffer_bytes if device.max_buffer_bytes is not None else ARRAY_BYTES,
+    )
+    stretch = BLOCK_THREAD_COUNT * ELEMENTS_PER_READING_THREAD
+    return max(1, size_bytes // np.dtype(np.float32).itemsize // stretch) * stretch
+
+
+def _touch(session: DeviceSession, source: KernelSource, arrays: Sequence[Argument], element_count: int) -> None:
+    """Writes every array once: memory never written may all be one page of zeros, which reads far too quickly."""
+    first, second, third = arrays
+    for left, right, target in ((first, second, third), (second, third, first), (third, first, second)):
+        arguments = [left, right, target, np.int32(element_count)]
+        session.run(_prepare(session, source, "ceiling_triad", arguments, _blocks_for(element_count)))
+
+
+def _byte_rate(
+    session: DeviceSession, source: KernelSource, function_name: str, arguments: list[Argument], block_count: int, *, element_count: int
+) -> float:
+    launch = _prepare(session, source, function_name, arguments, block_count)
+    return element_count * np.dtype(np.float32).itemsize / _best_seconds(session, launch)
+
+
+# ---------------------------------------------------------------- compute
+
+
+def _measure_fma(session: DeviceSession, source: KernelSource, dtype: DataType) -> Ceiling:
+    block_count = BLOCKS_PER_COMPUTE_UNIT * (session.device.compute_unit_count or 1)
+    results = session.allocate(block_count * BLOCK_THREAD_COUNT * np.dtype(dtype.value).itemsize)
+    try:
+        rates = {form: _flop_rate(session, source, f"ceiling_{form}_{dtype.value}", results, block_count) for form in FMA_FORMS}
+    finally:
+        session.release(results)
+    return _ceiling(session.device, dtype.value, "flop_per_s", "fma", rates)
+
+
+def _flop_rate(session: DeviceSession, source: KernelSource, function_name: str, results: Argument, block_count: int) -> float:
+    def prepare(rounds: int) -> PreparedLaunch:
+        return _prepare(session, source, function_name, [results, np.int32(rounds)], block_count)
+
+    first = prepare(FIRST_ROUNDS)
+    session.run(first)
+    first_ns = max(1.0, float(session.time(first, 2, cold=False).min()))
+    wanted_rounds = min(MAX_ROUNDS, int(FIRST_ROUNDS * TARGET_LAUNCH_NS / first_ns))
+    rounds = max(1, wanted_rounds // FIRST_ROUNDS) * FIRST_ROUNDS  # the wide form counts rounds by eight
+    flop = rounds * FLOP_PER_ROUND * block_count * BLOCK_THREAD_COUNT
+    return flop / _best_seconds(session, prepare(rounds))
+
+
+# ---------------------------------------------------------------- both
+
+
+def _prepare(
+    session: DeviceSession, source: KernelSource, function_name: str, arguments: Sequence[Argument], block_count: int
+) -> PreparedLaunch:
+    configuration = LaunchConfiguration(block=Dim3(BLOCK_THREAD_COUNT), grid=Dim3(block_count))
+    kernel = session.compile(source, function_name, configuration.block)
+    return session.prepare(kernel, arguments, configuration)
+
+
+def _best_seconds(session: DeviceSession, launch: PreparedLaunch) -> float:
+    session.run(launch)
+    return max(1.0, float(session.time(launch, REPETITION_COUNT, cold=False).min())) / 1e9
+
+
+def _blocks_for(element_count: int) -> int:
+    return -(-element_count // BLOCK_THREAD_COUNT)
+
+
+def _ceiling(device: Device, ceiling_name: str, unit: str, path: str, rates: dict[str, float]) -> Ceiling:
+    shown = ", ".join(f"{form} {rate:.4g}" for form, rate in rates.items())
+    return Ceiling(
+        device_id=device.device_id,
+        ceiling_name=ceiling_name,
+        unit=unit,
+        value=max(rates.values()),
+        path=path,
+        source="measured",
+        note=f"Best of {REPETITION_COUNT} launches each: {shown} {unit}.",
+    )

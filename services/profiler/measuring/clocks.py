@@ -1,0 +1,136 @@
+"""The state of the device while samples are taken: clocks, temperature, power, and what holds the clock back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final, Protocol
+
+from services.core.model import BackendName, Device
+
+# Bits of NVML's clock event reasons. Names follow nvml.h, section "Clocks Event Reasons".
+REASON_NAMES: Final = {
+    0x0000_0001: "gpu_idle",
+    0x0000_0002: "applications_clocks_setting",
+    0x0000_0004: "sw_power_cap",
+    0x0000_0008: "hw_slowdown",
+    0x0000_0010: "sync_boost",
+    0x0000_0020: "sw_thermal_slowdown",
+    0x0000_0040: "hw_thermal_slowdown",
+    0x0000_0080: "hw_power_brake_slowdown",
+    0x0000_0100: "display_clock_setting",
+}
+# These cut the clock in an emergency, so a sample says nothing of the kernel. A power cap is left out: large GPUs run
+# every dense kernel under it, and discarding those samples would leave none.
+DISCARDING_REASONS: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
+IDLE_REASON: Final = "gpu_idle"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The device at one moment. None: this device does not tell."""
+
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a sample taken now has to be discarded."""
+        return bool(DISCARDING_REASONS & set(self.throttle_reasons or ()))
+
+
+class ClockMeter(Protocol):
+    def read(self) -> ClockReading | None:
+        """The device now; None when it cannot be asked."""
+        ...
+
+
+class NoClockMeter:
+    """For devices whose clocks nobody can read."""
+
+    def read(self) -> ClockReading | None:
+        return None
+
+
+class NvidiaClockMeter:
+    """Reads one NVIDIA device through NVML."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+
+    def read(self) -> ClockReading | None:
+        nvml, handle = self._nvml, self._handle
+        sm_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        memory_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
+        power_milliwatts = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        reasons = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        return ClockReading(
+            sm_clock_hz=None if sm_clock_mhz is None else int(sm_clock_mhz * 1_000_000),
+            memory_clock_hz=None if memory_clock_mhz is None else int(memory_clock_mhz * 1_000_000),
+            temperature_celsius=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            power_watts=None if power_milliwatts is None else power_milliwatts / 1_000,
+            throttle_reasons=None if reasons is None else reason_names(int(reasons)),
+        )
+
+    def _ask(self, question: Callable[[], float]) -> float | None:
+        try:
+            return question()
+        except self._nvml.NVMLError:  # not supported on this device, or not permitted in this container
+            return None
+
+
+def reason_names(bits: int) -> tuple[str, ...]:
+    """What holds the clock back, by name; an idle device's own low clock is not among it."""
+    names = (name for bit, name in REASON_NAMES.items() if bits & bit)
+    return tuple(name for name in names if name != IDLE_REASON)
+
+
+def open_clock_meter(device: Device) -> ClockMeter:
+    """The meter for `device`; one that reads nothing where the device is not NVIDIA's or NVML is missing."""
+    if BackendName.PYCUDA not in device.backends and BackendName.NVCC not in device.backends:
+        return NoClockMeter()
+    try:
+        import pynvml
+    except ImportError:
+        return NoClockMeter()
+    try:
+        pynvml.nvmlInit()
+        if device.uuid is not None:
+            return NvidiaClockMeter(pynvml, pynvml.nvmlDeviceGetHandleByUUID(device.uuid))
+        return NvidiaClockMeter(pynvml, pynvml.nvmlDeviceGetHandleByIndex(int(device.device_id.rpartition(":")[2])))
+    except (pynvml.NVMLError, ValueError):
+        return NoClockMeter()
+
+
+class ClockRecord:
+    """The readings of one configuration."""
+
+    def __init__(self) -> None:
+        self._readings: list[ClockReading] = []
+
+    def add(self, reading: ClockReading | None) -> None:
+        if reading is not None:
+            self._readings.append(reading)
+
+    def mean(self) -> ClockReading:
+        """Means of what was read, and every throttle reason that came up; all None without a reading."""
+        sm_clock_hz = _mean([reading.sm_clock_hz for reading in self._readings])
+        memory_clock_hz = _mean([reading.memory_clock_hz for reading in self._readings])
+        known_reasons = [reading.throttle_reasons for reading in self._readings if reading.throttle_reasons is not None]
+        return ClockReading(
+            sm_clock_hz=None if sm_clock_hz is None else round(sm_clock_hz),
+            memory_clock_hz=None if memory_clock_hz is None else round(memory_clock_hz),
+            temperature_celsius=_mean([reading.temperature_celsius for reading in self._readings]),
+            power_watts=_mean([reading.power_watts for reading in self._readings]),
+            throttle_reasons=tuple(sorted({name for names in known_reasons for name in names})) if known_reasons else None,
+        )
+
+
+def _mean(values: list[int | None] | list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,173 @@
+"""The process that carries out one run: `python -m services.profiler.worker --spec FILE --events-fd N --folder FOLDER …`.
+
+Only here are NumPy and the GPU runtimes loaded. What happens goes as events to the given descriptor; the exit status says
+how it ended: 0 success, 1 a failure told in the last event, 143 ended by SIGTERM. Anything else is a crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import InternalError, KernalyseError, NotBuiltYetError
+from services.core.model import (
+    BackendName,
+    CeilingMeasurement,
+    EventPayload,
+    KernelSweep,
+    Progress,
+    RunSpec,
+    RunState,
+    StateChanged,
+)
+from services.core.wire import decode_bytes
+from services.profiler.event_channel import EventWriter
+from services.profiler.workloads.events import EventSink, run_error
+
+FAILURE_EXIT_CODE: Final = 1
+TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
+MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the worker from ending
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOrder:
+    """What the command line says."""
+
+    spec_file: Path
+    events_fd: int
+    folder: Path
+    catalog_file: Path | None
+    opencl_runtime: str | None
+    ceilings_file: Path | None
+
+
+class WholeEvents:
+    """An event sink that can be closed from another thread between two events, never inside one."""
+
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+
+    def write(self, payload: EventPayload) -> None:
+        with self._lock:
+            self._writer.write(payload)
+
+    def close(self) -> None:
+        """Waits until the event being written is complete, and lets no other begin."""
+        self._lock.acquire(timeout=MAX_FLUSH_S)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carries out one run; the exit status."""
+    order = _read_command_line(arguments)
+    sink = WholeEvents(EventWriter(order.events_fd))
+    _end_on_sigterm(sink)
+    try:
+        spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
+        _carry_out(spec, order, sink)
+    except KernalyseError as error:
+        sink.write(StateChanged(RunState.FAILED, run_error(error)))
+        return FAILURE_EXIT_CODE
+    except BrokenPipeError:  # the service is gone: nobody is left to tell
+        return FAILURE_EXIT_CODE
+    except Exception as error:
+        traceback.print_exc()
+        unexpected = InternalError("the worker", found=f"{type(error).__name__}: {error}", remedy="The run's log has the traceback.")
+        sink.write(StateChanged(RunState.FAILED, run_error(unexpected)))
+        return FAILURE_EXIT_CODE
+    return 0
+
+
+def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
+    match spec.work:
+        case KernelSweep():
+            _sweep(spec.work, order, sink)
+        case CeilingMeasurement():
+            _measure_ceilings(spec.work, order, sink)
+        case other:
+            raise NotBuiltYetError(
+                f"a run of kind {type(other).__name__}",
+                found="no workload for it in this version",
+                expected="KernelSweep or CeilingMeasurement",
+                remedy="Submit one of these.",
+            )
+
+
+def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
+    from services.profiler.backends.selection import open_backend
+    from services.profiler.catalog import load_catalog, read_kernel_source
+    from services.profiler.workloads.ceilings import load_sources, tell_ceilings_before_sweep
+    from services.profiler.workloads.sweep import run_sweep
+    from services.profiler.workloads.sweep_plan import plan_sweep
+
+    plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
+    sink.write(Progress(0, 0, plan.configuration_count, "opening the device"))
+    backend = open_backend(sweep.backend, sweep.device_id, order.opencl_runtime)
+    session = backend.open(sweep.device_id)
+    tell_ceilings_before_sweep(session, load_sources(read_kernel_source), sink, order.ceilings_file, plan.configuration_count)
+    run_sweep(sweep, plan, session, sink, order.folder)
+
+
+def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:
+    from services.profiler.backends.selection import open_backend
+    from services.profiler.catalog import read_kernel_source
+    from services.profiler.workloads.ceilings import load_sources, run_ceilings
+
+    sink.write(Progress(0, 0, 1, "opening the device"))
+    session = open_backend(work.backend, work.device_id, order.opencl_runtime).open(work.device_id)
+    run_ceilings(session, load_sources(read_kernel_source), sink, order.ceilings_file)
+
+
+# ---------------------------------------------------------------- being ended
+
+
+def _end_on_sigterm(sink: WholeEvents) -> None:
+    """Lets a thread end the process on SIGTERM, after the event being written.
+
+    Python runs signal handlers on the main thread, which may sit in a runtime's library for as long as a kernel takes. So
+    the handler does nothing, and the thread is woken through the pipe to which Python's own C handler writes.
+    """
+    wake_fd, signal_fd = os.pipe()
+    os.set_blocking(signal_fd, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(signal_fd, warn_on_full_buffer=False)
+    threading.Thread(target=_await_sigterm, args=(wake_fd, sink.close), name="sigterm", daemon=True).start()
+
+
+def _await_sigterm(wake_fd: int, close: Callable[[], None]) -> None:
+    while signal.SIGTERM not in os.read(wake_fd, 64):
+        pass
+    close()
+    # Not sys.exit: the libraries' own clean-up would wait for the kernel that is running.
+    os._exit(TERMINATED_EXIT_CODE)
+
+
+def _exit(status: int) -> None:
+    """Ends without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
+    parser = argparse.ArgumentParser(prog="python -m services.profiler.worker", description="Carries out one run.")
+    parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec")
+    parser.add_argument("--events-fd", type=int, required=True, help="descriptor to write events to")
+    parser.add_argument("--folder", type=Path, required=True, help="private working folder of the run")
+    parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
+    parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
+    parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
+    parsed = parser.parse_args(arguments)
+    return WorkOrder(parsed.spec, parsed.events_fd, parsed.folder, parsed.catalog, parsed.opencl_runtime, parsed.ceilings_file)
+
+
+if __name__ == "__main__":
+    _exit(main())

@@ -1,0 +1,65 @@
+"""One configuration worked out: its grid, its buffers, its counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.core.errors import InvalidParameterError
+from services.core.expressions import parse_expression
+from services.core.model import Configuration, Dim3, KernelDefinition
+from services.profiler.backends.base import LaunchConfiguration
+from services.profiler.measuring.inputs import BufferPlan, plan_buffer
+from services.profiler.workloads.sweep_plan import PlannedConfiguration
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """Everything about a configuration that its definition's expressions say."""
+
+    planned: PlannedConfiguration
+    configuration: Configuration
+    launch: LaunchConfiguration
+    scalars: Mapping[str, float]  # parameters and arguments by name
+
+    @property
+    def definition(self) -> KernelDefinition:
+        return self.planned.kernel.definition
+
+    def buffers(self) -> tuple[BufferPlan, ...]:
+        """The buffers with their shapes. Raises InvalidParameterError or InvalidExpressionError."""
+        return tuple(plan_buffer(buffer, self.planned.names) for buffer in self.definition.buffers)
+
+
+def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
+    """Evaluates the definition's expressions for one configuration. Raises InvalidParameterError or InvalidExpressionError."""
+    definition, names = planned.kernel.definition, planned.names
+    launch = LaunchConfiguration(
+        block=planned.block,
+        grid=Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in definition.launch.grid)),
+        dynamic_shared_memory_bytes=parse_expression(definition.launch.shared_memory_bytes).evaluate_integer(names),
+    )
+    configuration = Configuration(
+        configuration_index=planned.configuration_index,
+        kernel_name=definition.kernel_name,
+        parameters=planned.parameters,
+        block=launch.block,
+        grid=launch.grid,
+        dynamic_shared_memory_bytes=launch.dynamic_shared_memory_bytes,
+        category=definition.category,
+        dtype=definition.dtype,
+        flop=_count(definition.flop, f"flop of kernel {definition.kernel_name}", names),
+        bytes=_count(definition.bytes, f"bytes of kernel {definition.kernel_name}", names),
+    )
+    arguments = {argument.name: parse_expression(argument.expression).evaluate(names) for argument in planned.kernel.arguments}
+    return LaunchPlan(planned, configuration, launch, {**planned.values, **arguments})
+
+
+def _count(formula: str | None, subject: str, names: Mapping[str, int]) -> float | None:
+    if formula is None:
+        return None
+    count = float(parse_expression(formula).evaluate(names))
+    if count < 0 or math.isnan(count):
+        raise InvalidParameterError(subject, found=f"{formula} = {count:g}", expected="at least 0", remedy="Correct the formula.")
+    return count

@@ -25,7 +25,7 @@ from services.profiler.backends.arguments import check_arguments
 from services.profiler.backends.base import Argument, CompiledKernel, DeviceBuffer, LaunchConfiguration, PreparedLaunch, check_launch
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
 from services.profiler.backends.opencl_constructs import Dialect
-from services.profiler.backends.opencl_runtime import OpenCLDevice, find_devices, load_pyopencl
+from services.profiler.backends.opencl_runtime import REMEDY, OpenCLDevice, find_devices, load_pyopencl
 from services.profiler.backends.opencl_translation import WARP_SIZE, Target, Translation, translate
 
 LAUNCHES_IN_FLIGHT: Final = 256  # events kept at once: fewer would let the queue run dry, more only take memory
@@ -81,7 +81,7 @@ class OpenCLBackend:
             raise BackendUnavailableError(
                 "backend OPENCL",
                 found=f"no OpenCL device{wanted}",
-                remedy="Install a CPU runtime: pip install intel-opencl-rt intel-cmplr-lib-rt (x86-64 Linux) or pip install pocl-binary-distribution.",
+                remedy=REMEDY,
             )
         for one in self._devices:
             if device_id in (None, one.device.device_id):

@@ -23,33 +23,11 @@ PYCUDA: Final = "the PYCUDA backend on an NVIDIA GPU"
 INTEL: Final = "the Intel CPU runtime (OPENCL=intel)"
 
 HARMLESS_HEADERS: Final = frozenset(
-    [
-        "cuda.h",
-        "cuda_runtime.h",
-        "cuda_runtime_api.h",
-        "device_launch_parameters.h",
-        "device_functions.h",
-        "math_constants.h",
-        "math.h",
-        "cmath",
-        "stdint.h",
-        "cstdint",
-        "stddef.h",
-        "cstddef",
-        "float.h",
-        "cfloat",
-        "limits.h",
-        "climits",
-        "stdio.h",
-        "cstdio",
-        "stdlib.h",
-        "cstdlib",
-        "iostream",
-        "string",
-        "vector",
-        "cassert",
-        "assert.h",
-    ]
+    """
+    cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h device_functions.h math_constants.h
+    math.h cmath stdint.h cstdint stddef.h cstddef float.h cfloat limits.h climits
+    stdio.h cstdio stdlib.h cstdlib iostream string vector cassert assert.h
+    """.split()  # noqa: SIM905 - words read better as words
 )
 """Headers whose device-side content the prelude carries, or that only host code needs (which is left out)."""
 

@@ -58,6 +58,8 @@ def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
     """
     check_runtime(runtime)
     if "pyopencl" not in sys.modules:
+        # its caches on disk hold binaries and call stubs: they would falsify compile times and fail on a read-only home
+        os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
         _register(runtime, cache_folder or _default_cache_folder())
     try:
         import pyopencl

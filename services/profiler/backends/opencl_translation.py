@@ -88,12 +88,12 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     if warp_call is not None:
         _check_warps(warp_call, block, file_name, target)
 
+    text = parsed.source.text.encode()
     edits = [
         *_scope_edits(scope),
-        *_kernel_edits(kernel, scope, file_name, target, uses_warps=warp_call is not None),
+        *_kernel_edits(kernel, scope, text, file_name, target, uses_warps=warp_call is not None),
         *(edit for node in kept for edit in _shared_text_edits(node)),
     ]
-    text = parsed.source.text.encode()
     if target.dialect is Dialect.C:
         edits = SpacedFunctions(scope, text, edits, file_name, target.runtime).all_edits()
     body = apply_edits(text, 0, len(text), edits)
@@ -181,10 +181,13 @@ def _shared_text_edits(root: Node) -> Iterator[Edit]:
             yield replace(node, node_text(node).replace("longlong", "long"))
 
 
-def _kernel_edits(kernel: SourceFunction, scope: KernelScope, file_name: str, target: Target, *, uses_warps: bool) -> Iterator[Edit]:
+def _kernel_edits(
+    kernel: SourceFunction, scope: KernelScope, text: bytes, file_name: str, target: Target, *, uses_warps: bool
+) -> Iterator[Edit]:
     node, body = kernel.node, function_body(kernel.node)
     declarator = function_declarator(node)
-    assert declarator is not None and body is not None
+    assert declarator is not None
+    assert body is not None
     for child in node.children:
         if child.type == "launch_bounds" or node_text(child) in ("static", "inline", "__forceinline__"):
             yield remove(child)
@@ -209,7 +212,7 @@ def _kernel_edits(kernel: SourceFunction, scope: KernelScope, file_name: str, ta
         if is_dynamic_shared(declaration):
             yield replace(declaration, _dynamic_pointer(declaration, file_name, target))
         elif has_qualifier(declaration, "__shared__"):
-            yield from _shared_edits(declaration, body, file_name, target)
+            yield from _shared_edits(declaration, body, text, file_name, target)
 
 
 def _parameter_edits(declarator: Node, file_name: str, target: Target) -> Iterator[Edit]:
@@ -247,7 +250,7 @@ def _dynamic_pointer(declaration: Node, file_name: str, target: Target) -> str:
     return f"__local {type_name}* {node_text(name)} = (__local {type_name}*){DYNAMIC_SHARED};"
 
 
-def _shared_edits(declaration: Node, body: Node, file_name: str, target: Target) -> Iterator[Edit]:
+def _shared_edits(declaration: Node, body: Node, text: bytes, file_name: str, target: Target) -> Iterator[Edit]:
     """OpenCL takes local variables only at a kernel's outermost scope: nested ones move before the statement they are in."""
     scope = declaration.parent
     if scope is None or scope.id == body.id:
@@ -256,7 +259,6 @@ def _shared_edits(declaration: Node, body: Node, file_name: str, target: Target)
     while statement.parent is not None and statement.parent.id != body.id:
         statement = statement.parent
     names = {node_text(name) for child in declaration.children if (name := _declared(child)) is not None}
-    moved = node_text(declaration)
     local_constants = {
         node_text(name)
         for node in descendants(statement)
@@ -273,11 +275,12 @@ def _shared_edits(declaration: Node, body: Node, file_name: str, target: Target)
             advice="Declare it at the kernel's outermost scope.",
         )
     renamed = {name: f"{name}_{declaration.start_byte}" for name in names}  # another scope may use the same name
-    offset = declaration.start_byte
     renames = [
-        replace(node, renamed[node_text(node)]) for node in descendants(declaration) if node_text(node) in renamed and not node.children
+        replace(node, renamed[node_text(node)])
+        for node in descendants(declaration)
+        if node.type == "identifier" and node_text(node) in renamed
     ]
-    hoisted = apply_edits(moved.encode(), 0, len(moved.encode()), [Edit(e.start - offset, e.end - offset, e.text) for e in renames])
+    hoisted = apply_edits(text, declaration.start_byte, declaration.end_byte, renames)
     yield insert_before(statement, " ".join(hoisted.split("\n")) + " ")
     yield remove(declaration)
     for node in descendants(scope):

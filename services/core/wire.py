@@ -175,12 +175,12 @@ def _decoder(field: dataclasses.Field[Any], hint: Any, descriptor: Any) -> Decod
     elif proto.message_type is not None:
         read = lambda message: decode(getattr(message, name), inner)  # noqa: E731
     elif proto.enum_type is not None:
-        return _enum_decoder(field, inner, proto, descriptor)
+        return _enum_decoder(field, hint, proto, descriptor)
     else:
         read = lambda message: getattr(message, name)  # noqa: E731
     if not proto.has_presence:
         return read
-    return lambda message: read(message) if message.HasField(name) else _default(field, descriptor)
+    return lambda message: read(message) if message.HasField(name) else _default(field, hint, descriptor)
 
 
 def _oneof_decoder(name: str, hint: Any, descriptor: Any) -> Decoder:
@@ -209,22 +209,22 @@ def _repeated_decoder(name: str, hint: Any, proto: FieldDescriptor, descriptor: 
     return lambda message: tuple(getattr(message, name))
 
 
-def _enum_decoder(field: dataclasses.Field[Any], cls: type[StrEnum], proto: FieldDescriptor, descriptor: Any) -> Decoder:
-    name, members = field.name, _enum_members(cls, proto.enum_type)
+def _enum_decoder(field: dataclasses.Field[Any], hint: Any, proto: FieldDescriptor, descriptor: Any) -> Decoder:
+    name, members = field.name, _enum_members(_without_none(hint), proto.enum_type)
 
     def read(message: Message) -> Any:
         member = members.get(getattr(message, name))
-        return _default(field, descriptor) if member is None else member
+        return _default(field, hint, descriptor) if member is None else member
 
     return read
 
 
-def _default(field: dataclasses.Field[Any], descriptor: Any) -> Any:
+def _default(field: dataclasses.Field[Any], hint: Any, descriptor: Any) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    if NoneType in get_args(field.type):
+    if NoneType in get_args(hint):
         return None
     raise InvalidRequestError(
         f"message {descriptor.name}", found=f"no {field.name}", expected=f"a value for {field.name}", remedy="Set the field."

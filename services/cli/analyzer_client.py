@@ -1,0 +1,111 @@
+"""The analyzer's API in the words of `services.core.model`: blocking calls for the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kernalyse.channel import Endpoint, open_channel
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
+from services.core import wire
+from services.core.model import KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
+from services.core.rpc import translated_errors
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TIMEOUT_S: Final = 30.0
+"""An analyzer that starts on a busy machine answers within seconds; half a minute without an answer is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunUpdate:
+    """What one message of a watched run brought. run: None when it did not change."""
+
+    next_event_index: int
+    run: Run | None
+    tables: tuple[TableChunk, ...]
+
+
+class AnalyzerClient:
+    """Every method raises the KernalyseError that the service raised, or UnavailableError when it cannot be reached."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.address = endpoint.address
+        self._channel = open_channel(endpoint)
+        self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._channel.close()
+
+    def start_run(self, spec: RunSpec, *, node_id: str = "", request_id: str = "") -> Run:
+        request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=wire.encode(spec), request_id=request_id)
+        return wire.decode(self._call(self._stub.StartRun, request).run, Run)
+
+    def cancel_run(self, run_id: str) -> Run:
+        return wire.decode(self._call(self._stub.CancelRun, messages.AnalyzerServiceCancelRunRequest(run_id=run_id)).run, Run)
+
+    def run(self, run_id: str) -> Run:
+        """run_id: a whole one, the beginning of one, or "last"."""
+        return wire.decode(self._call(self._stub.GetRun, messages.AnalyzerServiceGetRunRequest(run_id=run_id)).run, Run)
+
+    def runs(self, max_count: int) -> tuple[Run, ...]:
+        """The newest first."""
+        request = messages.AnalyzerServiceListRunsRequest(page_size=min(max_count, 1000))
+        found: list[Run] = []
+        while True:
+            response = self._call(self._stub.ListRuns, request)
+            found.extend(wire.decode(run, Run) for run in response.runs)
+            if not response.next_page_token or len(found) >= max_count:
+                return tuple(found[:max_count])
+            request.page_token = response.next_page_token
+
+    def watch_run(self, run_id: str, next_event_index: int = 0) -> Iterator[RunUpdate]:
+        """From an index on until the run has ended."""
+        request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
+        with translated_errors():
+            stream = self._stub.WatchRun(request, wait_for_ready=True)
+            try:
+                for response in stream:
+                    yield RunUpdate(
+                        response.next_event_index,
+                        wire.decode(response.run, Run) if response.HasField("run") else None,
+                        tuple(wire.decode(chunk, TableChunk) for chunk in response.tables),
+                    )
+            finally:
+                stream.cancel()
+
+    def nodes(self) -> tuple[NodeStatus, ...]:
+        return tuple(wire.decode(node, NodeStatus) for node in self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)
+
+    def add_node(self, address: str, token: str, ca_certificate: bytes | None = None) -> NodeStatus:
+        request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate or b"")
+        return wire.decode(self._call(self._stub.AddNode, request).node, NodeStatus)
+
+    def remove_node(self, address: str) -> None:
+        self._call(self._stub.RemoveNode, messages.RemoveNodeRequest(address=address))
+
+    def kernels(self, node_id: str = "") -> tuple[KernelDefinition, ...]:
+        response = self._call(self._stub.ListKernels, messages.AnalyzerServiceListKernelsRequest(node_id=node_id))
+        return tuple(wire.decode(kernel, KernelDefinition) for kernel in response.kernels)
+
+    def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
+        import polars
+
+        request = wire.encode(TableQuery(table_name, tuple(run_ids)))
+        with translated_errors():
+            chunks = [response.chunk.arrow_ipc for response in self._stub.GetTable(request, wait_for_ready=True)]
+        frames = [polars.read_ipc_stream(BytesIO(chunk)) for chunk in chunks]
+        return polars.concat(frames) if frames else polars.DataFrame()
+
+    def _call(self, method: Any, request: Any) -> Any:
+        # wait_for_ready: a service that was started a moment ago may not listen yet.
+        with translated_errors():
+            return method(request, timeout=TIMEOUT_S, wait_for_ready=True)

@@ -1,0 +1,185 @@
+"""The three services of one machine: started, joined, restarted when one dies, ended together."""
+
+from __future__ import annotations
+
+import signal
+import time
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+from urllib.parse import quote
+
+from services.cli.analyzer_client import AnalyzerClient
+from services.cli.children import Child, describe_exit, stop_children
+from services.cli.demo import demo_spec
+from services.cli.session import START_TIMEOUT_S, connect_node, endpoint_of, read_token
+from services.core.discovery import Announcement, find_service
+from services.core.errors import KernalyseError, UnavailableError
+from services.core.model import Run
+from services.core.settings import AnalyzerSettings, ProfilerSettings, UiSettings, data_folder
+
+POLL_S: Final = 0.2
+STOP_GRACE_S: Final = 6.0
+"""The profiler drains for one second and then ends its run by TERM, grace and KILL; six leave it time for all of it."""
+
+DRAIN_S: Final = 1.0
+FIRST_BACK_OFF_S: Final = 0.5
+MAX_BACK_OFF_S: Final = 30.0
+STABLE_S: Final = 60.0
+"""A service that lived this long has recovered: its next death is restarted at once again."""
+
+NODE_TIMEOUT_S: Final = 20.0
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def dashboard_url(announcement: Announcement) -> str:
+    """The page with the token that it asks for once."""
+    scheme = "http" if announcement.ca_file is None else "https"
+    return f"{scheme}://{announcement.address}/?token={quote(read_token(Path(announcement.token_file)))}"
+
+
+def running_dashboard_url() -> str | None:
+    """Where the dashboard of this user is served on this machine; None when it is not."""
+    found = find_service(UiSettings.load().announcement_path())
+    return None if found is None else dashboard_url(found)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A child, and when to start it again."""
+
+    child: Child
+    back_off_s: float = FIRST_BACK_OFF_S
+    start_at: float | None = None  # monotonic; None: it runs
+    started_at: float = 0.0
+
+
+class LocalServices:
+    """Runs the three services until a signal ends it.
+
+    port: of the dashboard; None as the settings say, 0 for free ports everywhere. say: shows one line to the user.
+    """
+
+    def __init__(self, *, port: int | None, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._takes_free_ports = port == 0
+        self._logs = data_folder() / "logs"
+        free = ["--address", "127.0.0.1:0"] if port == 0 else []
+        ui_address = [] if port is None else ["--address", f"127.0.0.1:{port}"]
+        self._profiler = self._child("profiler", ["--drain-s", str(DRAIN_S), *free], ProfilerSettings.load())
+        self._analyzer = self._child("analyzer", free, AnalyzerSettings.load())
+        self._ui = self._child("ui", ui_address, UiSettings.load())
+
+    def _child(self, service: str, arguments: list[str], settings: ProfilerSettings | AnalyzerSettings | UiSettings) -> Child:
+        return Child(service, arguments, log_path=self._logs / f"{service}.log", announcement_path=settings.announcement_path())
+
+    @property
+    def _children(self) -> tuple[Child, Child, Child]:
+        return self._ui, self._analyzer, self._profiler
+
+    def run(self, *, has_demo: bool, opens_browser: bool) -> None:
+        """Returns when a signal has ended it and every service has stopped. Raises UnavailableError when one cannot start."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, _interrupt)
+        try:
+            self._start(has_demo=has_demo, opens_browser=opens_browser)
+            self._watch()
+        except KeyboardInterrupt:
+            self._say("Stopping…")
+        finally:
+            for number in STOP_SIGNALS:
+                signal.signal(number, self._kill)  # the second Ctrl-C does not wait
+            stop_children(self._children, grace_s=STOP_GRACE_S)
+
+    def _start(self, *, has_demo: bool, opens_browser: bool) -> None:
+        self._say("Starting profiler, analyzer and dashboard…")
+        self._profiler.start()
+        self._analyzer.start()
+        if not self._takes_free_ports:
+            self._start_ui()
+        profiler, analyzer = self._wait_for(self._profiler), self._wait_for(self._analyzer)
+        if self._takes_free_ports:
+            self._profiler.arguments += ("--address", profiler.address)  # a restarted service stays where it was
+            self._analyzer.arguments += ("--address", analyzer.address)
+            self._start_ui("--analyzer-address", analyzer.address)
+        with AnalyzerClient(endpoint_of(analyzer)) as client:
+            connect_node(client, profiler)
+            run = _start_demo(client) if has_demo else None
+        ui = self._wait_for(self._ui)
+        if self._takes_free_ports:
+            self._ui.arguments += ("--address", ui.address)
+        self._announce(dashboard_url(ui), analyzer, run)
+        if opens_browser:
+            webbrowser.open(dashboard_url(ui))
+
+    def _start_ui(self, *arguments: str) -> None:
+        self._ui.arguments += arguments
+        self._ui.start()
+
+    def _wait_for(self, child: Child) -> Announcement:
+        try:
+            return child.wait_until_serving(START_TIMEOUT_S)
+        except UnavailableError as error:
+            if "listen address" not in error.found:
+                raise
+            raise UnavailableError(
+                error.subject,
+                found=error.found,
+                remedy="kernalyse up --port 0 takes free ports; KERNALYSE_" + child.service.upper() + "_ADDRESS chooses another.",
+            ) from error
+
+    def _announce(self, url: str, analyzer: Announcement, run: Run | None) -> None:
+        if run is not None:
+            self._say(f"Demo sweep submitted: run {run.run_id}")
+        self._say(f"Analyzer: {analyzer.address} (token in {analyzer.token_file})")
+        self._say(f"Logs: {self._logs}")
+        self._say(f"\n  Dashboard: {url}\n\nCtrl-C stops everything.")
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        watched = [_Watched(child, started_at=now) for child in self._children]
+        while True:
+            for item in watched:
+                self._look_after(item)
+            time.sleep(POLL_S)
+
+    def _look_after(self, item: _Watched) -> None:
+        now = time.monotonic()
+        if item.start_at is not None:
+            if now >= item.start_at:
+                item.start_at, item.started_at = None, now
+                item.child.start()
+            return
+        status = item.child.exit_status()
+        if status is None:
+            return
+        if now - item.started_at > STABLE_S:
+            item.back_off_s = FIRST_BACK_OFF_S
+        self._say(
+            f"The {item.child.service} {describe_exit(status)}; starting it again in {item.back_off_s:g} s. Its log: {item.child.log_path}"
+        )
+        item.start_at = now + item.back_off_s
+        item.back_off_s = min(item.back_off_s * 2, MAX_BACK_OFF_S)
+
+    def _kill(self, number: int, frame: FrameType | None) -> None:
+        for child in self._children:
+            child.kill()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _start_demo(client: AnalyzerClient) -> Run:
+    """Submits the demo, once the node that was added a moment ago serves. Raises what StartRun raises."""
+    deadline = time.monotonic() + NODE_TIMEOUT_S
+    while True:
+        try:
+            return client.start_run(demo_spec())
+        except KernalyseError as error:
+            if error.code not in ("UNAVAILABLE", "NOT_FOUND") or error.reason == "UNKNOWN_KERNEL" or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)

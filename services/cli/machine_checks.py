@@ -1,0 +1,178 @@
+"""What this machine has for profiling, and the remedy for what it lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+COMMAND_TIMEOUT_S: Final = 30.0
+"""nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""
+
+NVIDIA_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
+PERF_EVENT_PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
+
+
+class CheckState(StrEnum):
+    OK = "ok"
+    MISSING = "missing"
+    NOT_NEEDED = "not needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    state: CheckState
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """status: None when the program is not there, or did not end in time."""
+
+    status: int | None
+    output: str
+
+
+RunCommand = Callable[[Sequence[str]], CommandResult]
+
+
+def run_command(arguments: Sequence[str]) -> CommandResult:
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return CommandResult(None, "")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return CommandResult(None, str(error))
+    return CommandResult(done.returncode, done.stdout if done.returncode == 0 else done.stdout + done.stderr)
+
+
+def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
+    gpu = check_gpu(run)
+    has_gpu = gpu.state is CheckState.OK
+    return (
+        gpu,
+        check_toolkit(run, has_gpu=has_gpu),
+        check_pycuda(run, has_gpu=has_gpu),
+        check_tool(run, "Nsight Systems (nsys)", "nsys", has_gpu=has_gpu),
+        check_tool(run, "Nsight Compute (ncu)", "ncu", has_gpu=has_gpu),
+        check_counter_permission(NVIDIA_PARAMETERS),
+        check_perf_events(PERF_EVENT_PARANOID),
+        check_opencl(run),
+        check_chromium(),
+    )
+
+
+def can_run_kernels(checks: Sequence[Check]) -> bool:
+    return any(check.state is CheckState.OK and check.name in ("PyCUDA", "OpenCL devices") for check in checks)
+
+
+def check_gpu(run: RunCommand) -> Check:
+    name = "NVIDIA GPU and driver"
+    result = run(("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"))
+    lines = result.output.strip().splitlines()
+    if result.status == 0 and lines:
+        return Check(name, CheckState.OK, "; ".join(lines))
+    if result.status is None:
+        return Check(name, CheckState.MISSING, "no nvidia-smi", "With an NVIDIA GPU: install its driver. Without: kernels run through OpenCL.")
+    return Check(name, CheckState.MISSING, lines[-1] if lines else "nvidia-smi failed", "Install the driver anew, or restart after an update of it.")
+
+
+def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
+    name = "CUDA toolkit (nvcc)"
+    result = run(("nvcc", "--version"))
+    release = re.search(r"release ([\d.]+)", result.output)
+    if result.status == 0 and release:
+        return Check(name, CheckState.OK, f"release {release.group(1)}, {shutil.which('nvcc')}")
+    return _lacking(name, "no nvcc on PATH", "Install the CUDA toolkit and put its bin folder on PATH.", has_gpu=has_gpu)
+
+
+def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
+    name = "PyCUDA"
+    if importlib.util.find_spec("pycuda") is None:
+        return _lacking(name, "not installed", "Install it: pip install 'kernalyse[cuda]' (needs the CUDA toolkit).", has_gpu=has_gpu)
+    result = run((sys.executable, "-P", "-c", "import pycuda, pycuda.driver as d; d.init(); print(pycuda.VERSION_TEXT, d.Device.count())"))
+    if result.status == 0:
+        version, device_count = result.output.split()
+        return Check(name, CheckState.OK, f"{version}, {device_count} device(s)")
+    last_line = (result.output.strip().splitlines() or ["it did not answer"])[-1]
+    return _lacking(
+        name, last_line, "Use a driver as new as the CUDA toolkit that PyCUDA was built with, or build it again.", has_gpu=has_gpu
+    )
+
+
+def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Check:
+    result = run((program, "--version"))
+    version = re.search(r"\d{4}\.\d+\.\d+[\w.\-]*|\d+\.\d+\.\d+[\w.\-]*", result.output)
+    if result.status == 0 and version:
+        return Check(name, CheckState.OK, version.group())
+    return _lacking(name, f"no {program} on PATH", f"It comes with the CUDA toolkit, or as a package of its own; put {program} on PATH.", has_gpu=has_gpu)
+
+
+def check_counter_permission(parameters: Path) -> Check:
+    """Whether ncu may read performance counters as this user."""
+    name = "GPU performance counters"
+    try:
+        match = re.search(r"RmProfilingAdminOnly:\s*(\d)", parameters.read_text())
+    except OSError:
+        return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
+    if match is not None and match.group(1) == "0":
+        return Check(name, CheckState.OK, "open to all users")
+    return Check(
+        name,
+        CheckState.MISSING,
+        "open to administrators only",
+        "Put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d, update the initial RAM disk and restart.",
+    )
+
+
+def check_perf_events(setting: Path) -> Check:
+    """Whether nsys may sample the CPU as this user: needs 2 or less."""
+    name = "CPU sampling (perf events)"
+    try:
+        level = int(setting.read_text())
+    except (OSError, ValueError):
+        return Check(name, CheckState.MISSING, "the kernel has no perf events", "nsys works without CPU samples.")
+    if level <= 2:
+        return Check(name, CheckState.OK, f"perf_event_paranoid is {level}")
+    return Check(name, CheckState.MISSING, f"perf_event_paranoid is {level}", "Allow it: sysctl kernel.perf_event_paranoid=2 (as root).")
+
+
+def check_opencl(run: RunCommand) -> Check:
+    """OpenCL devices by the profiler's own probe, in a process of its own: a broken runtime may crash it."""
+    from services.core.model import BackendName
+    from services.profiler.backends.probe import read_probe
+
+    name = "OpenCL devices"
+    remedy = "Install the CPU runtimes: pip install 'kernalyse[opencl]'."
+    result = run((sys.executable, "-P", "-m", "services.profiler.backends.probe"))
+    if result.status != 0:
+        last_line = (result.output.strip().splitlines() or ["the probe did not answer"])[-1]
+        return Check(name, CheckState.MISSING, last_line, remedy)
+    devices, notices = read_probe(result.output)
+    found = [f"{device.device_id} {device.name} ({device.runtime})" for device in devices if BackendName.OPENCL in device.backends]
+    if found:
+        return Check(name, CheckState.OK, "; ".join(found), " ".join(notices))
+    return Check(name, CheckState.MISSING, "none", " ".join(notices) or remedy)
+
+
+def check_chromium() -> Check:
+    name = "Chromium (browser tests)"
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is not None:
+        return Check(name, CheckState.OK, path)
+    return Check(name, CheckState.MISSING, "not on PATH", "Only the project's own browser tests need it: apt-get install chromium.")
+
+
+def _lacking(name: str, found: str, remedy: str, *, has_gpu: bool) -> Check:
+    if has_gpu:
+        return Check(name, CheckState.MISSING, found, remedy)
+    return Check(name, CheckState.NOT_NEEDED, f"{found}; of use with an NVIDIA GPU only")

@@ -1,0 +1,83 @@
+"""The command `kernalyse`. Every command loads what it needs when it runs, so that help comes at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from services.cli import bench, doctor, nodes, runs, serve, show, up
+from services.cli.usage import UsageError
+from services.core.errors import KernalyseError
+
+EXTRA_OF_MODULE: Final = {
+    "bokeh": "ui",
+    "holoviews": "ui",
+    "matplotlib": "ui",
+    "numpy": "profiler",
+    "panel": "ui",
+    "polars": "analyzer",
+    "psutil": "profiler",
+    "sqlalchemy": "analyzer",
+    "tree_sitter": "profiler",
+}
+
+app = typer.Typer(
+    name="kernalyse",
+    help="Profiles GPU kernels on this and other machines and shows how far each is from what the hardware can do.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for group in (up, bench, runs, show, nodes, serve, doctor):
+    group.register(app)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"kernalyse {version('kernalyse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Common to all commands."""
+
+
+def main() -> None:
+    """Runs the command and ends the process: 0 success, 1 failure, 2 bad usage, 130 interrupted."""
+    try:
+        app()
+    except UsageError as error:
+        _fail(error.message, status=2)
+    except KernalyseError as error:
+        _fail(error.message, status=1)
+    except KeyboardInterrupt:
+        _fail("interrupted", status=130)
+    except ModuleNotFoundError as error:
+        _fail(_missing_module_message(error), status=1)
+    except Exception as error:
+        if os.environ.get("KERNALYSE_TRACEBACK"):
+            raise
+        _fail(f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1)
+
+
+def _fail(message: str, *, status: int) -> None:
+    typer.echo(f"kernalyse: {message}", err=True)
+    sys.exit(status)
+
+
+def _missing_module_message(error: ModuleNotFoundError) -> str:
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF_MODULE.get(module, "all")
+    return f"the Python module {module} is missing on this machine. Install it with: pip install 'kernalyse[{extra}]'"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""`kernalyse nodes` and `kernalyse devices`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    from services.core.model import NodeStatus
+
+AddressArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="host:port or unix:PATH of a profiler.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)
+    group.command("list")(list_nodes)
+    group.command("add")(add_node)
+    group.command("remove")(remove_node)
+    app.add_typer(group, name="nodes")
+    app.command()(devices)
+
+
+def list_nodes(
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """List nodes, reachable or not."""
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        found = client.nodes()
+    if json_output:
+        typer.echo(json.dumps([_node_row(node) for node in found], indent=2))
+    elif not found:
+        typer.echo("No nodes yet. Add one: kernalyse nodes add HOST:PORT --node-token-file FILE --node-ca-file FILE")
+    else:
+        _print_rows([_node_row(node) for node in found])
+
+
+def add_node(
+    address: AddressArgument,
+    node_token_file: Annotated[Path, typer.Option("--node-token-file", help="File with the profiler's token.")],
+    node_ca_file: Annotated[Path | None, typer.Option("--node-ca-file", help="PEM CA certificate of a profiler that serves TLS.")] = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Collect from a profiler from now on."""
+    from services.cli.session import Server, analyzer_session, read_file, read_token
+
+    node_token = read_token(node_token_file)
+    node_ca_certificate = None if node_ca_file is None else read_file(node_ca_file, "option --node-ca-file")
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        added = client.add_node(address, node_token, node_ca_certificate)
+    typer.echo(f"{added.address} {added.health}{f': {added.problem}' if added.problem else ''}")
+
+
+def remove_node(
+    address: AddressArgument,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Stop collecting from a profiler; its runs stay."""
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        client.remove_node(address)
+
+
+def devices(
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """List the devices of all nodes."""
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+        found = client.nodes()
+    rows = [row for node in found for row in _device_rows(node)]
+    if json_output:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    if rows:
+        _print_rows(rows)
+    else:
+        typer.echo("No devices. kernalyse doctor says what this machine lacks.")
+    for node in found:
+        for notice in () if node.node is None else node.node.notices:
+            typer.echo(f"{node.node.hostname if node.node else node.address}: {notice}", err=True)
+
+
+def _node_row(status: NodeStatus) -> dict[str, object]:
+    node = status.node
+    return {
+        "address": status.address,
+        "health": str(status.health),
+        "node_id": None if node is None else node.node_id,
+        "hostname": None if node is None else node.hostname,
+        "version": None if node is None else node.version,
+        "device_count": None if node is None else len(node.devices),
+        "running_run_count": None if node is None else len(node.running_run_ids),
+        "queued_run_count": None if node is None else len(node.queued_run_ids),
+        "problem": status.problem or None,
+    }
+
+
+def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
+    if status.node is None:
+        return []
+    return [
+        {
+            "hostname": status.node.hostname,
+            "device_id": device.device_id,
+            "name": device.name,
+            "kind": str(device.kind),
+            "backends": ", ".join(backend.lower() for backend in device.backends),
+            "runtime": device.runtime,
+            "driver_version": device.driver_version,
+            "compute_capability": device.compute_capability,
+            "compute_unit_count": device.compute_unit_count,
+            "memory_bytes": device.memory_bytes,
+            "health": str(status.health),
+        }
+        for device in status.node.devices
+    ]
+
+
+def _print_rows(rows: list[dict[str, object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from services.cli.quantities import UNKNOWN, size
+
+    table = Table(*rows[0])
+    for row in rows:
+        cells = {name: size(value) if name.endswith("_bytes") and isinstance(value, int) else value for name, value in row.items()}
+        table.add_row(*(Text(UNKNOWN if cell is None else str(cell)) for cell in cells.values()))
+    Console().print(table)

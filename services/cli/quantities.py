@@ -1,0 +1,37 @@
+"""Numbers with their unit, as people read them in a terminal. None is shown as a dash."""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN: Final = "–"
+_DURATIONS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_BYTES: Final = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+
+
+def duration(duration_ns: float | None) -> str:
+    return UNKNOWN if duration_ns is None else _scaled(duration_ns, _DURATIONS)
+
+
+def size(size_bytes: float | None) -> str:
+    return UNKNOWN if size_bytes is None else _scaled(size_bytes, _BYTES)
+
+
+def giga(rate: float | None) -> str:
+    """A rate in units of 1e9: GFLOP/s or GB/s."""
+    return UNKNOWN if rate is None else f"{rate / 1e9:.4g}"
+
+
+def percentage(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{ratio * 100:.3g} %"
+
+
+def median_with_interval(median_ns: float, low_ns: float, high_ns: float) -> str:
+    """Median and half the width of its 95 % interval: "1.23 ms ± 0.5 %"."""
+    half_width_ratio = (high_ns - low_ns) / 2 / median_ns if median_ns > 0 else None
+    return f"{duration(median_ns)} ± {percentage(half_width_ratio)}"
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    factor, unit = next(((factor, unit) for factor, unit in units if abs(value) >= factor), units[-1])
+    return f"{value / factor:.4g} {unit}"

@@ -1,0 +1,142 @@
+"""A run on the terminal: a progress bar while it goes on, a table of its results at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.quantities import UNKNOWN, giga, median_with_interval, percentage
+from services.core.errors import UnavailableError
+from services.core.model import LogLevel, Run, RunState, TableChunk
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from services.cli.analyzer_client import AnalyzerClient, RunUpdate
+
+RECONNECT_S: Final = 30.0
+"""An analyzer that was killed is back within seconds when something restarts it; after half a minute it stays away."""
+
+RETRY_S: Final = 0.5
+SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
+
+
+def follow_run(client: AnalyzerClient, run_id: str) -> Iterator[RunUpdate]:
+    """The run's updates until it has ended; goes on where it stopped when the stream breaks.
+
+    Raises:
+        UnavailableError: the analyzer stayed away.
+    """
+    next_event_index, last_answer = 0, time.monotonic()
+    while True:
+        try:
+            for update in client.watch_run(run_id, next_event_index):
+                next_event_index, last_answer = update.next_event_index, time.monotonic()
+                yield update
+            return
+        except UnavailableError:
+            if time.monotonic() - last_answer > RECONNECT_S:
+                raise
+            time.sleep(RETRY_S)
+
+
+class RunDisplay:
+    """Shows the progress of one run. `run` is its latest state."""
+
+    def __init__(self, run: Run, console: Console) -> None:
+        self.run = run
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.fields[state]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[activity]}"),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("run", total=None, state=run.state, activity="")
+
+    def follow(self, client: AnalyzerClient) -> Run:
+        """Shows the run until it has ended."""
+        with self._progress:
+            for update in follow_run(client, self.run.run_id):
+                self._show(update)
+        if not self.run.state.is_final:
+            self.run = client.run(self.run.run_id)
+        return self.run
+
+    def _show(self, update: RunUpdate) -> None:
+        if update.run is not None:
+            self.run = update.run
+            self._progress.update(
+                self._task,
+                total=self.run.total_configuration_count,
+                completed=self.run.completed_configuration_count,
+                state=self.run.state.lower(),
+                activity=Text(self.run.activity),
+            )
+        for chunk in update.tables:
+            if chunk.table_name == "log_lines":
+                self._show_log_lines(chunk)
+
+    def _show_log_lines(self, chunk: TableChunk) -> None:
+        import polars
+
+        for row in polars.read_ipc_stream(BytesIO(chunk.arrow_ipc)).iter_rows(named=True):
+            if row["level"] in SHOWN_LEVELS:
+                self._console.print(Text(f"{row['source']}: {row['line']}"))
+
+
+def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
+    """One row per measured configuration. Input: the tables measurements and roofline of one run."""
+    latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
+    table = Table("kernel", "parameters")
+    for heading in ("median ± 95 % CI", "GFLOP/s", "GB/s", "efficiency"):
+        table.add_column(heading, justify="right")
+    for heading in ("bound", "verified", "stopped by"):
+        table.add_column(heading)
+    for row in measurements.sort("configuration_index").iter_rows(named=True):
+        table.add_row(*map(Text, _result_cells(row, latest_roofline.get(row["configuration_index"], {}))))
+    return table
+
+
+def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tuple[str, ...]:
+    kernel_name: str = measurement["kernel_name"]
+    return (
+        kernel_name,
+        str(measurement["label"]).removeprefix(kernel_name).strip(),
+        median_with_interval(
+            measurement["duration_median_ns"], measurement["duration_median_low_ns"], measurement["duration_median_high_ns"]
+        ),
+        giga(roofline.get("achieved_flop_per_s")),
+        giga(roofline.get("achieved_bytes_per_s")),
+        percentage(roofline.get("efficiency_ratio")),
+        roofline.get("bound") or UNKNOWN,
+        str(measurement["verification_state"]).lower().replace("_", " "),
+        str(measurement["stop_reason"]).lower().replace("_", " "),
+    )
+
+
+def failure_lines(failures: pl.DataFrame) -> list[str]:
+    """What to say of each configuration without a measurement; the same message is said once, with its count."""
+    labels_by_message: dict[str, list[str]] = {}
+    for row in failures.sort("configuration_index").iter_rows(named=True):
+        labels_by_message.setdefault(row["message"], []).append(row["label"])
+    return [
+        f"failed: {labels[0]}{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: {message}"
+        for message, labels in labels_by_message.items()
+    ]
+
+
+def outcome_line(run: Run) -> str:
+    count = f"{run.completed_configuration_count} configurations, {run.failed_configuration_count} failed"
+    text = f"run {run.run_id}: {run.state.lower()}, {count}"
+    return text if run.error is None or run.state is RunState.CANCELLED else f"{text}\n{run.error.message}"

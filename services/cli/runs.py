@@ -1,0 +1,115 @@
+"""`kernalyse runs` and `kernalyse cancel`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    from services.core.model import Run
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(runs)
+    app.command()(cancel)
+
+
+def runs(
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """List runs, the newest first."""
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        found = client.runs(count)
+    if json_output:
+        _print_json(found)
+    else:
+        _print_table(found)
+
+
+def cancel(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """End a run; what it has measured is kept."""
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        # The analyzer forwards to the run's node, which only knows whole ids.
+        run = client.cancel_run(client.run(run_id).run_id)
+    typer.echo(f"{run.run_id} {run.state}")
+
+
+def _print_table(found: tuple[Run, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not found:
+        typer.echo("No runs yet. Start one: kernalyse bench saxpy")
+        return
+    table = Table("run", "title", "state", "done", "failed", "device", "started", "duration")
+    for run in found:
+        table.add_row(
+            run.run_id,
+            run.spec.title,
+            run.state if run.error is None else f"{run.state} {run.error.reason}",
+            f"{run.completed_configuration_count}/{'?' if run.total_configuration_count is None else run.total_configuration_count}",
+            str(run.failed_configuration_count),
+            run.device_id or "",
+            _local(run.start_time),
+            _duration(run),
+        )
+    Console().print(table)
+
+
+def _print_json(found: tuple[Run, ...]) -> None:
+    import json
+
+    typer.echo(json.dumps([run_row(run) for run in found], indent=2))
+
+
+def run_row(run: Run) -> dict[str, object]:
+    """The run as a flat JSON object; unknown values are null."""
+    error, revision = run.error, run.spec.revision
+    return {
+        "run_id": run.run_id,
+        "node_id": run.node_id,
+        "title": run.spec.title,
+        "state": str(run.state),
+        "create_time": run.create_time.isoformat(),
+        "start_time": None if run.start_time is None else run.start_time.isoformat(),
+        "end_time": None if run.end_time is None else run.end_time.isoformat(),
+        "device_id": run.device_id,
+        "completed_configuration_count": run.completed_configuration_count,
+        "failed_configuration_count": run.failed_configuration_count,
+        "total_configuration_count": run.total_configuration_count,
+        "error_reason": None if error is None else error.reason,
+        "error_message": None if error is None else error.message,
+        "git_commit": None if revision is None else revision.commit,
+        "git_is_dirty": None if revision is None else revision.is_dirty,
+    }
+
+
+def _local(time: datetime | None) -> str:
+    return "" if time is None else time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _duration(run: Run) -> str:
+    if run.start_time is None or run.end_time is None:
+        return ""
+    return f"{(run.end_time - run.start_time).total_seconds():.1f} s"

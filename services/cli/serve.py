@@ -1,0 +1,95 @@
+"""`kernalyse profiler`, `analyzer` and `ui`: one service in this process, a flag for every setting."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from services.core.settings import ServiceSettings
+
+# The settings classes take a second to load; their flags are therefore read by argparse, when the command runs.
+PASS_ON: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def register(app: typer.Typer) -> None:
+    app.command(context_settings=PASS_ON, add_help_option=False)(profiler)
+    app.command(context_settings=PASS_ON, add_help_option=False)(analyzer)
+    app.command(context_settings=PASS_ON, add_help_option=False)(ui)
+
+
+def profiler(context: typer.Context) -> None:
+    """Start the profiler service, which runs kernels on this machine."""
+    from services.core.settings import ProfilerSettings
+
+    def serve(settings: ProfilerSettings) -> Any:
+        from services.profiler.server import serve as serve_profiler
+
+        return serve_profiler(settings)
+
+    run_service(ProfilerSettings, context.args, serve)
+
+
+def analyzer(context: typer.Context) -> None:
+    """Start the analyzer service, which collects and stores results."""
+    from services.core.settings import AnalyzerSettings
+
+    def serve(settings: AnalyzerSettings) -> Any:
+        from services.analyzer.server import serve as serve_analyzer
+
+        return serve_analyzer(settings)
+
+    run_service(AnalyzerSettings, context.args, serve)
+
+
+def ui(context: typer.Context) -> None:
+    """Start the dashboard."""
+    from services.core.settings import UiSettings
+
+    def serve(settings: UiSettings) -> Any:
+        from services.ui.app import serve as serve_ui
+
+        return serve_ui(settings)
+
+    run_service(UiSettings, context.args, serve)
+
+
+def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Callable[[Any], Any]) -> None:
+    """Reads the flags, starts the service and returns when it has stopped."""
+    from services.cli.children import end_with_parent
+
+    end_with_parent()
+    flags = vars(flag_parser(settings_class).parse_args(arguments))
+    settings = settings_class.load(**flags)
+    logging.basicConfig(
+        level=settings.log_level, stream=sys.stderr, format=f"%(asctime)s {settings_class.section} %(levelname)s %(message)s"
+    )
+    served = serve(settings)
+    if inspect.iscoroutine(served):
+        asyncio.run(served)
+
+
+def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParser:
+    """One flag a setting: --address, --data-folder, --insecure / --no-insecure …; what is not given stays None."""
+    section = settings_class.section
+    parser = argparse.ArgumentParser(
+        prog=f"kernalyse {section}",
+        description=f"{settings_class.__doc__} Flags win over environment variables KERNALYSE_{section.upper()}_NAME, these over the "
+        f"table [{section}] of kernalyse.toml, this over the defaults.",
+    )
+    for name, field in settings_class.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        if field.annotation is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=field.description)
+        elif field.annotation == tuple[str, ...]:
+            parser.add_argument(flag, action="append", metavar="VALUE", help=f"{field.description} May be repeated.")
+        else:
+            parser.add_argument(flag, metavar="VALUE", help=(field.description or "").replace("%", "%%"))
+    return parser

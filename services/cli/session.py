@@ -1,0 +1,158 @@
+"""One way to an analyzer for every command: a named one, the one that runs here, or one of its own for its own length."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.cli.analyzer_client import AnalyzerClient
+from services.cli.children import Child, stop_children
+from services.cli.usage import UsageError
+from services.core.discovery import Announcement, find_service
+from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError
+from services.core.model import NodeHealth
+from services.core.rpc import Endpoint, is_local
+from services.core.settings import AnalyzerSettings, ProfilerSettings
+
+START_TIMEOUT_S: Final = 60.0
+"""A cold disk and a busy machine can hold a start up for seconds; a minute means that it hangs."""
+
+STOP_GRACE_S: Final = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The analyzer that the command line names. address: None for the one of this machine."""
+
+    address: str | None = None
+    token: str | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    is_insecure_allowed: bool = False
+
+    def endpoint(self) -> Endpoint:
+        """Raises UsageError without a token, InvalidSettingError for an unreadable file or a token that would travel in the clear."""
+        assert self.address is not None
+        if self.ca_file is None and not is_local(self.address) and not self.is_insecure_allowed:
+            raise UsageError(
+                f"option --server {self.address}",
+                found="another machine, without TLS",
+                expected="--ca-file, so that the token travels encrypted",
+                remedy="Give the analyzer a certificate (README, Security), or say --insecure.",
+            )
+        return Endpoint(self.address, self._token(), None if self.ca_file is None else read_file(self.ca_file, "option --ca-file"))
+
+    def _token(self) -> str:
+        if self.token is not None:
+            return self.token
+        if self.token_file is not None:
+            return read_token(self.token_file)
+        raise UsageError(f"option --server {self.address}", found="no token", expected="--token-file, KERNALYSE_TOKEN or --token")
+
+
+def read_file(path: Path, subject: str) -> bytes:
+    """Raises InvalidSettingError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettingError(subject, found=f"{path}: {error.strerror}", expected="a file", remedy="Correct the path.") from error
+
+
+def read_token(path: Path) -> str:
+    """Raises InvalidSettingError."""
+    token = read_file(path, "token file").decode(errors="replace").strip()
+    if not token:
+        raise InvalidSettingError(f"token file {path}", found="nothing in it", expected="a token")
+    return token
+
+
+def endpoint_of(announcement: Announcement) -> Endpoint:
+    """Raises InvalidSettingError."""
+    ca_certificate = None if announcement.ca_file is None else read_file(Path(announcement.ca_file), "certificate of the running service")
+    return Endpoint(announcement.address, read_token(Path(announcement.token_file)), ca_certificate)
+
+
+@contextmanager
+def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[AnalyzerClient]:
+    """A client of the analyzer that `server` names, else of the one that runs, else of one that lives as long as the block.
+
+    with_profiler: whether one of its own gets a profiler; commands that only read do without.
+    """
+    if server.address is not None:
+        with AnalyzerClient(server.endpoint()) as client:
+            yield client
+        return
+    running = find_service(AnalyzerSettings.load().announcement_path())
+    if running is not None:
+        with AnalyzerClient(endpoint_of(running)) as client:
+            yield client
+        return
+    with own_services(with_profiler=with_profiler) as client:
+        yield client
+
+
+@contextmanager
+def own_services(*, with_profiler: bool) -> Iterator[AnalyzerClient]:
+    """Profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block."""
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
+        folder = Path(folder_name)
+        children = [_own_child("analyzer", folder)]
+        if with_profiler:
+            children.append(_own_child("profiler", folder))
+        try:
+            for child in children:
+                child.start()
+            announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
+            with AnalyzerClient(endpoint_of(announcements["analyzer"])) as client:
+                _forget_vanished_sockets(client)
+                with _added_node(client, announcements.get("profiler")):
+                    yield client
+        finally:
+            stop_children(children, grace_s=STOP_GRACE_S)
+
+
+def _own_child(service: str, folder: Path) -> Child:
+    announcement_path = folder / f"{service}.json"
+    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path)}
+    arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+    if service == "profiler":
+        arguments += ["--drain-s", "0"]
+    return Child(service, arguments, log_path=folder / f"{service}.log", announcement_path=announcement_path)
+
+
+@contextmanager
+def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterator[None]:
+    if profiler is None:
+        yield
+        return
+    connect_node(client, profiler)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(KernalyseError):  # the analyzer may be gone already; the next session forgets the node
+            client.remove_node(profiler.address)
+
+
+def connect_node(client: AnalyzerClient, profiler: Announcement) -> None:
+    """Adds a running profiler to the analyzer; one that is there already stays. Raises what AddNode raises."""
+    endpoint = endpoint_of(profiler)
+    with contextlib.suppress(NodeExistsError):
+        client.add_node(endpoint.address, endpoint.token, endpoint.ca_certificate)
+
+
+def _forget_vanished_sockets(client: AnalyzerClient) -> None:
+    """Removes profilers of sessions that were killed before they could do it."""
+    for node in client.nodes():
+        _, is_socket, path = node.address.partition("unix:")
+        if is_socket and node.health is not NodeHealth.SERVING and not Path(path).exists():
+            client.remove_node(node.address)
+
+
+def profiler_announcement() -> Announcement | None:
+    """The profiler that runs on this machine."""
+    return find_service(ProfilerSettings.load().announcement_path())

@@ -1,0 +1,143 @@
+"""`kernalyse show`: tables of a run, to read or to take elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+MAX_SHOWN_ROWS: Final = 200
+"""A terminal is no place for a million samples; the other formats have them all."""
+
+OVERVIEW_COLUMNS: Final = {
+    "measurements": (
+        "label", "sample_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "noise_ratio", "stop_reason",
+        "cache_mode", "verification_state",
+    ),
+    "roofline": (
+        "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
+        "efficiency_ratio", "bound", "ceiling_source",
+    ),
+    "samples": ("configuration_index", "sample_index", "duration_ns"),
+}  # fmt: skip
+"""What of the widest tables fits a terminal; tables not named here are shown whole."""
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(show)
+
+
+def show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    table_names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="measurements (the default), samples, kernels, roofline, configurations, failures, …"),
+    ] = None,
+    output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the folder.")
+    ] = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Print tables of a run, or write them to files."""
+    from services.cli.session import Server, analyzer_session
+    from services.cli.usage import UsageError
+
+    if output_format is OutputFormat.PARQUET and output is None:
+        raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
+    names = list(dict.fromkeys(table_names or ["measurements"]))
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        whole_run_id = client.run(run_id).run_id
+        frames = {name: client.table(name, [whole_run_id]) for name in names}
+    if output_format is OutputFormat.JSON:
+        _write_text(frames_as_json(frames), output)
+    elif output_format is OutputFormat.TABLE:
+        _show_tables(frames, output)
+    else:
+        _write_frames(frames, output_format, output)
+
+
+def frames_as_json(frames: Mapping[str, pl.DataFrame], more: Mapping[str, str] | None = None) -> str:
+    """One object: an array of row objects for every table. more: further members, as JSON text by name."""
+    import json
+
+    members = {name: frame.write_json() for name, frame in frames.items()} | dict(more or {})
+    return "{" + ",\n ".join(f"{json.dumps(name)}: {text}" for name, text in members.items()) + "}\n"
+
+
+def _write_text(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text)
+
+
+def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputFormat, output: Path | None) -> None:
+    is_folder = output is not None and len(frames) > 1
+    if is_folder and output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        path = output / f"{name}.{output_format}" if is_folder and output is not None else output
+        if output_format is OutputFormat.PARQUET and path is not None:
+            frame.write_parquet(path)
+        elif path is not None:
+            frame.write_csv(path)
+        else:
+            typer.echo((f"# {name}\n" if len(frames) > 1 else "") + frame.write_csv(), nl=False)
+
+
+def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> None:
+    from rich.console import Console
+
+    if output is None:
+        console = Console()
+        for name, frame in frames.items():
+            _print_frame(console, name, frame)
+        return
+    with output.open("w") as file:
+        console = Console(file=file, width=240)
+        for name, frame in frames.items():
+            _print_frame(console, name, frame)
+
+
+def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = [column for column in OVERVIEW_COLUMNS.get(name, frame.columns) if column in frame.columns]
+    table = Table(title=f"{name}: {frame.height} rows", title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right" if frame[column].dtype.is_numeric() else "left", overflow="fold")
+    for row in frame.select(columns).head(MAX_SHOWN_ROWS).iter_rows():
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console.print(table)
+    if frame.height > MAX_SHOWN_ROWS:
+        console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
+
+
+def _cell(value: object) -> str:
+    from services.cli.quantities import UNKNOWN
+
+    if value is None:
+        return UNKNOWN
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,57 @@
+"""What all tests share: private folders for each test, and services in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service_processes import ServiceProcess, ServiceProcesses
+
+SERIAL_FOLDERS = ("integration", "browser", "gpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever runs kernels or services goes to one worker of pytest-xdist, and starts first: it takes longest."""
+    for item in items:
+        if item.path.parent.name in SERIAL_FOLDERS:
+            item.add_marker(pytest.mark.xdist_group("services"))
+    items.sort(key=lambda item: item.path.parent.name not in SERIAL_FOLDERS)
+
+
+@pytest.fixture(autouse=True)
+def private_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """No test reads or writes the settings, token, store or services of the user; answers with the folder of all of them.
+
+    It lies under the temporary folder of the machine, not of pytest: the path of a Unix socket has 107 bytes at most.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_DATA_HOME", "data"), ("XDG_RUNTIME_DIR", "run"), ("XDG_CACHE_HOME", "cache")):
+        (folder / name).mkdir(mode=0o700)
+        monkeypatch.setenv(variable, str(folder / name))
+    for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
+        monkeypatch.delenv(variable)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def services(private_folders: Path) -> Iterator[ServiceProcesses]:
+    """Starts services in the test's private folders; whatever still runs at the end is ended, and nothing may be left."""
+    processes = ServiceProcesses(private_folders)
+    yield processes
+    processes.stop_all()
+
+
+@pytest.fixture
+def profiler(services: ServiceProcesses) -> ServiceProcess:
+    return services.start("profiler")
+
+
+@pytest.fixture
+def analyzer(services: ServiceProcesses) -> ServiceProcess:
+    return services.start("analyzer")

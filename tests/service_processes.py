@@ -1,0 +1,94 @@
+"""Services as a user starts them: `kernalyse profiler` and the others, on Unix sockets in private folders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from kernalyse.channel import Endpoint
+from services.core.discovery import find_service
+
+START_TIMEOUT_S = 60.0  # a loaded machine with cold caches
+STOP_TIMEOUT_S = 20.0
+
+
+@dataclass(slots=True)
+class ServiceProcess:
+    """A running service. address: where it really listens."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    address: str
+    token: str
+    log_path: Path
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.address, self.token)
+
+    def kill(self) -> None:
+        """kill -9, as a crash would be."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(STOP_TIMEOUT_S)
+
+    def stop(self) -> int:
+        """SIGTERM; answers with the exit status."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(STOP_TIMEOUT_S)
+
+
+@dataclass(slots=True)
+class ServiceProcesses:
+    """Starts services and knows what is left of them."""
+
+    folder: Path
+    started: list[ServiceProcess] = field(default_factory=list)
+
+    def start(self, service: str, *arguments: str, address: str | None = None) -> ServiceProcess:
+        """Starts one and waits until it serves. address: by default a Unix socket, for the dashboard a free port."""
+        run_folder = self.folder / "run"
+        announcement_path = run_folder / f"{service}-{len(self.started)}.json"
+        log_path = self.folder / f"{service}-{len(self.started)}.log"
+        chosen = address or ("127.0.0.1:0" if service == "ui" else f"unix:{run_folder}/{service}.sock")
+        command = [sys.executable, "-m", "services.cli.main", service, "--address", chosen, "--announcement-file", str(announcement_path)]
+        with log_path.open("wb") as log:
+            process = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ.copy())
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (found := find_service(announcement_path)) is None or found.process_id != process.pid:
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise AssertionError(f"{service} did not start:\n{log_path.read_text()}")
+            time.sleep(0.02)
+        running = ServiceProcess(service, process, found.address, Path(found.token_file).read_text().strip(), log_path)
+        self.started.append(running)
+        return running
+
+    def stop_all(self) -> None:
+        """Ends everything, dashboard first, and fails when a descendant survives it."""
+        descendants = [child for service in self.started for child in _descendants(service.process.pid)]
+        for service in reversed(self.started):
+            try:
+                service.stop()
+            except subprocess.TimeoutExpired:
+                service.kill()
+        _, alive = psutil.wait_procs(descendants, timeout=5)
+        names = [" ".join(process.cmdline()) for process in alive]
+        for process in alive:
+            process.kill()
+        assert not alive, f"processes left behind: {names}"
+
+
+def _descendants(process_id: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process_id).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []

@@ -1,0 +1,196 @@
+"""Uploaded folders: received in chunks, checked, unpacked once, and named by their digest.
+
+An archive is a stranger's: nothing in it may name a place outside the folder, be anything but a file or a folder, or
+unpack to more than the limits, which are kept while unpacking, since the sizes in an archive's headers can lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, cast
+
+from services.core.errors import BundleTooLargeError, InvalidBundleError, StorageFullError
+
+MAX_CHUNK_BYTES: Final = 1024 * 1024
+_COPY_BYTES: Final = 256 * 1024
+_NAME_ERRORS: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleLimits:
+    max_bytes: int  # packed
+    max_unpacked_bytes: int
+    max_file_count: int  # files and folders
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    digest: str  # "sha256:…" of the archive
+    size_bytes: int  # of the archive
+    file_count: int
+
+
+class BundleStore:
+    """Bundles under one folder, each unpacked in a folder of its own."""
+
+    def __init__(self, folder: Path, limits: BundleLimits) -> None:
+        self._folder = folder
+        self._limits = limits
+
+    async def receive(self, chunks: AsyncIterable[bytes]) -> Bundle:
+        """Stores a tar.gz that arrives in chunks. The same archive twice is stored once.
+
+        Raises:
+            InvalidBundleError: it is no tar.gz, or a member must not be unpacked; names the member.
+            BundleTooLargeError: it is over a limit; names the limit.
+            StorageFullError: there is no room for it.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=self._folder, prefix=".arriving-") as name:
+                archive = Path(name) / "bundle.tar.gz"
+                digest, size_bytes = await self._save(chunks, archive)
+                file_count = await asyncio.to_thread(self._unpack, archive, Path(name) / "content", digest)
+        except OSError as error:
+            raise StorageFullError(
+                f"folder of bundles {self._folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
+            ) from error
+        return Bundle(digest, size_bytes, file_count)
+
+    def path(self, digest: str) -> Path:
+        """Folder of an unpacked bundle. Raises InvalidBundleError when there is none."""
+        path = self._path(digest) if _DIGEST.fullmatch(digest) else None
+        if path is None or not path.is_dir():
+            raise InvalidBundleError(
+                f"bundle {digest}", found="no such bundle on this node", expected="the digest of an upload", remedy="Upload it first."
+            )
+        return path
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest.removeprefix("sha256:")
+
+    async def _save(self, chunks: AsyncIterable[bytes], archive: Path) -> tuple[str, int]:
+        digest = hashlib.sha256()
+        size_bytes = 0
+        with archive.open("wb") as file:
+            async for chunk in chunks:
+                if len(chunk) > MAX_CHUNK_BYTES:
+                    raise BundleTooLargeError(
+                        "chunk of a bundle", found=f"{len(chunk)} bytes", expected=f"at most {MAX_CHUNK_BYTES}", remedy="Send smaller ones."
+                    )
+                size_bytes += len(chunk)
+                if size_bytes > self._limits.max_bytes:
+                    raise _too_large("bundle", "bytes, packed", self._limits.max_bytes, "bundle_max_bytes")
+                digest.update(chunk)
+                file.write(chunk)
+        return f"sha256:{digest.hexdigest()}", size_bytes
+
+    def _unpack(self, archive: Path, content: Path, digest: str) -> int:
+        content.mkdir()
+        count = _Unpacking(self._limits, content).unpack(archive)
+        path = self._path(digest)
+        if not path.is_dir():
+            content.replace(path)
+        return count
+
+
+class _Unpacking:
+    """One archive on its way into a folder."""
+
+    def __init__(self, limits: BundleLimits, content: Path) -> None:
+        self._limits = limits
+        self._content = content
+        self._file_count = 0
+
+    def unpack(self, archive: Path) -> int:
+        """The number of files. The archive is decompressed through a counter: its headers are not believed."""
+        member_count = 0
+        try:
+            with gzip.open(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], _Counted(stream, self._limits)), mode="r|") as members:
+                for member in members:
+                    member_count += 1
+                    if member_count > self._limits.max_file_count:
+                        raise _too_large("bundle", "files and folders", self._limits.max_file_count, "bundle_max_file_count")
+                    self._unpack_member(members, member)
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
+            raise InvalidBundleError(
+                "bundle", found=str(error), expected="a tar archive, compressed with gzip", remedy="Pack it with: tar -czf"
+            ) from error
+        return self._file_count
+
+    def _unpack_member(self, members: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        path = self._content.joinpath(*_safe_parts(member.name))
+        try:
+            if member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+            elif member.isreg():
+                self._copy(members, member, path)
+            else:
+                raise _refused(member.name, _kind(member), "files and folders only")
+        except OSError as error:
+            if error.errno not in _NAME_ERRORS:
+                raise
+            raise _refused(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
+
+    def _copy(self, members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = members.extractfile(member)
+        if source is None:
+            raise _refused(member.name, "no content", "a file")
+        # O_EXCL: a second member of one name must not write through what the first has left.
+        mode = 0o700 if member.mode & 0o100 else 0o600
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+            shutil.copyfileobj(source, file, _COPY_BYTES)
+        self._file_count += 1
+
+
+class _Counted:
+    """A stream that ends the work when more comes out of it than the limit."""
+
+    def __init__(self, stream: gzip.GzipFile, limits: BundleLimits) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._size_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._size_bytes += len(data)
+        if self._size_bytes > self._limits.max_unpacked_bytes:
+            raise _too_large("bundle", "bytes, unpacked", self._limits.max_unpacked_bytes, "bundle_max_unpacked_bytes")
+        return data
+
+
+def _safe_parts(name: str) -> tuple[str, ...]:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise _refused(name, "a path out of the bundle", "paths below its top folder")
+    return path.parts
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    if member.issym() or member.islnk():
+        return f"a link to {member.linkname}"
+    return "a device or pipe" if member.isdev() else f"an entry of type {member.type!r}"
+
+
+def _refused(name: str, found: str, expected: str) -> InvalidBundleError:
+    return InvalidBundleError(f"member {name} of the bundle", found=found, expected=expected, remedy="Pack the folder without it.")
+
+
+def _too_large(subject: str, what: str, limit: int, setting: str) -> BundleTooLargeError:
+    return BundleTooLargeError(
+        subject, found=f"more than {limit} {what}", expected=f"at most {limit}", remedy=f"Leave files out, or raise {setting} on the node."
+    )

@@ -1,0 +1,132 @@
+"""Uploaded archives: what is unpacked, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from services.core.errors import BundleTooLargeError, InvalidBundleError
+from services.profiler.bundles import MAX_CHUNK_BYTES, Bundle, BundleLimits, BundleStore
+
+LIMITS = BundleLimits(max_bytes=1_000_000, max_unpacked_bytes=2_000_000, max_file_count=20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BundleStore:
+    return BundleStore(tmp_path / "bundles", LIMITS)
+
+
+def _archive(*members: tarfile.TarInfo, content: bytes = b"") -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for member in members:
+            member.size = len(content) if member.isreg() else 0
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.mode = kind, target, mode
+    return member
+
+
+async def _receive(store: BundleStore, data: bytes, chunk_bytes: int = 1000) -> Bundle:
+    async def chunks() -> AsyncIterator[bytes]:
+        for place in range(0, len(data), chunk_bytes):
+            yield data[place : place + chunk_bytes]
+
+    return await store.receive(chunks())
+
+
+async def test_a_folder_is_unpacked_under_its_digest(store: BundleStore) -> None:
+    data = _archive(_member("include", tarfile.DIRTYPE), _member("include/a.h"), _member("./run.sh", mode=0o755), content=b"text")
+    bundle = await _receive(store, data)
+    folder = store.path(bundle.digest)
+    assert (bundle.file_count, bundle.size_bytes) == (2, len(data))
+    assert (folder / "include" / "a.h").read_bytes() == b"text"
+    assert (folder / "run.sh").stat().st_mode & 0o777 == 0o700
+    assert (folder / "include" / "a.h").stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_same_archive_twice_is_one_bundle(store: BundleStore, tmp_path: Path) -> None:
+    data = _archive(_member("a"))
+    assert await _receive(store, data) == await _receive(store, data)
+    assert len(list((tmp_path / "bundles").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        _member("/etc/evil"),
+        _member("../evil"),
+        _member("a/../../evil"),
+        _member("evil", tarfile.SYMTYPE, "/etc"),
+        _member("evil", tarfile.LNKTYPE, "../x"),
+        _member("evil", tarfile.CHRTYPE),
+        _member("evil", tarfile.FIFOTYPE),
+        _member("evil" * 100),
+    ],
+    ids=["absolute", "parent", "parent within", "symbolic link", "hard link", "device", "pipe", "long name"],
+)
+async def test_a_member_that_must_not_be_unpacked_is_named(store: BundleStore, tmp_path: Path, member: tarfile.TarInfo) -> None:
+    with pytest.raises(InvalidBundleError, match="evil"):
+        await _receive(store, _archive(_member("good"), member))
+    assert not list((tmp_path / "bundles").iterdir())
+    assert not (tmp_path / "evil").exists()
+
+
+async def test_two_members_of_one_name_are_refused(store: BundleStore) -> None:
+    with pytest.raises(InvalidBundleError, match="member twice"):
+        await _receive(store, _archive(_member("twice"), _member("twice")))
+    with pytest.raises(InvalidBundleError, match="member file/below"):
+        await _receive(store, _archive(_member("file"), _member("file/below")))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: gzip.compress(data)[:-20]], ids=["no gzip", "no tar", "cut off"])
+async def test_what_is_no_archive_is_refused(store: BundleStore, pack: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(InvalidBundleError, match="tar -czf"):
+        await _receive(store, pack(b"just some bytes" * 100))
+
+
+async def test_an_archive_over_the_size_limit_is_refused_while_it_arrives(store: BundleStore) -> None:
+    taken = 0
+
+    async def chunks() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 100_000
+            yield bytes(100_000)
+
+    with pytest.raises(BundleTooLargeError, match="1000000 bytes, packed"):
+        await store.receive(chunks())
+    assert taken == 1_100_000
+
+
+async def test_a_zip_bomb_is_refused(store: BundleStore, tmp_path: Path) -> None:
+    data = _archive(_member("bomb"), content=bytes(50_000_000))
+    assert len(data) < LIMITS.max_bytes
+    with pytest.raises(BundleTooLargeError, match="2000000 bytes, unpacked"):
+        await _receive(store, data)
+    assert not list((tmp_path / "bundles").iterdir())
+
+
+async def test_too_many_files_are_refused(store: BundleStore) -> None:
+    with pytest.raises(BundleTooLargeError, match="20 files and folders"):
+        await _receive(store, _archive(*(_member(f"f{number}") for number in range(21))))
+
+
+async def test_a_chunk_over_the_limit_is_refused(store: BundleStore) -> None:
+    with pytest.raises(BundleTooLargeError, match="chunk"):
+        await _receive(store, bytes(MAX_CHUNK_BYTES + 1), chunk_bytes=MAX_CHUNK_BYTES + 1)
+
+
+@pytest.mark.parametrize("digest", ["sha256:" + "0" * 64, "sha256:../../etc", "", "sha256:"])
+def test_an_unknown_digest_is_refused(store: BundleStore, digest: str) -> None:
+    with pytest.raises(InvalidBundleError, match="Upload it first"):
+        store.path(digest)

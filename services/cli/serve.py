@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import inspect
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,7 +28,7 @@ def profiler(context: typer.Context) -> None:
     """Start the profiler service, which runs kernels on this machine."""
     from services.core.settings import ProfilerSettings
 
-    def serve(settings: ProfilerSettings) -> Any:
+    def serve(settings: ProfilerSettings) -> Coroutine[Any, Any, None]:
         from services.profiler.server import serve as serve_profiler
 
         return serve_profiler(settings)
@@ -41,7 +40,7 @@ def analyzer(context: typer.Context) -> None:
     """Start the analyzer service, which collects and stores results."""
     from services.core.settings import AnalyzerSettings
 
-    def serve(settings: AnalyzerSettings) -> Any:
+    def serve(settings: AnalyzerSettings) -> Coroutine[Any, Any, None]:
         from services.analyzer.server import serve as serve_analyzer
 
         return serve_analyzer(settings)
@@ -53,7 +52,7 @@ def ui(context: typer.Context) -> None:
     """Start the dashboard."""
     from services.core.settings import UiSettings
 
-    def serve(settings: UiSettings) -> Any:
+    def serve(settings: UiSettings) -> Coroutine[Any, Any, None]:
         from services.ui.app import serve as serve_ui
 
         return serve_ui(settings)
@@ -61,7 +60,7 @@ def ui(context: typer.Context) -> None:
     run_service(UiSettings, context.args, serve)
 
 
-def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Callable[[Any], Any]) -> None:
+def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
     """Reads the flags, starts the service and returns when it has stopped."""
     from services.cli.children import end_with_parent
 
@@ -71,9 +70,7 @@ def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Call
     logging.basicConfig(
         level=settings.log_level, stream=sys.stderr, format=f"%(asctime)s {settings_class.section} %(levelname)s %(message)s"
     )
-    served = serve(settings)
-    if inspect.iscoroutine(served):
-        asyncio.run(served)
+    asyncio.run(serve(settings))
 
 
 def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParser:

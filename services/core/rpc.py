@@ -164,6 +164,8 @@ async def _abort(context: Any, error: Exception, method: str) -> None:
         raise error
     if isinstance(error, grpc.RpcError):
         error = error_from_rpc(error)
+    if isinstance(error, NotImplementedError):  # what the generated servicer raises for a method that ours does not have
+        error = NotBuiltYetError(method, found="a method that this service does not have", remedy="It may be of another version.")
     if not isinstance(error, KernalyseError):
         logger.exception("%s failed", method, exc_info=error)
         error = InternalError(method, found=f"{type(error).__name__}: {error}", remedy="See the service's log; please report it.")

@@ -1,0 +1,260 @@
+"""services.core.rpc: errors cross the wire whole, access is checked, and open addresses need TLS."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from kernalyse import RequestError, connect
+from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
+from services.core import errors as core_errors
+from services.core.errors import (
+    InternalError,
+    InvalidSettingError,
+    KernalyseError,
+    NotBuiltYetError,
+    RunNotFoundError,
+    UnauthenticatedError,
+    UnavailableError,
+    error_classes,
+)
+from services.core.rpc import ServerSecurity, build_server, is_local, run_error, serve_health, set_serving, translated_errors
+
+TOKEN = "the token"
+SERVICE = "kernalyse.v1.AnalyzerService"
+
+
+class Servicer(stubs.AnalyzerServiceServicer):
+    """Raises what the test gives it, from every kind of method."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    async def GetRun(self, request: Any, context: Any) -> Any:
+        if self._error is not None:
+            raise self._error
+        return messages.AnalyzerServiceGetRunResponse()
+
+    async def WatchRun(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        yield messages.AnalyzerServiceWatchRunResponse(next_event_index=7)
+        if self._error is not None:
+            raise self._error
+
+    async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
+        async for _ in request_iterator:
+            if self._error is not None:
+                raise self._error
+        return messages.AnalyzerServiceUploadBundleResponse()
+
+
+@asynccontextmanager
+async def serving(address: str, error: Exception | None = None, security: ServerSecurity | None = None) -> AsyncIterator[str]:
+    server, real_address = build_server(address, security or ServerSecurity(TOKEN))
+    stubs.add_AnalyzerServiceServicer_to_server(Servicer(error), server)  # type: ignore[no-untyped-call]
+    await set_serving(serve_health(server, SERVICE), SERVICE, True)
+    await server.start()
+    try:
+        yield real_address
+    finally:
+        await server.stop(None)
+
+
+@asynccontextmanager
+async def stub_of(address: str, token: str = TOKEN, ca_certificate: bytes | None = None) -> AsyncIterator[Any]:
+    async with open_async_channel(Endpoint(address, token, ca_certificate)) as channel:
+        yield stubs.AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def socket(private_folders: Path) -> str:
+    return f"unix:{private_folders}/run/test.sock"
+
+
+@pytest.mark.parametrize("cls", [cls for cls in error_classes() if cls.__module__ == core_errors.__name__])
+async def test_every_error_comes_out_as_it_went_in(socket: str, cls: type[KernalyseError]) -> None:
+    raised = cls("parameter N", found="0", expected="at least 1", remedy="Choose another.")
+    async with serving(socket, raised) as address, stub_of(address) as stub:
+        with pytest.raises(cls) as caught, translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+    assert type(caught.value) is cls
+    assert caught.value.message == raised.message
+    assert caught.value.metadata == raised.metadata
+
+
+async def test_an_error_in_the_middle_of_a_stream_comes_after_what_was_sent(socket: str) -> None:
+    async with serving(socket, RunNotFoundError("run x", found="it was deleted")) as address, stub_of(address) as stub:
+        received = []
+        with pytest.raises(RunNotFoundError, match="it was deleted"), translated_errors():
+            async for response in stub.WatchRun(messages.AnalyzerServiceWatchRunRequest()):
+                received.append(response.next_event_index)
+    assert received == [7]
+
+
+async def test_an_error_of_an_upload_comes_out(socket: str) -> None:
+    async with serving(socket, RunNotFoundError("run x", found="no such run")) as address, stub_of(address) as stub:
+        with pytest.raises(RunNotFoundError), translated_errors():
+            await stub.UploadBundle(iter([messages.AnalyzerServiceUploadBundleRequest()]))
+
+
+async def test_a_fault_of_the_service_becomes_an_internal_error_and_is_logged(socket: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(socket, ZeroDivisionError("division by zero")) as address, stub_of(address) as stub:
+        with pytest.raises(InternalError, match="ZeroDivisionError: division by zero"), translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+    assert "Traceback" in caplog.text
+
+
+async def test_a_method_that_is_missing_is_not_built_yet(socket: str) -> None:
+    async with serving(socket) as address, stub_of(address) as stub:
+        with pytest.raises(NotBuiltYetError), translated_errors():
+            await stub.GetTable(messages.GetTableRequest()).read()
+
+
+async def test_nobody_there_is_unavailable(socket: str) -> None:
+    async with stub_of(socket) as stub:
+        with pytest.raises(UnavailableError, match="Check that it runs"), translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+
+
+@pytest.mark.parametrize("token", ["", "a token", TOKEN + "x"])
+async def test_a_wrong_token_is_refused_by_unary_and_streaming_methods(socket: str, token: str) -> None:
+    async with serving(socket) as address, stub_of(address, token) as stub:
+        with pytest.raises(UnauthenticatedError, match="wrong one"), translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+        with pytest.raises(UnauthenticatedError), translated_errors():
+            async for _ in stub.WatchRun(messages.AnalyzerServiceWatchRunRequest()):
+                pytest.fail("a row reached a stranger")
+        with pytest.raises(UnauthenticatedError), translated_errors():
+            await stub.UploadBundle(iter([messages.AnalyzerServiceUploadBundleRequest()]))
+
+
+async def test_health_needs_no_token_and_reflection_does(socket: str) -> None:
+    async with serving(socket) as address, grpc.aio.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", SERVICE):
+            assert (await health.Check(health_pb2.HealthCheckRequest(service=name))).status == health_pb2.HealthCheckResponse.SERVING
+        listed = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        )
+        with pytest.raises(UnauthenticatedError), translated_errors():
+            await listed.read()
+
+
+async def test_reflection_names_the_service(socket: str) -> None:
+    async with serving(socket) as address, grpc.aio.insecure_channel(address) as channel:
+        listed = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(list_services="")]), metadata=[("authorization", f"Bearer {TOKEN}")]
+        )
+        names = {service.name for service in (await listed.read()).list_services_response.service}
+    assert SERVICE in names
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("unix:/run/x.sock", True),
+        ("127.0.0.1:1", True),
+        ("127.8.8.8:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("192.168.0.2:1", False),
+        ("node7:1", False),
+        (":7001", False),
+        ("localhost.example.org:1", False),
+    ],
+)
+def test_only_loopback_and_sockets_are_local(address: str, expected: bool) -> None:
+    assert is_local(address) is expected
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+async def test_listening_elsewhere_without_tls_is_refused_unless_said_aloud(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidSettingError, match="other machines can reach, without TLS"):
+        build_server(address, ServerSecurity(TOKEN))
+    server, _ = build_server("0.0.0.0:0", ServerSecurity(TOKEN, is_insecure_allowed=True))
+    await server.stop(None)
+    assert "in the clear" in caplog.text
+
+
+async def test_a_taken_address_is_refused_and_named(capfd: pytest.CaptureFixture[str]) -> None:
+    async with serving("127.0.0.1:0") as address:
+        with pytest.raises(InvalidSettingError, match=f"listen address {address}"):
+            build_server(address, ServerSecurity(TOKEN))
+
+
+def make_certificate(folder: Path) -> tuple[bytes, bytes]:
+    """A certificate for localhost that signs itself, and its key."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*command.split(), *names, "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True)
+    return (folder / "cert.pem").read_bytes(), (folder / "key.pem").read_bytes()
+
+
+async def test_tls_lets_in_who_knows_the_certificate_and_nobody_else(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    security = ServerSecurity(TOKEN, certificate, key)
+    async with serving("127.0.0.1:0", security=security) as address:
+        async with stub_of(address, ca_certificate=certificate) as stub:
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+        (tmp_path / "other").mkdir()
+        stranger, _ = make_certificate(tmp_path / "other")
+        async with stub_of(address, ca_certificate=stranger) as stub:
+            with pytest.raises(UnavailableError), translated_errors():
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+        async with stub_of(address) as stub:
+            with pytest.raises(UnavailableError), translated_errors():
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+
+
+async def test_mutual_tls_asks_for_the_client_certificate(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    security = ServerSecurity(TOKEN, certificate, key, client_ca=certificate)
+    async with serving("127.0.0.1:0", security=security) as address:
+        async with stub_of(address, ca_certificate=certificate) as stub:
+            with pytest.raises(UnavailableError), translated_errors():
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+        endpoint = Endpoint(address, TOKEN, certificate, certificate, key)
+        async with open_async_channel(endpoint) as channel:
+            await stubs.AnalyzerServiceStub(channel).GetRun(messages.AnalyzerServiceGetRunRequest())  # type: ignore[no-untyped-call]
+
+
+def test_an_endpoint_does_not_show_its_token() -> None:
+    assert TOKEN not in repr(Endpoint("127.0.0.1:1", TOKEN))
+
+
+async def test_the_client_library_raises_request_errors_with_all_parts(socket: str) -> None:
+    raised = RunNotFoundError("run x", found="no such run", remedy="List them.")
+    async with serving(socket, raised) as address:
+        with pytest.raises(RequestError) as caught:
+            await in_thread(lambda: connect(address, TOKEN).get_run("x"))
+    assert (caught.value.code, caught.value.reason, caught.value.message) == ("NOT_FOUND", "RUN_NOT_FOUND", raised.message)
+    assert caught.value.metadata == raised.metadata
+
+
+async def test_the_client_library_tells_that_nobody_answers(socket: str) -> None:
+    with pytest.raises(RequestError) as caught, connect(socket, TOKEN) as client:
+        client.get_run("x")
+    assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "")
+
+
+async def in_thread(call: Any) -> Any:
+    import asyncio
+
+    return await asyncio.to_thread(call)
+
+
+def test_a_run_keeps_the_error_whole() -> None:
+    error = run_error(RunNotFoundError("run x", found="no such run"))
+    assert (error.code, error.reason, error.message) == ("NOT_FOUND", "RUN_NOT_FOUND", "run x: no such run.")
+    assert dict(error.metadata) == {"subject": "run x", "found": "no such run"}

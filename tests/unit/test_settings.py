@@ -1,0 +1,108 @@
+"""services.core.settings: where values come from, what is refused, and that every setting is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic.fields import FieldInfo
+
+from services.cli.serve import flag_parser
+from services.core.errors import InvalidSettingError
+from services.core.settings import SETTINGS_CLASSES, AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
+
+README = Path(__file__).parents[2] / "README.md"
+ALL_SETTINGS = [(cls, name, field) for cls in SETTINGS_CLASSES for name, field in cls.model_fields.items()]
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "kernalyse.toml"
+    path.write_text('[profiler]\naddress = "127.0.0.1:1"\ngrace_s = 7\n\n[analyzer]\naddress = "127.0.0.1:2"\n')
+    monkeypatch.setenv("KERNALYSE_CONFIG", str(path))
+    return path
+
+
+def test_flags_win_over_environment_over_file_over_defaults(settings_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ProfilerSettings.load().address == "127.0.0.1:1"
+    assert ProfilerSettings.load().drain_s == 10.0
+    monkeypatch.setenv("KERNALYSE_PROFILER_ADDRESS", "127.0.0.1:3")
+    assert ProfilerSettings.load().address == "127.0.0.1:3"
+    assert ProfilerSettings.load(address="127.0.0.1:4").address == "127.0.0.1:4"
+    assert ProfilerSettings.load(address=None).address == "127.0.0.1:3"
+
+
+def test_each_service_reads_its_own_table(settings_file: Path) -> None:
+    assert AnalyzerSettings.load().address == "127.0.0.1:2"
+    assert UiSettings.load().address == "127.0.0.1:7003"
+
+
+def test_the_file_is_looked_for_in_the_configuration_folder(private_folders: Path) -> None:
+    folder = private_folders / "config" / "kernalyse"
+    folder.mkdir()
+    (folder / "kernalyse.toml").write_text("[profiler]\ngrace_s = 1.5\n")
+    assert ProfilerSettings.load().grace_s == 1.5
+
+
+def test_without_a_file_the_defaults_hold(private_folders: Path) -> None:
+    settings = ProfilerSettings.load()
+    assert settings.data_folder == private_folders / "data" / "kernalyse" / "profiler"
+    assert settings.announcement_path() == private_folders / "run" / "kernalyse" / "profiler.json"
+    assert settings.token() == AnalyzerSettings.load().token()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"grace_s": "soon"}, r"profiler\.grace_s.*'soon'.*KERNALYSE_PROFILER_GRACE_S"),
+        ({"grace_s": -1}, r"profiler\.grace_s.*greater than or equal to 0"),
+        ({"log_level": "LOUD"}, r"profiler\.log_level"),
+        ({"opencl_runtime": "amd"}, r"profiler\.opencl_runtime.*intel\|pocl"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(flags: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidSettingError, match=message):
+        ProfilerSettings.load(**flags)
+
+
+def test_an_unknown_setting_in_the_file_is_refused(settings_file: Path) -> None:
+    settings_file.write_text("[profiler]\ngrace = 3\n")
+    with pytest.raises(InvalidSettingError, match=r"profiler\.grace"):
+        ProfilerSettings.load()
+
+
+def test_a_file_that_is_not_toml_is_refused_with_its_line(settings_file: Path) -> None:
+    settings_file.write_text("[profiler]\naddress = \n")
+    with pytest.raises(InvalidSettingError, match="line 2"):
+        ProfilerSettings.load()
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettingError, match="only one of them"):
+        ProfilerSettings.load(certificate_file=tmp_path / "cert.pem").security()
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettingError, match=r"cert\.pem: No such file"):
+        ProfilerSettings.load(certificate_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem").security()
+
+
+@pytest.mark.parametrize(("cls", "name", "field"), ALL_SETTINGS, ids=lambda value: value if isinstance(value, str) else None)
+def test_every_setting_is_described_and_in_the_readme(cls: type[ServiceSettings], name: str, field: FieldInfo) -> None:
+    assert field.description
+    rows = re.findall(rf"^\| `(?:\w+\.)?{name}` \|.*$", README.read_text(), re.MULTILINE)
+    assert rows, f"README's table of settings lacks {cls.section}.{name}"
+    assert any(field.description in row.replace(r"\|", "|") for row in rows), f"README describes {name} differently: {rows}"
+
+
+@pytest.mark.parametrize("cls", SETTINGS_CLASSES)
+def test_every_setting_has_a_flag(cls: type[ServiceSettings]) -> None:
+    assert set(vars(flag_parser(cls).parse_args([]))) == set(cls.model_fields)
+
+
+def test_flags_reach_the_settings() -> None:
+    flags = vars(flag_parser(UiSettings).parse_args(["--allowed-hosts", "a:1", "--allowed-hosts", "b:2", "--insecure", "--address", "127.0.0.1:0"]))
+    settings = UiSettings.load(**flags)
+    assert (settings.allowed_hosts, settings.insecure, settings.address) == (("a:1", "b:2"), True, "127.0.0.1:0")
+    assert ProfilerSettings.load(**vars(flag_parser(ProfilerSettings).parse_args(["--no-allow-commands"]))).allow_commands is False

@@ -12,6 +12,9 @@ import pytest
 
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
+# pyopencl keeps a database in the cache folder open, which `private_folders` would delete under it after the first test.
+os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+
 SERIAL_FOLDERS = ("integration", "browser", "gpu")
 
 

@@ -19,7 +19,6 @@ from typing import Final
 
 from services.core.errors import InternalError, KernalyseError, NotBuiltYetError
 from services.core.model import (
-    BackendName,
     CeilingMeasurement,
     EventPayload,
     KernelSweep,

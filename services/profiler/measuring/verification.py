@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from services.core.errors import InvalidParameterError
 from services.core.model import Verification, VerificationState
 from services.profiler.measuring.inputs import Array
 
@@ -35,7 +36,11 @@ def compare(outputs: Mapping[str, Array], expected: Mapping[str, Array], relativ
 
     An output passes when max|output - reference| <= relative_tolerance * max|reference|. A value that is not a number
     passes only where the reference has the same one, so an element that the kernel left poisoned never passes.
+
+    Raises:
+        InvalidParameterError: the reference has an output that the kernel has not, or one of another size.
     """
+    _check_comparable(outputs, expected)
     deviations = [_worst(name, outputs[name], reference) for name, reference in expected.items()]
     worst = max(deviations, key=lambda deviation: math.inf if math.isnan(deviation.relative) else deviation.relative)
     has_passed = worst.relative <= relative_tolerance
@@ -48,6 +53,17 @@ def compare(outputs: Mapping[str, Array], expected: Mapping[str, Array], relativ
         buffer_name=worst.buffer_name,
         message="" if has_passed else _complaint(worst, relative_tolerance),
     )
+
+
+def _check_comparable(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    for name, reference in expected.items():
+        if name not in outputs or outputs[name].size != np.size(reference):
+            raise InvalidParameterError(
+                f"output {name} of the reference",
+                found=f"{outputs[name].size} elements in the kernel's" if name in outputs else f"only {', '.join(outputs) or 'no outputs'}",
+                expected=f"a written buffer {name} of {np.size(reference)} elements",
+                remedy="Correct the buffers of the kernel's definition, or choose another reference.",
+            )
 
 
 def _complaint(worst: _Deviation, relative_tolerance: float) -> str:

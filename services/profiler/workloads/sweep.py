@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from services.core.errors import KernalyseError, MemoryLimitError
+from services.core.errors import InvalidParameterError, KernalyseError, MemoryLimitError
 from services.core.model import (
     CacheMode,
     ConfigurationFailed,
@@ -160,7 +160,15 @@ class SweepRun:
                 outputs[buffer.name] = np.empty(buffer.shape, buffer.dtype.value)
                 self._session.download(buffers[buffer.name], outputs[buffer.name])
         key = (reference, tuple(sorted(plan.scalars.items())), buffer_plans, self._options.seed)
-        expected = self._references.get(key, lambda: compute_reference(reference, inputs, plan.scalars))
+        try:
+            expected = self._references.get(key, lambda: compute_reference(reference, inputs, plan.scalars))
+        except (ValueError, IndexError) as error:  # NumPy's word on shapes that do not go together
+            raise InvalidParameterError(
+                f"buffers of kernel {definition.kernel_name}",
+                found=f"shapes that the reference {reference} cannot take ({error})",
+                expected="the shapes named in services.profiler.measuring.references",
+                remedy="Correct the shapes, or choose another reference.",
+            ) from error
         return compare(outputs, expected, definition.relative_tolerance)
 
     def _observer(self, plan: LaunchPlan) -> Observer:

@@ -14,6 +14,7 @@ from typing import Final
 
 from services.core.errors import (
     InvalidParameterError,
+    NotBuiltYetError,
     TooManyConfigurationsError,
     UnknownKernelError,
     UnknownParameterError,
@@ -160,6 +161,13 @@ def _resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[tuple[KernelD
             raise InvalidParameterError(
                 f"kernel {selection.kernel_name}", found="the same kernel twice", expected="each kernel once", remedy="Name it once."
             )
+        if selection.bundle_digest is not None:
+            raise NotBuiltYetError(
+                f"kernel {selection.kernel_name}",
+                found="a bundle with its headers",
+                expected="a source that includes none of its own",
+                remedy="Put the headers into the source.",
+            )
     return [_resolve(selection, catalog) for selection in sweep.kernels]
 
 
@@ -214,7 +222,17 @@ def _plan_kernel(definition: KernelDefinition, source: KernelSource, sweep: Kern
 
 
 def _merge_arguments(definition: KernelDefinition, overrides: tuple[ArgumentDefinition, ...]) -> tuple[ArgumentDefinition, ...]:
+    known = {parameter.name for parameter in definition.parameters} | set(BLOCK_NAMES)
     chosen = {override.name: override for override in overrides}
+    for argument in definition.arguments:
+        unknown = parse_expression(chosen[argument.name].expression).names - known if argument.name in chosen else frozenset()
+        if unknown:
+            raise UnknownParameterError(
+                f"argument {argument.name} = {chosen[argument.name].expression}",
+                found=f"{', '.join(sorted(unknown))}, which kernel {definition.kernel_name} does not have",
+                expected=f"names out of {', '.join(sorted(known))}",
+                remedy="Check the spelling.",
+            )
     return tuple(chosen.get(argument.name, argument) for argument in definition.arguments)
 
 
@@ -250,7 +268,6 @@ def _check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> Non
         _check_known(f"tie of {tie.name} to", tie.source_name, parameters, kernels)
     for argument in sweep.arguments:
         _check_known("argument", argument.name, arguments, kernels)
-        parse_expression(argument.expression)
     _check_once("axis", [axis.name for axis in sweep.axes])
     _check_once("tie", [tie.name for tie in sweep.ties])
     _check_once("argument", [argument.name for argument in sweep.arguments])

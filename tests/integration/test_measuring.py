@@ -1,0 +1,156 @@
+"""Measuring on a real OpenCL device, in this process: timing, memory, ceilings, and the limits of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.core.errors import CompileError, KernalyseError
+from services.core.model import (
+    BufferRole,
+    Ceiling,
+    DataType,
+    Device,
+    DeviceKind,
+    Dim3,
+    KernelSource,
+    MeasuringOptions,
+    StopReason,
+    Verification,
+    VerificationState,
+)
+from services.profiler.backends.base import DeviceSession, LaunchConfiguration
+from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer
+from services.profiler.measuring.ceilings import CeilingSources, measure_ceilings
+from services.profiler.measuring.clocks import open_clock_meter
+from services.profiler.measuring.device_buffers import DeviceBuffers
+from services.profiler.measuring.inputs import BufferPlan, poison_values, random_values
+from services.profiler.measuring.verification import compare
+from services.profiler.workloads.ceilings import MAX_AGE_NS, read_ceilings, write_ceilings
+
+pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
+
+COUNT = 200_000
+SOURCE = KernelSource(
+    "twice.cu",
+    "__global__ void twice(const float *a, float *b, int N) {"
+    " int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N) b[i] = 2.0f * a[i]; }",
+)
+PLANS = (
+    BufferPlan("a", (COUNT,), DataType.FLOAT32, BufferRole.INPUT),
+    BufferPlan("b", (COUNT,), DataType.FLOAT32, BufferRole.OUTPUT),
+)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[DeviceSession]:
+    from services.profiler.backends.opencl import OpenCLBackend
+
+    backend = OpenCLBackend()
+    if not backend.devices():
+        pytest.skip("no OpenCL device: pip install 'kernalyse[opencl]'")
+    opened = backend.open()
+    yield opened
+    opened.close()
+
+
+def test_benchmark_verifies_and_times_a_kernel(session: DeviceSession) -> None:
+    buffers = DeviceBuffers(session)
+    taken = buffers.take(PLANS)
+    inputs = random_values(PLANS[0], seed=0)
+    session.upload(taken["a"], inputs)
+    session.upload(taken["b"], poison_values(PLANS[1]))
+    kernel = session.compile(SOURCE, "twice", Dim3(256))
+    grid = Dim3(-(-COUNT // 256))
+    launch = session.prepare(kernel, [taken["a"], taken["b"], np.int32(COUNT)], LaunchConfiguration(Dim3(256), grid))
+    output = np.empty(COUNT, np.float32)
+
+    def check() -> Verification:
+        session.run(launch)
+        session.download(taken["b"], output)
+        return compare({"b": output}, {"b": 2 * inputs}, 1e-6)
+
+    batches: list[Batch] = []
+    activities: list[str] = []
+    method = Method.of(MeasuringOptions(min_duration_ns=100_000_000, max_duration_ns=2_000_000_000), session.device)
+    observer = Observer(activities.append, batches.append)
+    result = Benchmark(session, launch, method, open_clock_meter(session.device), observer).run(check)
+    buffers.release()
+    assert result.verification.state is VerificationState.PASSED
+    assert activities == ["verifying", "measuring"]
+    assert result.stop_reason in (StopReason.CONFIDENCE_REACHED, StopReason.NO_IMPROVEMENT, StopReason.TIME_LIMIT)
+    bytes_per_s = 2 * 4 * COUNT / (result.summary.duration_median_ns / 1e9)
+    assert 1e8 < bytes_per_s < 1e14  # nanoseconds, not micro- or milliseconds
+    waits_ns = np.diff([batch.measured_unix_ns for batch in batches])
+    assert np.median(waits_ns) < 50_000_000
+
+
+def test_ceilings_are_those_of_a_real_machine(session: DeviceSession) -> None:
+    sources = ceiling_sources()
+    ceilings = {ceiling.ceiling_name: ceiling for ceiling in measure_ceilings(session, sources)}
+    assert ceilings.keys() == {"dram", "float32", "float64"}
+    assert 1e9 < ceilings["dram"].value < 1e13
+    assert 1e9 < ceilings["float32"].value < 1e15
+    assert ceilings["float64"].value < 1.2 * ceilings["float32"].value
+    assert {ceiling.device_id for ceiling in ceilings.values()} == {session.device.device_id}
+    assert "triad" in ceilings["dram"].note
+
+
+def test_ceilings_that_cannot_be_measured_are_left_out_and_none_at_all_is_an_error(session: DeviceSession) -> None:
+    good = ceiling_sources()
+    broken = KernelSource("fma.cu", good.fma.text.replace("double", "quadruple"))
+    names = {ceiling.ceiling_name for ceiling in measure_ceilings(session, CeilingSources(good.memory, broken))}
+    assert names <= {"dram", "float32"}
+    nothing = KernelSource("none.cu", "__global__ void ceiling_triad(float *a) { undeclared(); }")
+    with pytest.raises(KernalyseError):
+        measure_ceilings(session, CeilingSources(nothing, nothing))
+
+
+def test_refused_kernel_leaves_the_session_usable(session: DeviceSession) -> None:
+    with pytest.raises(CompileError, match="undeclared"):
+        session.compile(KernelSource("bad.cu", "__global__ void bad(float *a) { a[0] = undeclared; }"), "bad", Dim3(1))
+    assert session.compile(SOURCE, "twice", Dim3(256)).function_name == "twice"
+
+
+def ceiling_sources() -> CeilingSources:
+    folder = Path(__file__).parents[2] / "kernels" / "ceilings"
+    return CeilingSources(*(KernelSource(name, (folder / name).read_text()) for name in ("memory.cu", "fma.cu")))
+
+
+# ---------------------------------------------------------------- the file of ceilings
+
+
+DEVICE = Device("opencl:pocl:0", "a CPU", DeviceKind.CPU, (), driver_version="3.0")
+OTHER = Device("opencl:intel:0", "a CPU", DeviceKind.CPU, (), driver_version="2026")
+CEILINGS = (Ceiling("opencl:pocl:0", "dram", "bytes_per_s", 2.5e10, "copy", "measured", note="Best of 5."),)
+
+
+def test_kept_ceilings_come_back_for_each_device(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "ceilings.json"
+    write_ceilings(file, OTHER, ())
+    write_ceilings(file, DEVICE, CEILINGS)
+    assert read_ceilings(file, DEVICE) == CEILINGS
+    assert read_ceilings(file, OTHER) == ()
+    assert [path.name for path in file.parent.iterdir()] == ["ceilings.json"]
+
+
+def test_kept_ceilings_expire_after_a_day_and_with_the_driver(tmp_path: Path) -> None:
+    file = tmp_path / "ceilings.json"
+    write_ceilings(file, DEVICE, CEILINGS, now_unix_ns=lambda: 1_000)
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: 1_000 + MAX_AGE_NS) == CEILINGS
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: 1_001 + MAX_AGE_NS) == ()
+    newer = Device("opencl:pocl:0", "a CPU", DeviceKind.CPU, (), driver_version="3.1")
+    assert read_ceilings(file, newer, now_unix_ns=lambda: 1_000) == ()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"opencl:pocl:0": 3}', '{"opencl:pocl:0": {"identity": null}}'])
+def test_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "ceilings.json"
+    file.write_text(text)
+    assert read_ceilings(file, DEVICE) == ()
+    write_ceilings(file, DEVICE, CEILINGS)
+    assert read_ceilings(file, DEVICE) == CEILINGS

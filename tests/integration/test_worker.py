@@ -1,0 +1,361 @@
+"""The worker as a process of its own, on a real OpenCL device, read through its event pipe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from kernalyse.v1 import run_pb2
+from services.core.model import (
+    ArgumentDefinition,
+    ArtifactStored,
+    Axis,
+    BackendName,
+    BufferDefinition,
+    BufferRole,
+    CeilingMeasurement,
+    CeilingsMeasured,
+    CommandProfile,
+    Configuration,
+    ConfigurationFailed,
+    DataType,
+    Dim3,
+    EventPayload,
+    KernelDefinition,
+    KernelSelection,
+    KernelSource,
+    KernelSweep,
+    LaunchDefinition,
+    Measurement,
+    MeasuringOptions,
+    ParameterDefinition,
+    Progress,
+    RunEvent,
+    RunSpec,
+    RunState,
+    SampleBatch,
+    StateChanged,
+    StopReason,
+    Tie,
+    VerificationState,
+    Work,
+)
+from services.core.wire import decode, encode_bytes
+from services.profiler.catalog import load_catalog, read_kernel_source
+
+pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+QUICK = MeasuringOptions(min_duration_ns=20_000_000, max_duration_ns=300_000_000)
+ENDLESS = MeasuringOptions(min_duration_ns=60_000_000_000, max_duration_ns=60_000_000_000, max_sample_count=1_000_000_000)
+SAXPY = KernelSweep(
+    (KernelSelection("saxpy"),), (Axis("N", (1_024, 65_536)),), backend=BackendName.OPENCL, measuring=QUICK
+)  # quick, so that the tests are
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker that has ended, and all it said."""
+
+    exit_code: int
+    payloads: list[EventPayload]
+    stderr: str
+
+    def of(self, cls: type[T]) -> list[T]:
+        return [payload for payload in self.payloads if isinstance(payload, cls)]
+
+
+@contextmanager
+def started(work: Work, folder: Path, *, ceilings_file: Path | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A running worker and the read end of its event pipe; killed at the end if still alive."""
+    spec_file = folder / "spec"
+    spec_file.write_bytes(encode_bytes(RunSpec(work)))
+    read_fd, write_fd = os.pipe()
+    command = [sys.executable, "-m", "services.profiler.worker", "--spec", str(spec_file), "--events-fd", str(write_fd)]
+    command += ["--folder", str(folder)]
+    command += ["--ceilings-file", str(ceilings_file or prepared_ceilings(folder))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "proto/python")))}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, pass_fds=(write_fd,), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    os.close(write_fd)
+    try:
+        yield process, read_fd
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+        os.close(read_fd)
+
+
+def run_worker(work: Work, folder: Path, *, ceilings_file: Path | None = None) -> Ended:
+    with started(work, folder, ceilings_file=ceilings_file) as (process, read_fd):
+        payloads = list(read_payloads(read_fd))
+        assert process.stderr is not None
+        stderr = process.stderr.read().decode()
+        return Ended(process.wait(timeout=30), payloads, stderr)
+
+
+def read_payloads(read_fd: int) -> Iterator[EventPayload]:
+    """Every whole frame until the pipe closes. A frame cut short fails the test."""
+    with os.fdopen(os.dup(read_fd), "rb") as pipe:
+        while header := pipe.read(4):
+            size = int.from_bytes(header, "big")
+            data = pipe.read(size)
+            assert len(data) == size, "the last frame is incomplete"
+            yield decode(run_pb2.RunEvent.FromString(data), RunEvent).payload
+
+
+def prepared_ceilings(folder: Path) -> Path:
+    """A file with fresh ceilings for every device there is, so that only the test of ceilings waits for a measurement."""
+    from services.core.model import Ceiling
+    from services.profiler.backends.opencl import OpenCLBackend
+    from services.profiler.workloads.ceilings import write_ceilings
+
+    file = folder / "ceilings.json"
+    for device in OpenCLBackend().devices():
+        write_ceilings(file, device, (Ceiling(device.device_id, "dram", "bytes_per_s", 1e9, "copy", "measured"),))
+    return file
+
+
+def own_kernel(text: str, kernel_name: str = "scale", **changes: object) -> KernelSelection:
+    """`kernel_name(const float *a, float *b, int N)` with a definition that expects b = 2 a, as the copy of STREAM would not."""
+    definition = KernelDefinition(
+        kernel_name=kernel_name,
+        source_file_name="own.cu",
+        launch=LaunchDefinition(block=("64",), grid=("ceil_div(N, block_x)",)),
+        parameters=(ParameterDefinition("N", (1_000,)),),
+        buffers=(
+            BufferDefinition("a", ("N",), DataType.FLOAT32, BufferRole.INPUT),
+            BufferDefinition("b", ("N",), DataType.FLOAT32, BufferRole.OUTPUT),
+        ),
+    )
+    return KernelSelection(kernel_name, KernelSource("own.cu", text), replace(definition, **changes))  # type: ignore[arg-type]
+
+
+def sweep_of(*kernels: KernelSelection, **changes: object) -> KernelSweep:
+    sweep = KernelSweep(kernels, backend=BackendName.OPENCL, measuring=QUICK)
+    return replace(sweep, **changes)  # type: ignore[arg-type]
+
+
+COPY_TEXT = (
+    "__global__ void scale(const float *a, float *b, int N) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N) b[i] = a[i]; }"
+)
+
+
+# ---------------------------------------------------------------- what goes well
+
+
+def test_sweep_tells_everything_in_order_and_verifies(tmp_path: Path) -> None:
+    matmul = (KernelSelection("matmul_naive"), KernelSelection("matmul_tiled"))
+    ended = run_worker(
+        sweep_of(KernelSelection("saxpy"), *matmul, axes=(Axis("N", (64, 128)),), ties=(Tie("M", "N"), Tie("K", "N"))), tmp_path
+    )
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    measurements, configurations = ended.of(Measurement), ended.of(Configuration)
+    assert [one.configuration_index for one in measurements] == list(range(6))
+    assert [one.label for one in configurations] == [
+        "saxpy N=64",
+        "saxpy N=128",
+        "matmul_naive M=64 N=64 K=64",
+        "matmul_naive M=128 N=128 K=128",
+        "matmul_tiled M=64 N=64 K=64",
+        "matmul_tiled M=128 N=128 K=128",
+    ]
+    assert {one.verification.state for one in measurements} == {VerificationState.PASSED}
+    assert [one.flop for one in configurations[2:]] == [2 * 64**3, 2 * 128**3] * 2
+    for index, measurement in enumerate(measurements):
+        assert_told_in_order(ended.payloads, index)
+        samples_ns = [duration for batch in ended.of(SampleBatch) if batch.configuration_index == index for duration in batch.duration_ns]
+        assert len(samples_ns) == measurement.sample_count >= 10
+        assert min(samples_ns) == measurement.duration_min_ns > 0
+        assert measurement.duration_median_low_ns <= measurement.duration_median_ns <= measurement.duration_median_high_ns
+        assert measurement.driver_version
+    last = ended.of(Progress)[-1]
+    assert (last.completed_configuration_count, last.failed_configuration_count, last.total_configuration_count) == (6, 0, 6)
+
+
+def assert_told_in_order(payloads: list[EventPayload], index: int) -> None:
+    """Configuration, then batches numbered without gap, then the measurement, all within the configuration."""
+    mine = [payload for payload in payloads if getattr(payload, "configuration_index", None) == index]
+    assert isinstance(mine[0], Configuration)
+    assert isinstance(mine[-1], Measurement)
+    expected_index = 0
+    for batch in mine[1:-1]:
+        assert isinstance(batch, SampleBatch)
+        assert batch.first_sample_index == expected_index
+        assert batch.measured_unix_ns <= mine[-1].measured_unix_ns
+        expected_index += len(batch.duration_ns)
+    position = payloads.index(mine[-1])
+    progress = payloads[position + 1]
+    assert isinstance(progress, Progress)
+    assert progress.completed_configuration_count == index + 1
+
+
+def test_generated_source_is_kept_as_an_artifact(tmp_path: Path) -> None:
+    ended = run_worker(SAXPY, tmp_path)
+    (artifact,) = ended.of(ArtifactStored)
+    data = (tmp_path / "artifacts" / artifact.artifact_name).read_bytes()
+    assert (artifact.size_bytes, artifact.digest) == (len(data), f"sha256:{sha256(data).hexdigest()}")
+    assert b"__kernel" in data
+
+
+def test_arguments_of_the_request_reach_the_kernel(tmp_path: Path) -> None:
+    ended = run_worker(replace(SAXPY, arguments=(ArgumentDefinition("alpha", "-3.5"),)), tmp_path)
+    assert {one.verification.state for one in ended.of(Measurement)} == {VerificationState.PASSED}
+
+
+def test_ceilings_come_before_a_sweep_on_a_cpu_and_are_kept_for_the_next(tmp_path: Path) -> None:
+    ceilings_file = tmp_path / "kept" / "ceilings.json"
+    first = run_worker(CeilingMeasurement(BackendName.OPENCL), tmp_path, ceilings_file=ceilings_file)
+    (measured,) = first.of(CeilingsMeasured)
+    assert {one.ceiling_name: one.unit for one in measured.ceilings} == {
+        "dram": "bytes_per_s",
+        "float32": "flop_per_s",
+        "float64": "flop_per_s",
+    }
+    assert all(one.value > 1e8 and one.source == "measured" for one in measured.ceilings)
+    second = run_worker(SAXPY, tmp_path, ceilings_file=ceilings_file)
+    (reused,) = second.of(CeilingsMeasured)
+    assert reused == measured
+    assert second.payloads.index(reused) < second.payloads.index(second.of(Configuration)[0])
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_wrong_kernel_is_marked_and_measured_all_the_same(tmp_path: Path) -> None:
+    right = load_catalog().definition("vector_add")
+    text = read_kernel_source(right.source_file_name).text
+    wrong = KernelSource("wrong.cu", text.replace("a[i] + b[i]", "a[i] - b[i]"))
+    assert wrong.text != text
+    ended = run_worker(sweep_of(KernelSelection("vector_add", wrong, right), axes=(Axis("N", (1_000,)),)), tmp_path)
+    assert ended.exit_code == 0
+    (measurement,) = ended.of(Measurement)
+    assert measurement.verification.state is VerificationState.FAILED
+    assert "expected" in measurement.verification.message
+    assert measurement.sample_count >= 10
+
+
+def test_kernel_without_reference_says_so(tmp_path: Path) -> None:
+    (measurement,) = run_worker(sweep_of(own_kernel(COPY_TEXT)), tmp_path).of(Measurement)
+    assert measurement.verification.state is VerificationState.NO_REFERENCE
+
+
+def test_verification_can_be_switched_off(tmp_path: Path) -> None:
+    ended = run_worker(replace(SAXPY, measuring=replace(QUICK, skip_verification=True)), tmp_path)
+    assert {one.verification.state for one in ended.of(Measurement)} == {VerificationState.SWITCHED_OFF}
+
+
+def test_source_that_does_not_compile_fails_its_configurations_with_the_compilers_lines_and_the_others_go_on(tmp_path: Path) -> None:
+    broken = own_kernel("__global__ void broken(const float *a, float *b, int N) { b[0] = undeclared_name; }", "broken")
+    ended = run_worker(sweep_of(broken, own_kernel(COPY_TEXT), axes=(Axis("N", (100, 200)),)), tmp_path)
+    assert ended.exit_code == 0
+    failed = ended.of(ConfigurationFailed)
+    assert [one.configuration_index for one in failed] == [0, 1]
+    assert {one.error.reason for one in failed} == {"COMPILE_FAILED"}
+    assert "undeclared_name" in failed[0].error.message
+    assert [one.configuration_index for one in ended.of(Measurement)] == [2, 3]
+    assert ended.of(Progress)[-1].failed_configuration_count == 2
+
+
+def test_run_fails_with_the_first_error_when_nothing_could_be_measured(tmp_path: Path) -> None:
+    ended = run_worker(sweep_of(own_kernel(COPY_TEXT), block=Dim3(1 << 20)), tmp_path)
+    assert ended.exit_code == 1
+    last = ended.payloads[-1]
+    assert isinstance(last, StateChanged)
+    assert last.state is RunState.FAILED
+    assert last.error is not None
+    assert (last.error.code, last.error.reason) == ("INVALID_ARGUMENT", "LAUNCH_LIMIT_EXCEEDED")
+    assert [one.error for one in ended.of(ConfigurationFailed)] == [last.error]
+
+
+def test_array_larger_than_the_device_fails_by_its_size_before_allocation(tmp_path: Path) -> None:
+    ended = run_worker(sweep_of(own_kernel(COPY_TEXT.replace("int N", "long N")), axes=(Axis("N", (100, 2**42)),)), tmp_path)
+    (failed,) = ended.of(ConfigurationFailed)
+    assert failed.error.reason == "MEMORY_LIMIT"
+    assert str(2**44) in failed.error.message
+    assert len(ended.of(Measurement)) == 1
+
+
+def test_parameter_that_the_source_cannot_hold_fails_its_configuration(tmp_path: Path) -> None:
+    selection = own_kernel(COPY_TEXT, buffers=own_buffers("1000"), launch=LaunchDefinition(("64",), ("1",)))
+    ended = run_worker(sweep_of(selection, axes=(Axis("N", (100, 2**31)),)), tmp_path)
+    (failed,) = ended.of(ConfigurationFailed)
+    assert failed.error.reason == "INVALID_PARAMETER"
+    assert "2147483648" in failed.error.message
+
+
+def own_buffers(extent: str) -> tuple[BufferDefinition, ...]:
+    return (
+        BufferDefinition("a", (extent,), DataType.FLOAT32, BufferRole.INPUT),
+        BufferDefinition("b", (extent,), DataType.FLOAT32, BufferRole.OUTPUT),
+    )
+
+
+def test_unknown_device_fails_the_run(tmp_path: Path) -> None:
+    ended = run_worker(replace(SAXPY, device_id="opencl:none:7"), tmp_path)
+    assert ended.exit_code == 1
+    last = ended.payloads[-1]
+    assert isinstance(last, StateChanged)
+    assert last.error is not None
+    assert last.error.reason == "DEVICE_NOT_FOUND"
+
+
+def test_kind_of_run_without_workload_is_refused_by_name(tmp_path: Path) -> None:
+    ended = run_worker(CommandProfile(("true",), "nsys"), tmp_path)
+    assert ended.exit_code == 1
+    last = ended.payloads[-1]
+    assert isinstance(last, StateChanged)
+    assert last.error is not None
+    assert (last.error.code, last.error.reason) == ("UNIMPLEMENTED", "NOT_BUILT_YET")
+    assert "CommandProfile" in last.error.message
+
+
+# ---------------------------------------------------------------- being ended
+
+
+def test_sigterm_ends_promptly_with_every_sample_taken_so_far_and_whole_frames(tmp_path: Path) -> None:
+    with started(replace(SAXPY, measuring=ENDLESS), tmp_path) as (process, read_fd):
+        payloads = read_payloads(read_fd)
+        seen: list[EventPayload] = []
+        while sum(isinstance(one, SampleBatch) for one in seen) < 5:
+            seen.append(next(payloads))
+        process.send_signal(signal.SIGTERM)
+        sent = time.monotonic()
+        seen += payloads
+        assert process.wait(timeout=5) == 143
+        assert time.monotonic() - sent < 2
+    assert isinstance(seen[-1], SampleBatch)
+    assert time.time_ns() - seen[-1].measured_unix_ns < 3_000_000_000
+
+
+def test_sigterm_ends_a_worker_that_is_inside_an_endless_kernel(tmp_path: Path) -> None:
+    spin = "__global__ void scale(const float *a, float *b, int N) { volatile int x = 1; while (x) { b[0] = a[0]; } }"
+    with started(sweep_of(own_kernel(spin)), tmp_path) as (process, read_fd):
+        for payload in read_payloads(read_fd):
+            if isinstance(payload, Progress) and payload.activity.startswith("measuring scale"):
+                break
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=5) == 143
+
+
+def test_stop_reason_is_recorded(tmp_path: Path) -> None:
+    options = replace(QUICK, max_sample_count=10, min_duration_ns=10_000_000_000)
+    ended = run_worker(replace(SAXPY, measuring=options), tmp_path)
+    assert {(one.stop_reason, one.sample_count) for one in ended.of(Measurement)} == {(StopReason.SAMPLE_LIMIT, 10)}

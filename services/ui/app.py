@@ -1,0 +1,254 @@
+"""The dashboard's server: pages, assets and downloads behind the gate, one analyzer client for all tabs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import logging
+import signal
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import panel as pn
+import polars as pl
+from tornado.web import RequestHandler, StaticFileHandler
+from tornado.websocket import WebSocketClosedError
+
+from kernalyse.channel import Endpoint, is_local
+from services.core.auth import read_or_create_token
+from services.core.discovery import announced
+from services.core.errors import InvalidSettingError, KernalyseError
+from services.core.settings import UiSettings
+from services.ui.access import Access, Gate
+from services.ui.client import AnalyzerClient
+from services.ui.pages.kernels import KernelsPage, table_query
+from services.ui.pages.live import LivePage
+from services.ui.pages.roofline import RooflinePage
+from services.ui.pages.shell import ASSET_FOLDER, PAGE_TITLES, anchor, apply_theme, panel_template
+from services.ui.session import BrowserSession
+from services.ui.state import ViewState, from_query
+from services.ui.theme import ThemeName
+
+THEME_COOKIE: Final = "kernalyse_theme"
+HEARTBEAT_S: Final = 1.0
+"""Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
+
+UNUSED_SESSION_LIFETIME_MS: Final = 15_000
+
+logger = logging.getLogger(__name__)
+
+PageClass = type[LivePage] | type[RooflinePage] | type[KernelsPage]
+PAGE_CLASSES: Final[tuple[PageClass, ...]] = (LivePage, RooflinePage, KernelsPage)
+
+
+async def serve(settings: UiSettings) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidSettingError: an address that cannot be bound, or one that others reach without TLS.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.set_exception_handler(_report)
+    dashboard = Dashboard(settings)
+    address = dashboard.start()
+    try:
+        with announced(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
+            logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
+            await stop.wait()
+    finally:
+        dashboard.stop()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A tab that is closed while an update is on its way is no error; Panel leaves such a write unawaited."""
+    if not isinstance(context.get("exception"), WebSocketClosedError):
+        loop.default_exception_handler(context)
+
+
+class Dashboard:
+    """Everything of one server process. Made and used on its event loop."""
+
+    def __init__(self, settings: UiSettings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._sessions: set[BrowserSession] = set()
+        self._is_wake_due = False
+        self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
+        self._server: Any = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._asset_version = _asset_version()
+
+    def start(self) -> str:
+        """Binds and serves; answers with the real address.
+
+        Raises:
+            InvalidSettingError: see serve.
+        """
+        host, port = _host_and_port(self._settings)
+        _refuse_open_address(self._settings)
+        # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
+        logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
+        logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        try:
+            self._server = pn.io.server.get_server(
+                {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES},
+                port=port,
+                address=host,
+                websocket_origin=["*"],
+                location=False,
+                title={f"/{page}": f"{title} · kernalyse" for page, title in PAGE_TITLES.items()},
+                show=False,
+                start=False,
+                unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
+                extra_patterns=[
+                    (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
+                    (r"/download/(measurements|kernels)\.csv", _DownloadHandler, {"client": self.client}),
+                ],
+                **_tls_options(self._settings),
+            )
+        except OSError as error:
+            raise InvalidSettingError(
+                "setting ui.address",
+                found=f"{self._settings.address}: {error.strerror or error}",
+                expected="an address of this machine that is free",
+                remedy="Stop the program that uses it, or choose another.",
+            ) from error
+        port = self._server.port
+        access = Access(
+            self._settings.token(), _allowed_hosts(host, port, self._settings.allowed_hosts), self._settings.certificate_file is not None
+        )
+        # Bokeh's own hooks for access leave its static files open; the router sees every request.
+        self._server._http.request_callback = Gate(self._server._tornado, access)
+        self._server.start()
+        self.client.start()
+        self._heartbeat = self._loop.create_task(self._beat())
+        return f"{self._settings.address.rpartition(':')[0]}:{port}"
+
+    def stop(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self._server.unlisten()
+        self._server.stop()
+        self.client.stop()
+
+    # ------------------------------------------------------------ pages
+
+    def _opener(self, page_class: PageClass) -> Callable[[], pn.Template]:
+        def open_page() -> pn.Template:
+            return self._open_page(page_class)
+
+        return open_page  # Panel takes plain functions only, no partials
+
+    def _open_page(self, page_class: PageClass) -> pn.Template:
+        document = pn.state.curdoc
+        request = document.session_context.request
+        arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
+        cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
+        state: ViewState = from_query(arguments, cookie_theme)
+        page = page_class(self.client, state)
+        apply_theme(document, page.palette)
+        session = BrowserSession(document, page, self._settings.update_interval_s, self._sessions.discard)
+        if isinstance(page, KernelsPage):
+            page.on_answer = session.wake  # type: ignore[method-assign]
+        self._sessions.add(session)
+        roots = {"anchor": anchor(session.bridge), **page.roots()}
+        return panel_template(page.page, state, session.first_fragments, roots, self._asset_version)
+
+    # ------------------------------------------------------------ news
+
+    def _on_news(self) -> None:
+        """On the client's thread: one wake-up of the loop, however much arrives before it."""
+        if not self._is_wake_due:
+            self._is_wake_due = True
+            self._loop.call_soon_threadsafe(self._wake_sessions)
+
+    def _wake_sessions(self) -> None:
+        self._is_wake_due = False
+        for session in tuple(self._sessions):
+            session.wake()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if any(not run.state.is_final for run in self.client.nodes.overview().runs):
+                self._wake_sessions()
+
+
+class _DownloadHandler(RequestHandler):  # type: ignore[misc]
+    """A table as CSV: the rows that the Kernels page shows, all of them."""
+
+    def initialize(self, client: AnalyzerClient) -> None:
+        self._client = client
+
+    async def get(self, table_name: str) -> None:
+        state = from_query({**parse_qs(self.request.query), "table": [table_name]})
+        try:
+            answer = await self._client.table(table_query(state, limit=0))
+        except KernalyseError as error:
+            self.set_status(502)
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.finish(error.message + "\n")
+            return
+        text = await asyncio.to_thread(_csv, answer.rows)
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{table_name}.csv"')
+        self.finish(text)
+
+
+def _csv(rows: pl.DataFrame) -> bytes:
+    """Text that a spreadsheet would take for a formula gets an apostrophe: names come from users."""
+    texts = [name for name, kind in rows.schema.items() if kind == pl.String]
+    safe = rows.with_columns(
+        pl.when(pl.col(name).str.contains(r"^[=+\-@\t\r]")).then("'" + pl.col(name)).otherwise(pl.col(name)).alias(name) for name in texts
+    )
+    buffer = io.BytesIO()
+    safe.write_csv(buffer)
+    return buffer.getvalue()
+
+
+def _analyzer_endpoint(settings: UiSettings) -> Endpoint:
+    token = read_or_create_token(settings.analyzer_token_file or settings.token_file)
+    certificate = settings.analyzer_ca_file.read_bytes() if settings.analyzer_ca_file else None
+    return Endpoint(settings.analyzer_address, token, certificate)
+
+
+def _host_and_port(settings: UiSettings) -> tuple[str, int]:
+    host, _, port = settings.address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidSettingError(
+            "setting ui.address", found=repr(settings.address), expected="host:port", remedy="For example 127.0.0.1:7003."
+        )
+    return host.strip("[]"), int(port)
+
+
+def _refuse_open_address(settings: UiSettings) -> None:
+    if settings.certificate_file is None and not is_local(settings.address) and not settings.insecure:
+        raise InvalidSettingError(
+            f"listen address {settings.address}",
+            found="an address that other machines can reach, without TLS",
+            expected="loopback or a certificate",
+            remedy="Set certificate and key, or say --insecure to send token and results in the clear.",
+        )
+
+
+def _allowed_hosts(host: str, port: int, further: tuple[str, ...]) -> frozenset[str]:
+    bound = f"[{host}]" if ":" in host else host
+    own = {f"{name}:{port}" for name in (bound, "localhost", "127.0.0.1", "[::1]")}
+    return frozenset({*own, *(name.lower() for name in further)})
+
+
+def _tls_options(settings: UiSettings) -> dict[str, str]:
+    if settings.certificate_file is None:
+        return {}
+    return {"ssl_certfile": str(settings.certificate_file), "ssl_keyfile": str(settings.key_file)}
+
+
+def _asset_version() -> str:
+    """Changes with the assets, so that browsers never mix those of two versions."""
+    content = b"".join(path.read_bytes() for path in sorted(ASSET_FOLDER.iterdir()))
+    return hashlib.sha256(content).hexdigest()[:12]

@@ -1,0 +1,135 @@
+// The page's own part: puts fragments in place, tells the server what was drawn, sends the user's wishes.
+// It finds its counterpart, services/ui/session.py's Bridge, through the invisible model named "bridge".
+"use strict"
+;(() => {
+  let bridge = null
+  let wishes = 0
+  let placed = null // the fragments last put in place
+  let chosen = null // the button whose confirmation is being asked for
+
+  const shell = () => document.querySelector(".shell")
+
+  function wish(name, value) {
+    if (bridge === null) return
+    wishes += 1
+    // The number makes the same wish twice two changes.
+    bridge.command = JSON.stringify({name, value, number: wishes})
+  }
+
+  // ---------------------------------------------------------------- fragments
+
+  function place(id, html) {
+    const element = document.getElementById("f-" + id)
+    if (element === null) return
+    const open = [...element.querySelectorAll("details[open]")].map((details) => details.id)
+    const focused = element.contains(document.activeElement) ? document.activeElement : null
+    const mark = focused && {action: focused.dataset.action, value: focused.dataset.value, column: focused.dataset.column}
+    const scroll = [...element.querySelectorAll(".runs")].map((list) => list.scrollTop)
+    const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 24
+    element.innerHTML = html
+    for (const name of open) document.getElementById(name)?.setAttribute("open", "")
+    element.querySelectorAll(".runs").forEach((list, index) => { list.scrollTop = scroll[index] ?? 0 })
+    if (element.classList.contains("log") && isAtEnd) element.scrollTop = element.scrollHeight
+    if (mark) {
+      const same = [...element.querySelectorAll("[data-action],[data-column]")].find(
+        (other) => other.dataset.action === mark.action && other.dataset.value === mark.value && other.dataset.column === mark.column)
+      same?.focus({preventScroll: true})
+    }
+  }
+
+  function showQuery(query) {
+    const url = location.pathname + (query ? "?" + query : "")
+    if (url !== location.pathname + location.search) history.replaceState(null, "", url)
+  }
+
+  function receive() {
+    const fragments = bridge.fragments
+    const entries = fragments instanceof Map ? fragments : Object.entries(fragments)
+    if (placed !== fragments) for (const [id, html] of entries) place(id, html)
+    placed = fragments
+    showQuery(bridge.query)
+    const sent = bridge.sent
+    requestAnimationFrame(() => { if (bridge.acknowledged < sent) bridge.acknowledged = sent })
+  }
+
+  function attach(found) {
+    bridge = found
+    placed = bridge.fragments
+    bridge.properties.sent.change.connect(receive)
+    showQuery(bridge.query)
+    bridge.acknowledged = bridge.sent
+    shell().dataset.ready = "yes"
+    const log = document.getElementById("f-log")
+    if (log) log.scrollTop = log.scrollHeight
+  }
+
+  function waitForBokeh() {
+    const doc = window.Bokeh?.documents?.[0]
+    const found = doc?.get_model_by_name("bridge")?.tags?.[0]
+    if (!found) return void setTimeout(waitForBokeh, 30)
+    attach(found)
+    doc.on_event("connection_lost", lost)
+  }
+
+  // ---------------------------------------------------------------- a server that went away
+
+  function lost() {
+    if (!document.getElementById("lost").hidden) return
+    document.getElementById("lost").hidden = false
+    const again = async () => {
+      try {
+        const answer = await fetch("/assets/shell.css", {method: "HEAD", cache: "no-store"})
+        if (answer.ok || answer.status === 401) return void location.reload()
+      } catch { /* still away */ }
+      setTimeout(again, 1000)
+    }
+    setTimeout(again, 500)
+  }
+
+  // ---------------------------------------------------------------- wishes
+
+  function changeTheme() {
+    const name = shell().dataset.theme === "dark" ? "light" : "dark"
+    document.cookie = `kernalyse_theme=${name}; Path=/; SameSite=Strict; Max-Age=31536000`
+    const query = new URLSearchParams(location.search)
+    query.set("theme", name)
+    location.search = query.toString().replaceAll("%2C", ",")
+  }
+
+  document.addEventListener("click", (event) => {
+    const element = event.target.closest?.("[data-action],[data-theme-toggle],[data-dialog-confirm]")
+    if (!element) {
+      for (const open of document.querySelectorAll("details[open]")) if (!open.contains(event.target)) open.removeAttribute("open")
+      return
+    }
+    if (element.hasAttribute("data-theme-toggle")) return changeTheme()
+    if (element.hasAttribute("data-dialog-confirm")) {
+      if (chosen) wish(chosen.action, chosen.value)
+      chosen = null
+      return
+    }
+    if (element.tagName === "A") {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return
+      event.preventDefault()
+    }
+    const {action, value, confirm} = element.dataset
+    if (confirm) {
+      chosen = {action, value}
+      document.getElementById(confirm).showModal()
+    } else wish(action, value)
+  })
+
+  let typing = 0
+  document.addEventListener("input", (event) => {
+    const {set} = event.target.dataset ?? {}
+    if (!set) return
+    clearTimeout(typing)
+    typing = setTimeout(() => wish("set", `${set}=${event.target.value}`), event.target.tagName === "SELECT" ? 0 : 250)
+  })
+  document.addEventListener("change", (event) => {
+    const {column} = event.target.dataset ?? {}
+    if (column) wish("column", column)
+  })
+
+  document.addEventListener("DOMContentLoaded", waitForBokeh)
+})()

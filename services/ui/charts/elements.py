@@ -1,0 +1,75 @@
+"""What all charts share: HoloViews elements from columns, and how they look."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import holoviews as hv
+import holoviews.plotting.bokeh  # registers the backend that the options below belong to
+import numpy as np
+import numpy.typing as npt
+from bokeh.models import CustomJSTickFormatter
+
+from services.ui.theme import Palette
+
+hv.Store.set_current_backend("bokeh")
+# The canvas draws 20 000 points in a few milliseconds; WebGL contexts are few, and slow where the browser emulates them.
+hv.renderer("bokeh").webgl = False
+
+Columns = dict[str, npt.NDArray[Any]]
+"""Columns of one Bokeh source: NumPy arrays of one length. Live sources take these, never frames."""
+
+MIN_HEIGHT_PX: Final = 260
+
+
+def tick_formatter(code: str) -> CustomJSTickFormatter:
+    return CustomJSTickFormatter(code=code)
+
+
+def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
+    """No rows, of the right types: what a chart starts with."""
+    columns: Columns = {name: np.empty(0, dtype=np.float64) for name in numbers}
+    columns.update({name: np.empty(0, dtype=np.str_) for name in texts})
+    return columns
+
+
+def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
+    """Size and lines of every chart; it fills its card's width."""
+    return {
+        "responsive": True,
+        "min_height": height_px,
+        "height": height_px,
+        "fontscale": 1.0,
+        "show_legend": False,
+        "toolbar": "above",
+        "bgcolor": palette.surface,
+        "gridstyle": {"grid_line_color": palette.grid, "minor_grid_line_color": None},
+        "show_grid": True,
+    }
+
+
+def bokeh_theme(palette: Palette) -> dict[str, Any]:
+    """Attributes for bokeh.themes.Theme: what the elements' own options leave open."""
+    font = "system-ui, sans-serif"
+    return {
+        "attrs": {
+            "Plot": {
+                "background_fill_color": palette.surface,
+                "border_fill_color": palette.surface,
+                "outline_line_color": None,
+                "min_border_right": 12,
+            },
+            "Axis": {
+                "axis_line_color": palette.muted,
+                "axis_label_text_color": palette.muted,
+                "axis_label_text_font": font,
+                "axis_label_text_font_style": "normal",
+                "major_label_text_color": palette.muted,
+                "major_label_text_font": font,
+                "major_tick_line_color": palette.muted,
+                "minor_tick_line_color": None,
+            },
+            "Grid": {"grid_line_color": palette.grid},
+            "Toolbar": {"logo": None, "autohide": True},
+        }
+    }

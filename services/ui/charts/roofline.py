@@ -1,0 +1,269 @@
+"""The roofline: achieved flop rate over arithmetic intensity, under the device's ceilings, both axes logarithmic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import holoviews as hv
+import numpy as np
+import polars as pl
+from bokeh.models import HoverTool
+
+from services.ui import theme
+from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.theme import CATEGORIES, FAILED_MARKERS, Palette, style_of
+
+POINT_NUMBERS: Final = ("intensity", "rate", "fill_alpha")
+POINT_TEXTS: Final = (
+    "color",
+    "marker",
+    "label",
+    "run",
+    "category",
+    "dtype",
+    "intensity_text",
+    "achieved",
+    "achieved_bytes",
+    "attainable",
+    "efficiency",
+    "bound",
+    "duration",
+    "flop",
+    "bytes",
+    "ceiling_source",
+    "verification",
+)
+CEILING_NUMBERS: Final = ("x0", "y0", "x1", "y1", "line_width")
+CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "note")
+
+NO_POINT_SPAN: Final = (1e-2, 1e3, 1e8, 1e12)
+"""Ranges of an empty chart: intensity low and high, rate low and high."""
+
+VERIFICATION_TEXTS: Final[dict[str | None, str]] = {
+    "PASSED": "matches the reference",
+    "FAILED": "WRONG RESULT",
+    "NO_REFERENCE": "no reference",
+    "SWITCHED_OFF": "not checked",
+    None: "not known",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What both axes show: intensity in flop/B, rate in flop/s."""
+
+    x_start: float
+    x_end: float
+    y_start: float
+    y_end: float
+
+
+def newest_rows(roofline: pl.DataFrame) -> pl.DataFrame:
+    """The last row of each configuration: earlier ones were computed with fewer ceilings known."""
+    return roofline.unique(subset=["run_id", "configuration_index"], keep="last", maintain_order=True)
+
+
+def drawable(roofline: pl.DataFrame) -> pl.DataFrame:
+    """Rows that have a place on the chart: with an intensity and a flop rate."""
+    return roofline.filter(
+        pl.col("intensity_flop_per_byte").is_not_null() & (pl.col("intensity_flop_per_byte") > 0) & (pl.col("achieved_flop_per_s") > 0)
+    )
+
+
+def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "category", values: tuple[str, ...] = CATEGORIES) -> Columns:
+    """One point a row of the table roofline (those of `drawable`), with every figure as text for its hover.
+
+    Args:
+        color_by: column that decides colour and shape.
+        values: what occurs in it, in the order of the palette.
+    """
+    rows = drawable(roofline)
+    kinds = rows[color_by].cast(pl.String).fill_null("").to_list()
+    styles = {kind: style_of(kind, values, palette) for kind in set(kinds)}
+    has_failed = (rows["verification_state"] == "FAILED").fill_null(False).to_list()
+    markers = [styles[kind].marker for kind in kinds]
+    columns: Columns = {
+        "intensity": rows["intensity_flop_per_byte"].to_numpy(),
+        "rate": rows["achieved_flop_per_s"].to_numpy(),
+        # Wrong results are hollow, and crossed where the shape can be.
+        "fill_alpha": np.where(has_failed, 0.0, 0.85),
+    }
+    texts = {
+        "color": [styles[kind].color for kind in kinds],
+        "marker": [FAILED_MARKERS.get(marker, marker) if failed else marker for marker, failed in zip(markers, has_failed, strict=True)],
+        "label": rows["label"].to_list(),
+        "run": rows["run_id"].str.slice(0, 8).to_list(),
+        "category": rows["category"].to_list(),
+        "dtype": rows["dtype"].to_list(),
+        "intensity_text": [theme.intensity(value) for value in rows["intensity_flop_per_byte"]],
+        "achieved": [theme.flop_rate(value) for value in rows["achieved_flop_per_s"]],
+        "achieved_bytes": [theme.byte_rate(value) for value in rows["achieved_bytes_per_s"]],
+        "attainable": [theme.flop_rate(value) for value in rows["attainable_flop_per_s"]],
+        "efficiency": [theme.percent(value) for value in rows["efficiency_ratio"]],
+        "bound": [_bound(value) for value in rows["bound"]],
+        "duration": [theme.duration(value) for value in rows["duration_median_ns"]],
+        "flop": [theme.si(value, "flop") for value in rows["flop"]],
+        "bytes": [theme.memory(value) for value in rows["bytes"]],
+        "ceiling_source": [value or theme.UNKNOWN for value in rows["ceiling_source"]],
+        "verification": [VERIFICATION_TEXTS.get(value, value) for value in rows["verification_state"]],
+    }
+    columns.update({name: np.array(values, dtype=np.str_) for name, values in texts.items()})
+    return columns
+
+
+def ceiling_columns(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], span: Span, palette: Palette) -> Columns:
+    """One line a ceiling: DRAM's slope up to the highest compute ceiling, and a flat line for each dtype right of its ridge.
+
+    The source that counts most (measured, then derived from the clock, then the datasheet) is drawn solid, the others dashed.
+
+    Args:
+        ceilings: the table of that name, or None.
+        dtypes: compute ceilings to draw; empty: all there are.
+    """
+    rows = _lines(ceilings, dtypes)
+    if not rows:
+        return empty_columns(CEILING_NUMBERS, CEILING_TEXTS)
+    slopes = [row for row in rows if row["unit"] == "bytes_per_s"]
+    roofs = [row for row in rows if row["unit"] == "flop_per_s"]
+    lines: list[dict[str, Any]] = []
+    for row in slopes:
+        peak = max(
+            (roof["value"] for roof in roofs if roof["source"] == row["source"]), default=max((r["value"] for r in roofs), default=None)
+        )
+        x_end = span.x_end if peak is None else min(span.x_end, peak / row["value"])
+        lines.append(_line(row, (span.x_start, span.x_start * row["value"]), (x_end, x_end * row["value"]), palette))
+    for row in roofs:
+        slope = next((other for other in slopes if other["source"] == row["source"]), slopes[0] if slopes else None)
+        x_start = span.x_start if slope is None else max(span.x_start, row["value"] / slope["value"])
+        lines.append(_line(row, (x_start, row["value"]), (span.x_end, row["value"]), palette))
+    names = (*CEILING_NUMBERS, *CEILING_TEXTS)
+    return {name: np.array([line[name] for line in lines]) for name in names}
+
+
+def label_columns(ceilings: Columns) -> Columns:
+    """A name for each solid ceiling: flat ones at their right end, slopes left above their middle, where no point can be."""
+    solid = np.flatnonzero(ceilings["line_dash"] == "solid") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
+    is_flat = ceilings["y0"][solid] == ceilings["y1"][solid]
+    texts = [f"{ceilings['name'][row]} {ceilings['value'][row]}" for row in solid]
+    middle_x = np.sqrt(ceilings["x0"][solid] * ceilings["x1"][solid])
+    middle_y = np.sqrt(ceilings["y0"][solid] * ceilings["y1"][solid])
+    return {
+        "x": np.where(is_flat, ceilings["x1"][solid], middle_x),
+        "y": np.where(is_flat, ceilings["y1"][solid], middle_y),
+        "text": np.array(texts, dtype=np.str_),
+    }
+
+
+def ridges(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+    """Ridge point in flop/B of each compute ceiling drawn solid, by name."""
+    rows = [row for row in _lines(ceilings, dtypes) if row["is_preferred"]]
+    slope = next((row["value"] for row in rows if row["unit"] == "bytes_per_s"), None)
+    return () if slope is None else tuple((row["ceiling_name"], row["value"] / slope) for row in rows if row["unit"] == "flop_per_s")
+
+
+def span_of(points: Columns, ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> Span:
+    """Ranges that show all points and every ridge, to whole and half decades outwards."""
+    rows = _lines(ceilings, dtypes)
+    slopes = [row["value"] for row in rows if row["unit"] == "bytes_per_s"]
+    roofs = [row["value"] for row in rows if row["unit"] == "flop_per_s"]
+    x = [*points["intensity"], *(roof / slope for roof in roofs for slope in slopes)]
+    if not x:
+        return Span(*NO_POINT_SPAN)
+    x_start, x_end = _outwards(min(x) / 2), _outwards(max(x) * 4, up=True)
+    floor = [x_start * 3 * slope for slope in slopes]
+    y = [*points["rate"], *roofs, *floor]
+    return Span(x_start, x_end, _outwards(min(y) / 2), _outwards(max(y) * 2, up=True))
+
+
+def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Palette, height_px: int = 380) -> hv.Overlay:
+    """Three layers, in this order: ceilings, their labels, points. Their sources take new columns of the same names."""
+    labels = label_columns(ceilings)
+    point_hover = HoverTool(
+        tooltips=[
+            ("", "@label"),
+            ("Achieved", "@achieved · @achieved_bytes"),
+            ("Attainable", "@attainable"),
+            ("Efficiency", "@efficiency (@bound)"),
+            ("Intensity", "@intensity_text"),
+            ("Median", "@duration"),
+            ("Work", "@flop · @bytes"),
+            ("Kind", "@category · @dtype"),
+            ("Result", "@verification"),
+            ("Ceilings", "@ceiling_source"),
+            ("Run", "@run"),
+        ]
+    )
+    ceiling_hover = HoverTool(
+        tooltips=[("Ceiling", "@name"), ("Value", "@value"), ("Source", "@source"), ("", "@note")], line_policy="interp"
+    )
+    lines = hv.Segments(ceilings, ["x0", "y0", "x1", "y1"], ["line_width", *CEILING_TEXTS]).opts(
+        color="color", line_dash="line_dash", line_width="line_width", tools=[ceiling_hover]
+    )
+    names = hv.Labels(labels, ["x", "y"], ["text"]).opts(
+        text_color=palette.muted, text_font_size="8pt", text_align="right", text_baseline="bottom", padding=0
+    )
+    marks = hv.Points(points, ["intensity", "rate"], [*POINT_TEXTS, "fill_alpha"]).opts(
+        color="color", marker="marker", fill_alpha="fill_alpha", size=9, line_width=1.5, tools=[point_hover]
+    )
+    return hv.Overlay([lines, names, marks]).opts(
+        hv.opts.Overlay(
+            logx=True,
+            logy=True,
+            xlim=(span.x_start, span.x_end),
+            ylim=(span.y_start, span.y_end),
+            xlabel="Arithmetic intensity (flop/B)",
+            ylabel="Achieved (flop/s)",
+            xformatter=tick_formatter(theme.PLAIN_TICKS),
+            yformatter=tick_formatter(theme.SI_TICKS),
+            **frame_options(palette, height_px),
+        )
+    )
+
+
+def _lines(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The newest DRAM and compute ceilings as rows, each with is_preferred."""
+    if ceilings is None or ceilings.is_empty():
+        return []
+    kept = ceilings.filter(
+        (pl.col("value") > 0)
+        & (
+            (pl.col("ceiling_name") == "dram")
+            | ((pl.col("unit") == "flop_per_s") & (pl.lit(not dtypes) | pl.col("ceiling_name").is_in(dtypes)))
+        )
+    ).unique(subset=["device_id", "ceiling_name", "unit", "path", "source"], keep="last", maintain_order=True)
+    order = {"user": 0, "measured": 1, "clock": 2, "datasheet": 3}
+    rows: list[dict[str, Any]] = kept.to_dicts()
+    best: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row["unit"], row["ceiling_name"])
+        best[key] = min(best.get(key, 9), order.get(row["source"], 8))
+    return [{**row, "is_preferred": order.get(row["source"], 8) == best[row["unit"], row["ceiling_name"]]} for row in rows]
+
+
+def _line(row: dict[str, Any], start: tuple[float, float], end: tuple[float, float], palette: Palette) -> dict[str, Any]:
+    is_memory = row["unit"] == "bytes_per_s"
+    return {
+        "x0": start[0],
+        "y0": start[1],
+        "x1": end[0],
+        "y1": end[1],
+        "line_width": 2.0 if row["is_preferred"] else 1.2,
+        "color": palette.muted,
+        "line_dash": "solid" if row["is_preferred"] else "dashed",
+        "name": "DRAM" if is_memory else f"{row['ceiling_name']}{' tensor' if row['path'] == 'tensor' else ''}",
+        "value": theme.byte_rate(row["value"]) if is_memory else theme.flop_rate(row["value"]),
+        "source": row["source"] + (f" ({row['confidence']} confidence)" if row["confidence"] else ""),
+        "note": row["note"] or "",
+    }
+
+
+def _bound(value: str | None) -> str:
+    return f"{value}-bound" if value else "bound not known"
+
+
+def _outwards(value: float, up: bool = False) -> float:
+    """The next half decade: 10^(n/2)."""
+    exponent = math.log10(value) * 2
+    return float(10 ** ((math.ceil(exponent) if up else math.floor(exponent)) / 2))

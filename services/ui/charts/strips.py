@@ -1,0 +1,185 @@
+"""Sample strips: every sample of each configuration beside its neighbours, with median and confidence interval."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import holoviews as hv
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from bokeh.models import HoverTool
+
+from services.ui import theme
+from services.ui.charts.elements import Columns, frame_options, tick_formatter
+from services.ui.theme import CATEGORIES, Palette, style_of
+
+MAX_DRAWN_SAMPLES: Final = 20_000
+"""A browser redraws this many in about 20 ms; with more, updates every 100 ms would keep it busy all the time."""
+
+STRIP_WIDTH: Final = 0.6
+"""Of the distance between two configurations."""
+
+MEDIAN_TEXTS: Final = ("label", "median", "interval", "extremes", "noise", "samples", "stop")
+STOP_TEXTS: Final[dict[str | None, str]] = {
+    "CONFIDENCE_REACHED": "interval narrow enough",
+    "NO_IMPROVEMENT": "interval no longer narrowed",
+    "TIME_LIMIT": "time limit",
+    "SAMPLE_LIMIT": "sample limit",
+    None: "not known",
+}
+
+
+def sample_columns(samples: pl.DataFrame, colors: npt.NDArray[np.str_]) -> Columns:
+    """One point a sample. colors: by configuration_index (see configuration_colors); beyond its end the last one counts.
+
+    Samples lie side by side within their strip: by their index, folded, so that a strip keeps its width as it fills.
+    """
+    configuration = samples["configuration_index"].to_numpy()
+    index = samples["sample_index"].to_numpy()
+    # Steps of the golden ratio spread any number of points evenly and put neighbours in time apart.
+    offset = (np.modf(index * 0.6180339887498949)[0] - 0.5) * STRIP_WIDTH
+    return {
+        "x": configuration + offset,
+        "duration": samples["duration_ns"].to_numpy(),
+        "color": colors[np.minimum(configuration, len(colors) - 1)] if len(colors) else np.full(len(configuration), "gray"),
+        "configuration": configuration.astype(np.float64),
+        "sample": index.astype(np.float64),
+        # Milliseconds: nanoseconds since 1970 do not fit a browser's numbers.
+        "measured_unix_ms": samples["measured_unix_ns"].to_numpy() / 1e6,
+    }
+
+
+def thinned(samples: pl.DataFrame, limit: int = MAX_DRAWN_SAMPLES) -> pl.DataFrame:
+    """At most about `limit` rows: every n-th sample of each configuration, and always its fastest and slowest."""
+    if samples.height <= limit:
+        return samples
+    step = math.ceil(samples.height / limit)
+    group = ["run_id", "configuration_index"]
+    return samples.filter(
+        (pl.col("sample_index") % step == 0)
+        | (pl.col("duration_ns") == pl.col("duration_ns").min().over(group))
+        | (pl.col("duration_ns") == pl.col("duration_ns").max().over(group))
+    )
+
+
+def configuration_colors(configurations: pl.DataFrame | None, palette: Palette) -> npt.NDArray[np.str_]:
+    """The category's colour of each configuration, by its index."""
+    if configurations is None or configurations.is_empty():
+        return np.array([palette.accent])
+    indexes = configurations["configuration_index"].to_numpy()
+    colors = np.full(int(indexes.max()) + 1, palette.accent)
+    colors[indexes] = [style_of(category or "other", CATEGORIES, palette).color for category in configurations["category"]]
+    return colors
+
+
+def median_columns(measurements: pl.DataFrame) -> Columns:
+    """One mark a measurement: median, its 95 % interval, and figures for the hover."""
+    x = measurements["configuration_index"].to_numpy().astype(np.float64)
+    low, high = measurements["duration_median_low_ns"], measurements["duration_median_high_ns"]
+    texts = {
+        "label": measurements["label"].to_list(),
+        "median": [theme.duration(value) for value in measurements["duration_median_ns"]],
+        "interval": [f"{theme.duration(a)} to {theme.duration(b)}" for a, b in zip(low, high, strict=True)],
+        "extremes": [
+            f"{theme.duration(a)} to {theme.duration(b)}"
+            for a, b in zip(measurements["duration_min_ns"], measurements["duration_max_ns"], strict=True)
+        ],
+        "noise": [theme.percent(value) for value in measurements["noise_ratio"]],
+        "samples": [
+            f"{theme.count(kept)}" + (f" ({theme.count(left)} discarded)" if left else "")
+            for kept, left in zip(measurements["sample_count"], measurements["discarded_sample_count"], strict=True)
+        ],
+        "stop": [STOP_TEXTS.get(value, value) for value in measurements["stop_reason"]],
+    }
+    return {
+        "x0": x - STRIP_WIDTH / 2,
+        "x1": x + STRIP_WIDTH / 2,
+        "y0": measurements["duration_median_ns"].to_numpy(),
+        "y1": measurements["duration_median_ns"].to_numpy(),
+        **{name: np.array(values, dtype=np.str_) for name, values in texts.items()},
+    }
+
+
+def interval_columns(measurements: pl.DataFrame) -> Columns:
+    """One box a measurement: the 95 % interval of its median."""
+    x = measurements["configuration_index"].to_numpy().astype(np.float64)
+    return {
+        "left": x - STRIP_WIDTH / 2,
+        "right": x + STRIP_WIDTH / 2,
+        "bottom": measurements["duration_median_low_ns"].to_numpy(),
+        "top": measurements["duration_median_high_ns"].to_numpy(),
+    }
+
+
+def tick_labels(configurations: pl.DataFrame | None, limit: int = 6) -> dict[int, str]:
+    """Names for the axis, by configuration_index: all of them when they are few, else evenly chosen ones."""
+    if configurations is None or configurations.is_empty():
+        return {}
+    rows = configurations.sort("configuration_index").unique("configuration_index", keep="last", maintain_order=True)
+    step = max(1, math.ceil(rows.height / limit))
+    chosen = rows.gather_every(step)
+    return {index: _tick(label) for index, label in zip(chosen["configuration_index"], chosen["label"], strict=True)}
+
+
+def duration_range(samples: Columns) -> tuple[float, float]:
+    """Of the axis, nanoseconds: all samples and a margin. (1e3, 1e6) when there are none."""
+    durations = samples["duration"]
+    positive = durations[durations > 0]
+    return (float(positive.min()) / 1.3, float(positive.max()) * 1.3) if len(positive) else (1e3, 1e6)
+
+
+def strip_chart(samples: Columns, medians: Columns, intervals: Columns, palette: Palette, height_px: int = 340) -> hv.Overlay:
+    """Three layers, in this order: samples, intervals, medians."""
+    sample_hover = HoverTool(tooltips=[("Configuration", "#@configuration"), ("Sample", "@sample"), ("Duration", "@duration{0,0} ns")])
+    median_hover = HoverTool(
+        tooltips=[
+            ("", "@label"),
+            ("Median", "@median"),
+            ("95 % interval", "@interval"),
+            ("Fastest to slowest", "@extremes"),
+            ("Noise", "@noise"),
+            ("Samples", "@samples"),
+            ("Stopped by", "@stop"),
+        ],
+        line_policy="interp",
+    )
+    dots = hv.Points(samples, ["x", "duration"], ["color", "configuration", "sample", "measured_unix_ms"]).opts(
+        color="color", size=4, alpha=0.55, line_alpha=0, tools=[sample_hover]
+    )
+    boxes = hv.Rectangles(intervals, ["left", "bottom", "right", "top"]).opts(color=palette.text, alpha=0.25, line_alpha=0)
+    marks = hv.Segments(medians, ["x0", "y0", "x1", "y1"], list(MEDIAN_TEXTS)).opts(
+        color=palette.text, line_width=2.5, tools=[median_hover]
+    )
+    return hv.Overlay([dots, boxes, marks]).opts(
+        hv.opts.Overlay(
+            logy=True,
+            xlim=(-0.5, 0.5),
+            ylim=duration_range(samples),
+            xlabel="",
+            ylabel="Duration of one launch",
+            yformatter=tick_formatter(theme.DURATION_TICKS),
+            xrotation=0,
+            **frame_options(palette, height_px),
+        )
+    )
+
+
+def no_samples() -> Columns:
+    numbers = ("x", "duration", "configuration", "sample", "measured_unix_ms")
+    return {**{name: np.empty(0) for name in numbers}, "color": np.empty(0, dtype=np.str_)}
+
+
+def no_medians() -> tuple[Columns, Columns]:
+    """Of medians and of intervals."""
+    medians: dict[str, npt.NDArray[Any]] = {name: np.empty(0) for name in ("x0", "y0", "x1", "y1")}
+    medians.update({name: np.empty(0, dtype=np.str_) for name in MEDIAN_TEXTS})
+    return medians, {name: np.empty(0) for name in ("left", "bottom", "right", "top")}
+
+
+def _tick(label: str, length: int = 18) -> str:
+    """Kernel and parameters on a line each, both cut where they are long."""
+    kernel, _, parameters = label.partition(" ")
+    lines = [part if len(part) <= length else part[: length - 1] + "…" for part in (kernel, parameters) if part]
+    return "\n".join(lines)

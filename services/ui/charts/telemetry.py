@@ -1,0 +1,89 @@
+"""Telemetry lines: how busy host and device are, and how full the memory is, over time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import holoviews as hv
+import numpy as np
+import polars as pl
+from bokeh.models import HoverTool
+
+from services.ui import theme
+from services.ui.charts.elements import Columns, frame_options, tick_formatter
+from services.ui.theme import Palette
+
+LINES: Final = ("host_busy", "device_busy", "memory_used")
+"""Each is a layer of the chart, in this order."""
+
+TITLES: Final[dict[str, str]] = {"host_busy": "Host busy", "device_busy": "Device busy", "memory_used": "Memory used"}
+DASHES: Final[dict[str, str]] = {"host_busy": "solid", "device_busy": "dashed", "memory_used": "dotted"}
+
+SHOWN_S: Final = 180.0
+"""Seconds of a run that the chart shows: its newest."""
+
+
+def line_columns(telemetry: pl.DataFrame, line: str) -> Columns:
+    """time: milliseconds since 1970; share: percent. Readings that lack the figure are left out."""
+    is_host = pl.col("device_id").is_null()
+    match line:
+        case "host_busy":
+            rows = telemetry.filter(is_host).select("measured_unix_ns", share=pl.col("utilization_ratio"))
+        case "device_busy":
+            rows = telemetry.filter(~is_host).select("measured_unix_ns", share=pl.col("utilization_ratio"))
+        case _:
+            has_device_memory = not telemetry.filter(~is_host & pl.col("memory_used_bytes").is_not_null()).is_empty()
+            rows = telemetry.filter(~is_host if has_device_memory else is_host).select(
+                "measured_unix_ns", share=pl.col("memory_used_bytes") / pl.col("memory_total_bytes")
+            )
+    rows = rows.drop_nulls().sort("measured_unix_ns")
+    return {
+        "time": rows["measured_unix_ns"].to_numpy() / 1e6,
+        "share": rows["share"].cast(pl.Float64).to_numpy() * 100,
+        "text": np.array([theme.percent(value) for value in rows["share"]], dtype=np.str_),
+    }
+
+
+def no_line() -> Columns:
+    return {"time": np.empty(0), "share": np.empty(0), "text": np.empty(0, dtype=np.str_)}
+
+
+def time_range(lines: dict[str, Columns]) -> tuple[float, float] | None:
+    """Of the axis, milliseconds since 1970; None without readings."""
+    times = np.concatenate([columns["time"] for columns in lines.values()])
+    if not len(times):
+        return None
+    end = float(times.max())
+    return max(float(times.min()), end - SHOWN_S * 1000), end
+
+
+def line_color(line: str, palette: Palette) -> str:
+    return palette.series[LINES.index(line)]
+
+
+def telemetry_chart(lines: dict[str, Columns], palette: Palette, height_px: int = 200) -> hv.Overlay:
+    """One layer a line, in the order of LINES; shares from 0 to 100 %."""
+    curves = [
+        hv.Curve(lines[line], "time", ["share", "text"]).opts(
+            color=line_color(line, palette),
+            line_dash=DASHES[line],
+            line_width=2,
+            tools=[
+                HoverTool(tooltips=[(TITLES[line], "@text"), ("At", "@time{%H:%M:%S}")], formatters={"@time": "datetime"}, mode="vline")
+            ],
+        )
+        for line in LINES
+    ]
+    start, end = time_range(lines) or (0.0, 1000.0)
+    return hv.Overlay(curves).opts(
+        hv.opts.Overlay(
+            xlim=(start, max(end, start + 1000)),
+            ylim=(0, 104),
+            xticks=4,
+            xlabel="",
+            ylabel="",
+            yformatter=tick_formatter('return tick + " %"'),
+            xformatter=tick_formatter("return new Date(tick).toTimeString().slice(0, 8)"),
+            **frame_options(palette, height_px),
+        )
+    )

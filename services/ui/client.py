@@ -1,0 +1,226 @@
+"""The dashboard's only way to the analyzer.
+
+All calls run on one thread with an asyncio loop of its own, so no RPC and no decoding of tables ever holds up a page. One
+WatchNodes stream serves the whole process and one WatchRun stream each run that somebody looks at; both reconnect for
+ever and go on where they stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import polars as pl
+
+from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
+from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError
+from services.core.model import NodeStatus, NodeTelemetry, Run, SortKey, TableQuery
+from services.core.rpc import translated_errors
+from services.core.wire import decode, encode
+from services.ui.memory import NodesMemory, RunMemory
+
+RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
+"""Pauses before the first, second, … attempt to reconnect; the last one from then on."""
+
+CALL_TIMEOUT_S: Final = 20.0
+MAX_REMEMBERED_RUNS: Final = 24
+"""Runs kept although nobody looks at them any more: going back to one is immediate."""
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """Some rows of a table and how many match in all."""
+
+    rows: pl.DataFrame
+    total_row_count: int
+
+
+class AnalyzerClient:
+    """See the module. Every public method may be called from any thread.
+
+    Args:
+        endpoint: the analyzer.
+        on_news: called on the client's thread after something has arrived; must be quick.
+    """
+
+    def __init__(self, endpoint: Endpoint, on_news: Callable[[], None]) -> None:
+        self.nodes = NodesMemory()
+        self._endpoint = endpoint
+        self._on_news = on_news
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, name="analyzer-client", daemon=True)
+        self._stub: Any = None
+        self._lock = threading.Lock()
+        self._memories: dict[str, RunMemory] = {}
+        self._viewer_counts: dict[str, int] = {}
+        self._watches: dict[str, Future[None]] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+        self._spawn(self._forever(self._watch_nodes, self.nodes.fail))
+
+    def stop(self) -> None:
+        """Ends all streams and the thread."""
+        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result(timeout=5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    # ------------------------------------------------------------ runs being looked at
+
+    def look_at(self, run_id: str) -> RunMemory:
+        """The run's memory, kept up to date until as many `look_away` have followed."""
+        with self._lock:
+            memory = self._memories.pop(run_id, None) or RunMemory(run_id)
+            self._memories[run_id] = memory
+            self._viewer_counts[run_id] = self._viewer_counts.get(run_id, 0) + 1
+            if run_id not in self._watches and not memory.is_complete:
+                self._watches[run_id] = self._spawn(self._watch_run_to_its_end(memory))
+            return memory
+
+    def look_away(self, run_id: str) -> None:
+        with self._lock:
+            self._viewer_counts[run_id] -= 1
+            if self._viewer_counts[run_id] > 0:
+                return
+            del self._viewer_counts[run_id]
+            watch = self._watches.pop(run_id, None)
+            idle = [other for other in self._memories if other not in self._viewer_counts]
+            for other in idle[: max(0, len(idle) - MAX_REMEMBERED_RUNS)]:
+                del self._memories[other]
+        if watch is not None:
+            watch.cancel()
+
+    # ------------------------------------------------------------ questions
+
+    async def cancel_run(self, run_id: str) -> Run:
+        """Raises KernalyseError."""
+
+        async def call() -> Run:
+            request = messages.AnalyzerServiceCancelRunRequest(run_id=run_id)
+            with translated_errors():
+                response = await self._stub.CancelRun(request, timeout=CALL_TIMEOUT_S)
+            return decode(response.run, Run)
+
+        return await self._ask(call())
+
+    async def table(self, query: TableQuery) -> TablePage:
+        """Raises KernalyseError."""
+
+        async def call() -> TablePage:
+            frames: list[pl.DataFrame] = []
+            total_row_count = 0
+            with translated_errors():
+                async for response in self._stub.GetTable(encode(query), timeout=CALL_TIMEOUT_S):
+                    total_row_count = total_row_count or response.total_row_count
+                    frames.append(await asyncio.to_thread(_frame, response.chunk.arrow_ipc))
+            rows = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
+            return TablePage(rows, total_row_count)
+
+        return await self._ask(call())
+
+    async def run_table(self, table_name: str, run_ids: tuple[str, ...], order_by: tuple[SortKey, ...] = ()) -> pl.DataFrame:
+        """All rows of a table of the runs. Raises KernalyseError."""
+        return (await self.table(TableQuery(table_name, run_ids, order_by=order_by))).rows
+
+    async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+
+    # ------------------------------------------------------------ the client's own thread
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._open())
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _open(self) -> None:
+        self._channel = open_async_channel(self._endpoint)
+        self._stub = AnalyzerServiceStub(self._channel)
+
+    async def _shut_down(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._channel.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _forever(self, watch: Callable[[], Awaitable[None]], fail: Callable[[str], None]) -> None:
+        """Watches again and again; returns when `watch` returns."""
+        failure_count = 0
+        while True:
+            began = self._loop.time()
+            try:
+                return await watch()
+            except KernalyseError as error:
+                if isinstance(error, NotFoundError):
+                    fail(error.message)
+                    self._on_news()
+                    return None
+                fail(_refusal(error) if isinstance(error, UnauthenticatedError) else f"The analyzer does not answer: {error.found}")
+            except Exception as error:
+                logger.exception("A stream of the analyzer could not be read")
+                fail(f"The analyzer's answer could not be read: {type(error).__name__}: {error}")
+            self._on_news()
+            failure_count = 0 if self._loop.time() - began > 10 else failure_count + 1
+            await asyncio.sleep(RETRY_S[min(failure_count, len(RETRY_S) - 1)])
+
+    async def _watch_nodes(self) -> None:
+        with translated_errors():
+            is_first = True
+            async for response in self._stub.WatchNodes(messages.WatchNodesRequest()):
+                self.nodes.receive(
+                    tuple(decode(node, NodeStatus) for node in response.nodes),
+                    tuple(decode(run, Run) for run in response.runs),
+                    tuple(decode(reading, NodeTelemetry) for reading in response.telemetry),
+                    is_first,
+                )
+                is_first = False
+                self._on_news()
+        raise _StreamEndedError("stream of nodes", found="its end")
+
+    async def _watch_run_to_its_end(self, memory: RunMemory) -> None:
+        async def watch() -> None:
+            request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
+            with translated_errors():
+                async for response in self._stub.WatchRun(request):
+                    frames = {chunk.table_name: _frame(chunk.arrow_ipc) for chunk in response.tables}
+                    run = decode(response.run, Run) if response.HasField("run") else None
+                    memory.receive(run, frames, response.next_event_index)
+                    self._on_news()
+            if memory.run is None or not memory.run.state.is_final:
+                raise _StreamEndedError(f"stream of run {memory.run_id}", found="its end before the run's")
+            memory.is_complete = True
+            self._on_news()
+
+        with suppress(asyncio.CancelledError):
+            await self._forever(watch, memory.fail)
+
+
+class _StreamEndedError(KernalyseError):
+    """A stream without end has ended, as when its server stops."""
+
+    code = "UNAVAILABLE"
+    reason = "UNAVAILABLE"
+
+
+def _refusal(error: KernalyseError) -> str:
+    return f"The analyzer refuses the dashboard's token: {error.message}"
+
+
+def _frame(arrow_ipc: bytes) -> pl.DataFrame:
+    return pl.read_ipc_stream(io.BytesIO(arrow_ipc))

@@ -1,0 +1,56 @@
+"""A chart in a browser tab: rendered once, then fed through its sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import holoviews as hv
+from bokeh.models import FixedTicker, NoOverlap, Range1d
+
+from services.ui.charts.elements import Columns
+
+
+class LiveFigure:
+    """A Bokeh figure of a HoloViews overlay, whose layers take rows by their position in the overlay.
+
+    Args:
+        name: a layer's source is named "name:layer" in the document.
+    """
+
+    def __init__(self, name: str, element: hv.Overlay, layers: tuple[str, ...]) -> None:
+        self.figure: Any = hv.render(element, backend="bokeh")
+        self.figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
+        self._sources = dict(zip(layers, (renderer.data_source for renderer in self.figure.renderers), strict=True))
+        for layer, source in self._sources.items():
+            source.name = f"{name}:{layer}"
+        self._set_spans: dict[str, tuple[float, float]] = {}
+
+    def replace(self, layer: str, columns: Columns) -> None:
+        source = self._sources[layer]
+        source.data = {name: columns[name] for name in source.data}
+
+    def stream(self, layer: str, columns: Columns) -> None:
+        source = self._sources[layer]
+        source.stream({name: columns[name] for name in source.data})
+
+    def row_count(self, layer: str) -> int:
+        return len(next(iter(self._sources[layer].data.values())))
+
+    def follow(self, axis: str, start: float, end: float) -> None:
+        """Shows start to end on the axis ("x" or "y"), unless the user has moved it."""
+        span: Range1d = self.figure.x_range if axis == "x" else self.figure.y_range
+        last = self._set_spans.get(axis)
+        if last is not None and (span.start, span.end) != last:
+            return
+        if last != (start, end):
+            span.update(start=start, end=end, reset_start=start, reset_end=end)
+            self._set_spans[axis] = (start, end)
+
+    def name_ticks(self, names: dict[int, str]) -> None:
+        """Ticks of the x axis at the keys; those that would overlap are left out by the browser."""
+        axis = self.figure.xaxis[0]
+        if isinstance(axis.ticker, FixedTicker) and axis.ticker.ticks == list(names):
+            return
+        axis.major_label_policy = NoOverlap()
+        axis.ticker = FixedTicker(ticks=list(names), minor_ticks=[])
+        axis.major_label_overrides = dict(names)

@@ -1,0 +1,174 @@
+"""What the dashboard has received, kept so that a new page starts at once and a slow one catches up.
+
+One thread writes (the client's), another reads (the pages'); each object has a lock that is held for list work only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+from services.core.model import NodeStatus, NodeTelemetry, Run, Telemetry
+
+ROW_LIMITS: Final[dict[str, int]] = {"samples": 200_000, "telemetry": 20_000, "log_lines": 5_000}
+"""Newest rows kept of a table that grows without end. 200 000 samples are 6 MB a run; a browser draws fewer."""
+
+MAX_FRAMES: Final = 256
+"""Frames of a table before they are joined into one: appending stays cheap, and reading never walks thousands."""
+
+MAX_NODE_READINGS: Final = 4_000
+"""Ten minutes at 2 Hz for a host and two devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Rows after a position. frame: None when there are none. is_restart: rows in between are gone, start over."""
+
+    frame: pl.DataFrame | None
+    position: int
+    is_restart: bool = False
+
+
+class TableMemory:
+    """The newest rows of one table, in order of arrival. A position counts the rows that ever arrived before it."""
+
+    def __init__(self, row_limit: int | None = None) -> None:
+        self._row_limit = row_limit
+        self._frames: deque[pl.DataFrame] = deque()
+        self._end = 0
+        self._kept = 0
+
+    @property
+    def dropped_row_count(self) -> int:
+        return self._end - self._kept
+
+    def append(self, frame: pl.DataFrame) -> None:
+        if frame.is_empty():
+            return
+        self._frames.append(frame)
+        self._end += frame.height
+        self._kept += frame.height
+        while self._row_limit is not None and len(self._frames) > 1 and self._kept - self._frames[0].height >= self._row_limit:
+            self._kept -= self._frames.popleft().height
+        if len(self._frames) > MAX_FRAMES:
+            # The newer half stays in pieces, so that dropping old rows still drops little at a time.
+            older = [self._frames.popleft() for _ in range(MAX_FRAMES // 2)]
+            self._frames.appendleft(pl.concat(older, how="vertical_relaxed"))
+
+    def since(self, position: int) -> NewRows:
+        """Rows from the position on."""
+        if position >= self._end:
+            return NewRows(None, self._end)
+        is_restart = 0 < position < self.dropped_row_count
+        wanted = self._end - max(position, self.dropped_row_count)
+        pieces: list[pl.DataFrame] = []
+        missing = wanted
+        for frame in reversed(self._frames):
+            pieces.append(frame.tail(missing) if frame.height > missing else frame)
+            missing -= pieces[-1].height
+            if missing <= 0:
+                break
+        return NewRows(pl.concat(reversed(pieces), how="vertical_relaxed"), self._end, is_restart)
+
+    def all(self) -> pl.DataFrame | None:
+        return self.since(0).frame
+
+
+class RunMemory:
+    """One run as WatchRun has told it so far."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.lock = threading.Lock()
+        self._run: Run | None = None
+        self._problem = ""
+        self._tables: dict[str, TableMemory] = {}
+        self.next_event_index = 0
+        self.is_complete = False
+
+    def receive(self, run: Run | None, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
+        with self.lock:
+            self._run = run or self._run
+            self._problem = ""
+            self.next_event_index = max(self.next_event_index, next_event_index)
+            for name, frame in frames.items():
+                self._table(name).append(frame)
+
+    def fail(self, problem: str) -> None:
+        with self.lock:
+            self._problem = problem
+
+    @property
+    def run(self) -> Run | None:
+        return self._run
+
+    @property
+    def problem(self) -> str:
+        """Why nothing more arrives, one sentence. Empty: it does."""
+        return self._problem
+
+    def since(self, table_name: str, position: int) -> NewRows:
+        with self.lock:
+            return self._table(table_name).since(position)
+
+    def table(self, table_name: str) -> pl.DataFrame | None:
+        return self.since(table_name, 0).frame
+
+    def dropped_row_count(self, table_name: str) -> int:
+        with self.lock:
+            return self._table(table_name).dropped_row_count
+
+    def _table(self, name: str) -> TableMemory:
+        return self._tables.setdefault(name, TableMemory(ROW_LIMITS.get(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The nodes and runs at one moment. runs: newest first. problem: why the analyzer does not answer, or empty."""
+
+    nodes: tuple[NodeStatus, ...] = ()
+    runs: tuple[Run, ...] = ()
+    problem: str = ""
+    is_known: bool = False  # the first answer has come
+
+
+@dataclass(slots=True)
+class NodesMemory:
+    """All nodes and runs as WatchNodes has told them so far."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _nodes: dict[str, NodeStatus] = field(default_factory=dict)
+    _runs: dict[str, Run] = field(default_factory=dict)
+    _telemetry: dict[str, deque[Telemetry]] = field(default_factory=dict)
+    _problem: str = ""
+    _is_known: bool = False
+
+    def receive(self, nodes: tuple[NodeStatus, ...], runs: tuple[Run, ...], telemetry: tuple[NodeTelemetry, ...], is_first: bool) -> None:
+        """is_first: a new stream's first response, which holds every node and the last ten minutes of readings."""
+        with self.lock:
+            self._problem, self._is_known = "", True
+            if is_first:
+                self._nodes.clear()
+                self._telemetry.clear()
+            self._nodes.update((node.address, node) for node in nodes)
+            self._runs.update((run.run_id, run) for run in runs)
+            for reading in telemetry:
+                self._telemetry.setdefault(reading.node_id, deque(maxlen=MAX_NODE_READINGS)).append(reading.telemetry)
+
+    def fail(self, problem: str) -> None:
+        with self.lock:
+            self._problem = problem
+
+    def overview(self) -> Overview:
+        with self.lock:
+            runs = sorted(self._runs.values(), key=lambda run: run.create_time, reverse=True)
+            return Overview(tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known)
+
+    def newest_telemetry(self, node_id: str) -> tuple[Telemetry, ...]:
+        """The last reading of the host and of each device."""
+        with self.lock:
+            return tuple({reading.device_id: reading for reading in self._telemetry.get(node_id, ())}.values())

@@ -1,0 +1,331 @@
+"""The Live page: a run while it goes on, its samples, its place under the roofline, its machine and its log."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from services.core.model import Run
+from services.ui import theme
+from services.ui.charts import roofline, strips, telemetry
+from services.ui.charts.elements import Columns, empty_columns
+from services.ui.client import AnalyzerClient
+from services.ui.live_figure import LiveFigure
+from services.ui.memory import Overview, RunMemory
+from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
+from services.ui.state import Page, ViewState, to_query
+from services.ui.theme import CATEGORIES, SYMBOLS, style_of
+
+MAX_LOG_LINES: Final = 200
+MAX_RESULT_ROWS: Final = 60
+MAX_SHOWN_FAILURES: Final = 5
+
+
+class LivePage(PageBase):
+    page: Page = "live"
+
+    def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
+        super().__init__(client, state)
+        span = roofline.Span(*roofline.NO_POINT_SPAN)
+        self._points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
+        no_ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
+        medians, intervals = strips.no_medians()
+        self.samples = LiveFigure(
+            "samples", strips.strip_chart(strips.no_samples(), medians, intervals, self.palette), ("samples", "intervals", "medians")
+        )
+        self.roofline = LiveFigure(
+            "roofline", roofline.roofline_chart(self._points, no_ceilings, span, self.palette, 320), ("ceilings", "names", "points")
+        )
+        no_lines = {line: telemetry.no_line() for line in telemetry.LINES}
+        self.telemetry = LiveFigure("telemetry", telemetry.telemetry_chart(no_lines, self.palette), telemetry.LINES)
+        self._cancelling = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing of a run is on the page."""
+        self._run_id: str | None = None
+        self._positions: dict[str, int] = {}
+        self._configurations: pl.DataFrame | None = None
+        self._colors = strips.configuration_colors(None, self.palette)
+        self._drawn_step = 1
+        self._duration_span: tuple[float, float] | None = None
+        self._sample_count = 0
+        self._roofline_rows: pl.DataFrame | None = None
+        self._ceilings: pl.DataFrame | None = None
+        self._readings: pl.DataFrame | None = None
+        self._lines: dict[str, Columns] = {line: telemetry.no_line() for line in telemetry.LINES}
+        self._log: list[dict[str, str]] = []
+        self._failures: list[dict[str, Any]] = []
+
+    def roots(self) -> dict[str, Any]:
+        return {"samples": self.samples.figure, "roofline": self.roofline.figure, "telemetry": self.telemetry.figure}
+
+    def handle(self, name: str, value: str) -> Any:
+        if name == "cancel":
+            self._cancelling = value
+            return self._cancel(value)
+        return super().handle(name, value)
+
+    async def _cancel(self, run_id: str) -> None:
+        try:
+            await self.client.cancel_run(run_id)
+        except BaseException:
+            self._cancelling = ""
+            raise
+
+    # ------------------------------------------------------------ one update
+
+    def own_fragments(self, overview: Overview) -> dict[str, str]:
+        run_ids = self.shown_run_ids(overview)[:1]
+        memories = self.memories(run_ids)
+        memory = memories[0] if memories else None
+        if self._run_id != (memory.run_id if memory else None):
+            self._clear_charts()
+            self._run_id = memory.run_id if memory else None
+        if memory is not None:
+            self._take_in(memory)
+        run = self._newest_run(memory, overview)
+        now_unix_s = time.time()
+        return {
+            "runs": self._runs_fragment(overview, run_ids, now_unix_s),
+            "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
+            "run": self._run_fragment(run, memory, overview, now_unix_s),
+            "legend": self._legend(),
+            "samples_note": self._samples_note(memory),
+            "roofline_note": self._roofline_note(),
+            "telemetry_legend": self._telemetry_legend(),
+            "tiles": fragment("tiles.html", tiles=self._tiles()),
+            "log": fragment("log.html", lines=self._log),
+            **self._results(),
+        }
+
+    def _clear_charts(self) -> None:
+        self._forget()
+        medians, intervals = strips.no_medians()
+        self.samples.replace("samples", strips.no_samples())
+        self.samples.replace("medians", medians)
+        self.samples.replace("intervals", intervals)
+        self._points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
+        self.roofline.replace("points", self._points)
+        self._draw_ceilings()
+        for line in telemetry.LINES:
+            self.telemetry.replace(line, telemetry.no_line())
+
+    def _new_rows(self, memory: RunMemory, table_name: str) -> tuple[pl.DataFrame | None, bool]:
+        new = memory.since(table_name, self._positions.get(table_name, 0))
+        self._positions[table_name] = new.position
+        return new.frame, new.is_restart
+
+    def _take_in(self, memory: RunMemory) -> None:
+        self._take_in_configurations(memory)
+        self._take_in_samples(memory)
+        self._take_in_measurements(memory)
+        self._take_in_roofline(memory)
+        self._take_in_telemetry(memory)
+        self._take_in_log(memory)
+
+    def _take_in_configurations(self, memory: RunMemory) -> None:
+        new, _ = self._new_rows(memory, "configurations")
+        if new is None:
+            return
+        self._configurations = new if self._configurations is None else pl.concat([self._configurations, new], how="vertical_relaxed")
+        self._colors = strips.configuration_colors(self._configurations, self.palette)
+        self.samples.name_ticks(strips.tick_labels(self._configurations))
+        self.samples.follow("x", -0.5, float(len(self._colors)) - 0.5)
+
+    def _take_in_samples(self, memory: RunMemory) -> None:
+        new, is_restart = self._new_rows(memory, "samples")
+        if new is None:
+            return
+        self._sample_count += new.height
+        is_full = self.samples.row_count("samples") + new.height > strips.MAX_DRAWN_SAMPLES
+        if is_restart or is_full:
+            kept = memory.table("samples")
+            new = new if kept is None else kept
+            # Half full after thinning: the next thinning is then as many samples away.
+            self._drawn_step = max(1, -(-new.height // (strips.MAX_DRAWN_SAMPLES // 2)))
+            columns = strips.sample_columns(strips.thinned(new, strips.MAX_DRAWN_SAMPLES // 2), self._colors)
+            self.samples.replace("samples", columns)
+            self._duration_span = None
+        else:
+            shown = new if self._drawn_step == 1 else new.filter(pl.col("sample_index") % self._drawn_step == 0)
+            columns = strips.sample_columns(shown, self._colors)
+            if len(columns["x"]):
+                self.samples.stream("samples", columns)
+        if len(columns["x"]):
+            low, high = strips.duration_range(columns)
+            old = self._duration_span
+            # Grows only, and by steps: an axis that moves with every sample cannot be read.
+            if old is None or low < old[0] or high > old[1]:
+                self._duration_span = (min(low, old[0]), max(high, old[1])) if old else (low, high)
+                self.samples.follow("y", *self._duration_span)
+
+    def _take_in_measurements(self, memory: RunMemory) -> None:
+        new, _ = self._new_rows(memory, "measurements")
+        if new is not None:
+            self.samples.stream("medians", strips.median_columns(new))
+            self.samples.stream("intervals", strips.interval_columns(new))
+
+    def _take_in_roofline(self, memory: RunMemory) -> None:
+        new, _ = self._new_rows(memory, "roofline")
+        ceilings, _ = self._new_rows(memory, "ceilings")
+        if ceilings is not None:
+            self._ceilings = ceilings if self._ceilings is None else pl.concat([self._ceilings, ceilings], how="vertical_relaxed")
+        if new is not None:
+            self._add_points(roofline.newest_rows(new))
+        if new is not None or ceilings is not None:
+            self._draw_ceilings()
+
+    def _add_points(self, new: pl.DataFrame) -> None:
+        known = self._roofline_rows
+        rows = new if known is None else roofline.newest_rows(pl.concat([known, new], how="vertical_relaxed"))
+        is_only_more = known is None or rows.height == known.height + new.height
+        self._roofline_rows = rows
+        self._points = roofline.point_columns(rows, self.palette)
+        if is_only_more:
+            self.roofline.stream("points", roofline.point_columns(new, self.palette))
+        else:
+            self.roofline.replace("points", self._points)
+
+    def _draw_ceilings(self) -> None:
+        dtypes = tuple(sorted(set(self._points["dtype"].tolist())))
+        span = roofline.span_of(self._points, self._ceilings, dtypes)
+        lines = roofline.ceiling_columns(self._ceilings, dtypes, span, self.palette)
+        self.roofline.replace("ceilings", lines)
+        self.roofline.replace("names", roofline.label_columns(lines))
+        self.roofline.follow("x", span.x_start, span.x_end)
+        self.roofline.follow("y", span.y_start, span.y_end)
+
+    def _take_in_telemetry(self, memory: RunMemory) -> None:
+        new, is_restart = self._new_rows(memory, "telemetry")
+        if new is None:
+            return
+        self._readings = new if self._readings is None or is_restart else pl.concat([self._readings, new], how="vertical_relaxed").tail(20)
+        for line in telemetry.LINES:
+            columns = telemetry.line_columns(new, line)
+            if is_restart:
+                self._lines[line] = columns
+                self.telemetry.replace(line, columns)
+            elif len(columns["time"]):
+                self._lines[line] = {name: np.concatenate([self._lines[line][name], columns[name]]) for name in columns}
+                self.telemetry.stream(line, columns)
+        shown = telemetry.time_range(self._lines)
+        if shown is not None:
+            self.telemetry.follow("x", shown[0], max(shown[1], shown[0] + 10_000))
+
+    def _take_in_log(self, memory: RunMemory) -> None:
+        new, _ = self._new_rows(memory, "log_lines")
+        if new is not None:
+            self._log = [*self._log, *(_log_line(row) for row in new.tail(MAX_LOG_LINES).to_dicts())][-MAX_LOG_LINES:]
+        failures, _ = self._new_rows(memory, "failures")
+        if failures is not None:
+            self._failures += failures.select("label", "message").to_dicts()
+
+    # ------------------------------------------------------------ fragments
+
+    @staticmethod
+    def _newest_run(memory: RunMemory | None, overview: Overview) -> Run | None:
+        """Of the two streams' words, the later: a final state, else the further progress."""
+        if memory is None:
+            return None
+        known = [run for run in (memory.run, next((run for run in overview.runs if run.run_id == memory.run_id), None)) if run is not None]
+        return max(known, key=lambda run: (run.state.is_final, run.start_time is not None, run.completed_configuration_count), default=None)
+
+    def _runs_fragment(self, overview: Overview, selected: tuple[str, ...], now_unix_s: float) -> str:
+        runs = [
+            {"card": run_card(run, overview, now_unix_s), "href": f"/live?{to_query(replace(self.state, runs=(run.run_id,)))}"}
+            for run in overview.runs[:MAX_LISTED_RUNS]
+        ]
+        hidden_count = max(0, len(overview.runs) - MAX_LISTED_RUNS)
+        return fragment("runs.html", runs=runs, selected=selected, action="run", is_known=overview.is_known, hidden_count=hidden_count)
+
+    def _run_fragment(self, run: Run | None, memory: RunMemory | None, overview: Overview, now_unix_s: float) -> str:
+        if run is None and memory is not None and memory.problem:
+            return fragment("missing.html", problem=memory.problem)
+        if run is None and (memory is not None or not overview.is_known):
+            return fragment("missing.html", problem="")
+        card = None if run is None else run_card(run, overview, now_unix_s)
+        names = {device.device_id: device.name for status in overview.nodes if status.node for device in status.node.devices}
+        return fragment(
+            "run.html",
+            card=card,
+            device_name=names.get(card.device_id or "", card.device_id) if card else None,
+            stream_problem=memory.problem if memory else "",
+            failures=self._failures[:MAX_SHOWN_FAILURES],
+            hidden_failure_count=max(0, len(self._failures) - MAX_SHOWN_FAILURES),
+            is_cancelling=card is not None and self._cancelling == card.run_id,
+        )
+
+    def _legend(self) -> str:
+        present = set(() if self._configurations is None else self._configurations["category"].drop_nulls().to_list())
+        styles = [(name, style_of(name, CATEGORIES, self.palette)) for name in CATEGORIES if name in present]
+        styles += [(name, style_of(name, CATEGORIES, self.palette)) for name in sorted(present - set(CATEGORIES))]
+        entries = [{"name": name, "color": style.color, "symbol": SYMBOLS[style.marker]} for name, style in styles]
+        return fragment("legend.html", entries=entries, has_failed=bool(np.any(self._points["fill_alpha"] == 0)))
+
+    def _telemetry_legend(self) -> str:
+        symbols = {"solid": "━", "dashed": "╍", "dotted": "┅"}
+        entries = [
+            {"name": telemetry.TITLES[line], "color": telemetry.line_color(line, self.palette), "symbol": symbols[telemetry.DASHES[line]]}
+            for line in telemetry.LINES
+            if len(self._lines[line]["time"])
+        ]
+        return fragment("legend.html", entries=entries, has_failed=False)
+
+    def _samples_note(self, memory: RunMemory | None) -> str:
+        if memory is None or not self._sample_count:
+            return "one strip a configuration, one dot a launch, the bar is the median"
+        text = f"{theme.count(self._sample_count)} samples"
+        if self._drawn_step > 1:
+            text += f", 1 in {self._drawn_step} drawn"
+        dropped = memory.dropped_row_count("samples")
+        return text + (f"; the oldest {theme.count(dropped)} are no longer kept here" if dropped else "")
+
+    def _roofline_note(self) -> str:
+        if self._roofline_rows is None:
+            return ""
+        missing_count = self._roofline_rows.height - len(self._points["rate"])
+        dtypes = tuple(sorted(set(self._points["dtype"].tolist())))
+        parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._ceilings, dtypes)]
+        if missing_count:
+            parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
+        if self._ceilings is None:
+            parts.append("No ceiling of this device is known yet.")
+        return " ".join(parts)
+
+    def _tiles(self) -> list[dict[str, str]]:
+        if self._readings is None:
+            return []
+        newest = self._readings.unique("device_id", keep="last", maintain_order=True).to_dicts()
+        host = next((row for row in newest if row["device_id"] is None), {})
+        device: dict[str, Any] = next((row for row in newest if row["device_id"] is not None), {})
+        figures = (
+            ("Load", host.get("load_average"), theme.digits),
+            ("Host memory", host.get("memory_used_bytes"), theme.memory),
+            ("Device memory", device.get("memory_used_bytes"), theme.memory),
+            ("Clock", device.get("clock_hz") or host.get("clock_hz"), theme.frequency),
+            ("Memory clock", device.get("memory_clock_hz"), theme.frequency),
+            ("Temperature", device.get("temperature_celsius") or host.get("temperature_celsius"), theme.temperature),
+            ("Power", device.get("power_watts") or host.get("power_watts"), theme.power),
+            ("Throttled by", device.get("throttle_reasons"), str),
+        )
+        return [{"name": name, "value": show(value)} for name, value, show in figures if value not in (None, "")]
+
+    def _results(self) -> dict[str, str]:
+        rows = self._roofline_rows
+        note = f"the newest {MAX_RESULT_ROWS} of {theme.count(rows.height)}" if rows is not None and rows.height > MAX_RESULT_ROWS else ""
+        newest = [] if rows is None else rows.tail(MAX_RESULT_ROWS).reverse().to_dicts()
+        return {
+            "results": fragment("results.html", rows=newest, with_run=False, verification=roofline.VERIFICATION_TEXTS),
+            "results_note": note,
+        }
+
+
+def _log_line(row: dict[str, Any]) -> dict[str, str]:
+    moment = datetime.fromtimestamp(row["event_unix_ns"] / 1e9, UTC).strftime("%H:%M:%S")
+    return {"time": moment, "level": row["level"], "source": row["source"], "text": row["line"]}

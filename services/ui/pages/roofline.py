@@ -1,0 +1,136 @@
+"""The Roofline page: one or several runs under the ceilings of their device, filtered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from services.ui import theme
+from services.ui.charts import roofline
+from services.ui.charts.elements import empty_columns
+from services.ui.client import AnalyzerClient
+from services.ui.live_figure import LiveFigure
+from services.ui.memory import Overview, RunMemory
+from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
+from services.ui.state import Page, ViewState, to_query
+from services.ui.theme import CATEGORIES, SYMBOLS, style_of
+
+MAX_LISTED_POINTS: Final = 200
+COLUMN_OF: Final[dict[str, str]] = {"category": "category", "dtype": "dtype", "kernel": "kernel_name", "run": "run_id"}
+
+
+class RooflinePage(PageBase):
+    page: Page = "roofline"
+
+    def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
+        super().__init__(client, state)
+        points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
+        ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
+        element = roofline.roofline_chart(points, ceilings, roofline.Span(*roofline.NO_POINT_SPAN), self.palette, 480)
+        self.roofline = LiveFigure("roofline", element, ("ceilings", "names", "points"))
+        self._drawn: object = None
+        self._fragments = {"legend": "", "roofline_note": "", "results": "", "results_note": ""}
+
+    def roots(self) -> dict[str, Any]:
+        return {"roofline": self.roofline.figure}
+
+    def handle(self, name: str, value: str) -> Any:
+        if name == "toggle-run" and not self.state.runs:
+            # The newest run is shown without being named; choosing another adds to it.
+            shown = self.shown_run_ids(self.client.nodes.overview())
+            self.state = replace(self.state, runs=tuple(run_id for run_id in shown if run_id != value))
+        return super().handle(name, value)
+
+    def own_fragments(self, overview: Overview) -> dict[str, str]:
+        run_ids = self.shown_run_ids(overview)
+        memories = self.memories(run_ids)
+        # Positions say what has arrived: the chart is drawn anew when rows, runs or filters changed, and only then.
+        wanted = (self.state, run_ids, *(memory.since(name, 2**62).position for memory in memories for name in ("roofline", "ceilings")))
+        if wanted != self._drawn:
+            self._drawn = wanted
+            self._draw(memories)
+        now_unix_s = time.time()
+        runs = [
+            {
+                "card": run_card(run, overview, now_unix_s),
+                "href": f"/roofline?{to_query(self.state.with_run_toggled(run.run_id))}",
+            }
+            for run in overview.runs[:MAX_LISTED_RUNS]
+        ]
+        hidden_count = max(0, len(overview.runs) - MAX_LISTED_RUNS)
+        listed = fragment(
+            "runs.html", runs=runs, selected=run_ids, action="toggle-run", is_known=overview.is_known, hidden_count=hidden_count
+        )
+        return {"runs": listed, **self._fragments}
+
+    def _draw(self, memories: tuple[RunMemory, ...]) -> None:
+        found = [frame for memory in memories if (frame := memory.table("roofline")) is not None]
+        ceilings_found = [frame for memory in memories if (frame := memory.table("ceilings")) is not None]
+        rows = self._filtered(roofline.newest_rows(pl.concat(found, how="vertical_relaxed"))) if found else None
+        ceilings = pl.concat(ceilings_found, how="vertical_relaxed") if ceilings_found else None
+        column = COLUMN_OF[self.state.color_by]
+        values = CATEGORIES
+        points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
+        if rows is not None:
+            if column != "category":
+                values = tuple(roofline.drawable(rows)[column].drop_nulls().unique(maintain_order=True).to_list())
+            points = roofline.point_columns(rows, self.palette, column, values)
+        dtypes = tuple(sorted(set(points["dtype"].tolist())))
+        span = roofline.span_of(points, ceilings, dtypes)
+        lines = roofline.ceiling_columns(ceilings, dtypes, span, self.palette)
+        self.roofline.replace("points", points)
+        self.roofline.replace("ceilings", lines)
+        self.roofline.replace("names", roofline.label_columns(lines))
+        self.roofline.follow("x", span.x_start, span.x_end)
+        self.roofline.follow("y", span.y_start, span.y_end)
+        self._fragments = self._texts(rows=rows, points=points, values=values, column=column, ceilings=ceilings, dtypes=dtypes)
+
+    def _filtered(self, rows: pl.DataFrame) -> pl.DataFrame:
+        state = self.state
+        if state.kernel:
+            rows = rows.filter(pl.col("kernel_name").str.to_lowercase().str.contains(state.kernel.lower(), literal=True))
+        if state.category:
+            rows = rows.filter(pl.col("category") == state.category)
+        if state.dtype:
+            rows = rows.filter(pl.col("dtype") == state.dtype)
+        return rows
+
+    def _texts(
+        self,
+        *,
+        rows: pl.DataFrame | None,
+        points: dict[str, Any],
+        values: tuple[str, ...],
+        column: str,
+        ceilings: pl.DataFrame | None,
+        dtypes: tuple[str, ...],
+    ) -> dict[str, str]:
+        present = set(roofline.drawable(rows)[column].drop_nulls().to_list()) if rows is not None else set()
+        shown = [value for value in (*values, *sorted(present - set(values))) if value in present]
+        entries = [
+            {"name": value[:8] if column == "run_id" else value, "color": style.color, "symbol": SYMBOLS[style.marker]}
+            for value in shown
+            for style in (style_of(value, values, self.palette),)
+        ]
+        notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(ceilings, dtypes)]
+        missing_count = 0 if rows is None else rows.height - len(points["rate"])
+        if missing_count:
+            notes.append(f"{missing_count} without a flop count have no place here and are only listed below.")
+        if ceilings is not None:
+            notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
+        listed = [] if rows is None else rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS).to_dicts()
+        count_text = (
+            f"the {MAX_LISTED_POINTS} most efficient of {theme.count(rows.height)}"
+            if rows is not None and rows.height > MAX_LISTED_POINTS
+            else ""
+        )
+        return {
+            "legend": fragment("legend.html", entries=entries, has_failed=bool(np.any(points["fill_alpha"] == 0))),
+            "roofline_note": " ".join(notes) if rows is not None else "Choose a run, or start one: kernalyse bench matmul_tiled",
+            "results": fragment("results.html", rows=listed, with_run=len(self.state.runs) > 1, verification=roofline.VERIFICATION_TEXTS),
+            "results_note": count_text,
+        }

@@ -1,0 +1,240 @@
+"""What every page has: the HTML around the charts, its fragments, the session, and the run that is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import panel as pn
+from bokeh.models import Div
+from bokeh.themes import Theme
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from services.core.model import KernelSweep, NodeHealth, Run, RunState
+from services.ui import theme
+from services.ui.charts.elements import bokeh_theme
+from services.ui.client import AnalyzerClient
+from services.ui.memory import Overview, RunMemory
+from services.ui.state import Page, ViewState, to_query
+from services.ui.theme import PALETTES, Palette
+
+TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
+ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
+MAX_LISTED_RUNS: Final = 40
+
+PAGE_TITLES: Final[dict[Page, str]] = {"live": "Live", "roofline": "Roofline", "kernels": "Kernels"}
+
+
+@cache
+def environment() -> Environment:
+    """Templates of the fragments. Everything put into them is escaped: names, titles and log lines come from users."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATE_FOLDER), autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True
+    )
+    made.globals["theme"] = theme
+    made.filters.update(
+        duration=theme.duration,
+        percent=theme.percent,
+        flop_rate=theme.flop_rate,
+        byte_rate=theme.byte_rate,
+        memory=theme.memory,
+        frequency=theme.frequency,
+        temperature=theme.temperature,
+        power=theme.power,
+        count=theme.count,
+        span=theme.span,
+        moment=theme.moment,
+    )
+    return made
+
+
+def fragment(template_name: str, **values: Any) -> str:
+    return environment().get_template(template_name).render(**values).strip()
+
+
+def panel_template(page: Page, state: ViewState, fragments: dict[str, str], roots: dict[str, Any], asset_version: str) -> pn.Template:
+    """The page: shell.html with the page's own body, the fragments as they are now, and its Bokeh roots."""
+    template = pn.Template(
+        (TEMPLATE_FOLDER / "shell.html").read_text().replace("<!-- body -->", (TEMPLATE_FOLDER / f"{page}.html").read_text())
+    )
+    for name, model in roots.items():
+        template.add_panel(name, pn.pane.Bokeh(model, sizing_mode="stretch_width") if name != "anchor" else pn.pane.Bokeh(model))
+    template.add_variable("page", page)
+    template.add_variable("page_title", PAGE_TITLES[page])
+    template.add_variable("theme_name", state.theme)
+    # Fragments are HTML already, escaped where they were made.
+    template.add_variable("fragments", fragments)
+    template.add_variable("asset_version", asset_version)
+    template.add_variable("values", {name: fragment("value.html", value=getattr(state, name)) for name in ("kernel",)})
+    template.add_variable("state", state)
+    template.add_variable("categories", theme.CATEGORIES)
+    return template
+
+
+def anchor(bridge: Any) -> Div:
+    """An invisible root that carries the bridge into the page."""
+    return Div(text="", visible=False, name="bridge", tags=[bridge], width=0, height=0)
+
+
+def apply_theme(document: Any, palette: Palette) -> None:
+    document.theme = Theme(json=bokeh_theme(palette))
+    # The page has a banner of its own for lost connections.
+    document.config.notify_connection_status = False
+    document.config.reconnect_session = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunCard:
+    """A run as lists and headers show it."""
+
+    run_id: str
+    title: str
+    state: str
+    is_active: bool
+    progress_ratio: float | None
+    completed: int
+    failed: int
+    total: int | None
+    elapsed_s: float | None
+    left_s: float | None
+    activity: str
+    device_id: str | None
+    node_name: str
+    create_text: str
+    problem: str
+    tags: tuple[str, ...]
+
+
+def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
+    hostnames = {status.node.node_id: status.node.hostname for status in overview.nodes if status.node is not None}
+    start_s = run.start_time.timestamp() if run.start_time else None
+    end_s = run.end_time.timestamp() if run.end_time else now_unix_s
+    elapsed_s = None if start_s is None else max(0.0, end_s - start_s)
+    done, total = run.completed_configuration_count, run.total_configuration_count
+    return RunCard(
+        run_id=run.run_id,
+        title=run_title(run),
+        state=run.state.value,
+        is_active=not run.state.is_final,
+        progress_ratio=1.0 if run.state is RunState.SUCCEEDED else min(1.0, done / total) if total else None,
+        completed=done,
+        failed=run.failed_configuration_count,
+        total=total,
+        elapsed_s=elapsed_s,
+        left_s=elapsed_s / done * (total - done) if run.state is RunState.RUNNING and elapsed_s and done and total else None,
+        activity=run.activity,
+        device_id=run.device_id,
+        node_name=hostnames.get(run.node_id, run.node_id[:8]),
+        create_text=theme.moment(int(run.create_time.timestamp() * 1e9)),
+        problem=run.error.message if run.error else "",
+        tags=run.tags,
+    )
+
+
+def run_title(run: Run) -> str:
+    """The title that the run was given, or what it does."""
+    if run.spec.title:
+        return run.spec.title
+    if isinstance(run.spec.work, KernelSweep):
+        names = [selection.kernel_name for selection in run.spec.work.kernels]
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return {"CommandProfile": "Command", "ModelRun": "Model", "CeilingMeasurement": "Ceilings"}.get(type(run.spec.work).__name__, "Run")
+
+
+class PageBase:
+    """State and looks of one page in one tab. Pages implement `own_fragments` and add wishes of their own."""
+
+    page: Page = "live"
+
+    def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
+        self.client = client
+        self.state = state
+        self.palette = PALETTES[state.theme]
+        self._looked_at: dict[str, RunMemory] = {}
+        self._problem = ""
+
+    # ------------------------------------------------------------ what a session asks of its view
+
+    def query(self) -> str:
+        return to_query(self.state)
+
+    def close(self) -> None:
+        for run_id in self._looked_at:
+            self.client.look_away(run_id)
+        self._looked_at = {}
+
+    def fail(self, sentence: str) -> None:
+        self._problem = sentence
+
+    def update(self) -> dict[str, str]:
+        overview = self.client.nodes.overview()
+        return {
+            "nav": fragment("nav.html", links=self._links(), page=self.page),
+            "banner": fragment("banner.html", unreachable=overview.problem, problem=self._problem),
+            **self.own_fragments(overview),
+        }
+
+    def own_fragments(self, overview: Overview) -> dict[str, str]:
+        raise NotImplementedError
+
+    def handle(self, name: str, value: str) -> Any:
+        match name:
+            case "dismiss":
+                self._problem = ""
+            case "run":
+                self.state = replace(self.state, runs=(value,) if value else ())
+            case "toggle-run":
+                self.state = self.state.with_run_toggled(value)
+            case "set":
+                field, _, text = value.partition("=")
+                self.state = self.state.changed(field, text)
+            case _:
+                return None
+        return None
+
+    # ------------------------------------------------------------ runs
+
+    def memories(self, run_ids: tuple[str, ...]) -> tuple[RunMemory, ...]:
+        """The runs' memories, watched from now on; those not named any longer are looked away from."""
+        for run_id in [other for other in self._looked_at if other not in run_ids]:
+            del self._looked_at[run_id]
+            self.client.look_away(run_id)
+        for run_id in run_ids:
+            if run_id not in self._looked_at:
+                self._looked_at[run_id] = self.client.look_at(run_id)
+        return tuple(self._looked_at[run_id] for run_id in run_ids)
+
+    def shown_run_ids(self, overview: Overview) -> tuple[str, ...]:
+        """The runs that the state names; without any, the newest running one, else the newest."""
+        if self.state.runs:
+            return self.state.runs
+        running = next((run for run in overview.runs if run.state is RunState.RUNNING), None)
+        newest = running or next(iter(overview.runs), None)
+        return () if newest is None else (newest.run_id,)
+
+    def _links(self) -> list[dict[str, str]]:
+        kept = replace(ViewState(), runs=self.state.runs, theme=self.state.theme)
+        return [{"page": page, "title": title, "href": f"/{page}?{to_query(kept)}"} for page, title in PAGE_TITLES.items()]
+
+
+def node_cards(overview: Overview, client: AnalyzerClient) -> list[dict[str, Any]]:
+    """Nodes with health, devices and newest readings."""
+    cards = []
+    for status in overview.nodes:
+        node = status.node
+        readings = client.nodes.newest_telemetry(node.node_id) if node else ()
+        host = next((reading for reading in readings if reading.device_id is None), None)
+        cards.append(
+            {
+                "name": node.hostname if node else status.address,
+                "health": status.health.value,
+                "is_serving": status.health is NodeHealth.SERVING,
+                "problem": status.problem,
+                "devices": [{"name": device.name, "device_id": device.device_id} for device in node.devices] if node else [],
+                "host": host,
+                "notices": node.notices if node else (),
+            }
+        )
+    return cards

@@ -1,0 +1,150 @@
+"""One browser tab: what it was sent, what it has drawn, what it asks for.
+
+The server changes Bokeh sources and `Bridge` and the browser draws; after the animation frame in which an update was drawn
+it sets `acknowledged`. A tab that owes two acknowledgements (slow, hidden, or gone) gets nothing until it has caught up,
+and then all that is new at once: pages read from memory where they stopped, so nothing piles up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import panel as pn
+from bokeh.core.properties import Dict, Int, String
+from bokeh.document import Document
+from bokeh.model import DataModel
+
+from services.core.errors import KernalyseError
+
+MAX_UNACKNOWLEDGED: Final = 2
+MAX_COMMAND_LENGTH: Final = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class Bridge(DataModel):  # type: ignore[misc]
+    """What server and page tell each other besides chart data.
+
+    sent and acknowledged count updates; acknowledged is -1 until the page is ready. fragments: HTML by element id, those
+    that changed. query: the URL's query. command: the page's latest wish, JSON.
+    """
+
+    sent = Int(default=0)
+    acknowledged = Int(default=-1)
+    fragments = Dict(String, String, default={})
+    query = String(default="")
+    command = String(default="")
+
+
+class View(Protocol):
+    """What a page does for its session. Called with the document locked."""
+
+    def update(self) -> dict[str, str]:
+        """Brings the page's sources up to date; answers with its fragments, changed or not."""
+
+    def query(self) -> str:
+        """The query string of the view shown."""
+
+    def handle(self, name: str, value: str) -> Coroutine[Any, Any, None] | None:
+        """Carries out a wish of the user, at once or as a coroutine. Raises KernalyseError."""
+
+    def fail(self, sentence: str) -> None:
+        """Shows why a wish was not carried out."""
+
+    def close(self) -> None:
+        """The tab is gone."""
+
+
+class BrowserSession:
+    """Runs a view's updates: at once when the last is long enough ago, else when the interval is over."""
+
+    def __init__(self, document: Document, view: View, update_interval_s: float, on_close: Callable[[BrowserSession], None]) -> None:
+        self.bridge = Bridge()
+        self._document = document
+        self._view = view
+        self._interval_s = update_interval_s
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._last_update_time = 0.0
+        self._is_scheduled = False
+        self._has_news = False
+        self._is_closed = False
+        self._sent_fragments = view.update()
+        self._wishes: set[asyncio.Task[None]] = set()
+        self.bridge.query = view.query()
+        self.bridge.on_change("acknowledged", self._acknowledged)
+        self.bridge.on_change("command", self._commanded)
+        document.on_session_destroyed(self._closed)
+
+    @property
+    def first_fragments(self) -> dict[str, str]:
+        """What the page is served with."""
+        return self._sent_fragments
+
+    def wake(self) -> None:
+        """There may be something new. On the server's loop."""
+        self._has_news = True
+        if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
+            return
+        self._is_scheduled = True
+        delay_s = self._last_update_time + self._interval_s - self._loop.time()
+        self._loop.call_later(max(0.0, delay_s), self._enter_document)
+
+    def _owes_acknowledgements(self) -> bool:
+        return self.bridge.acknowledged < 0 or self.bridge.sent - self.bridge.acknowledged >= MAX_UNACKNOWLEDGED
+
+    def _enter_document(self) -> None:
+        if not self._is_closed:
+            self._document.add_next_tick_callback(self._update)
+
+    def _update(self) -> None:
+        self._is_scheduled = False
+        self._has_news = False
+        self._last_update_time = self._loop.time()
+        # Held together, all changes travel as one message.
+        with pn.io.hold(self._document):
+            fragments = self._view.update()
+            changed = {name: html for name, html in fragments.items() if self._sent_fragments.get(name) != html}
+            self._sent_fragments = fragments
+            if changed:
+                self.bridge.fragments = changed
+            self.bridge.query = self._view.query()
+            self.bridge.sent += 1
+
+    def _acknowledged(self, _name: str, _old: int, _new: int) -> None:
+        if self._has_news or self.bridge.sent == 0:
+            self.wake()
+
+    def _commanded(self, _name: str, _old: str, new: str) -> None:
+        try:
+            wish = json.loads(new[:MAX_COMMAND_LENGTH])
+            work = self._view.handle(str(wish["name"]), str(wish["value"]))
+        except (ValueError, KeyError, TypeError):
+            logger.warning("A page sent a command that is none")
+            return
+        except KernalyseError as error:
+            self._view.fail(error.message)
+            work = None
+        if work is not None:
+            task = asyncio.ensure_future(self._carry_out(work))
+            self._wishes.add(task)
+            task.add_done_callback(self._wishes.discard)
+        self.wake()
+
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except KernalyseError as error:
+            self._view.fail(error.message)
+        self.wake()
+
+    def _closed(self, _context: Any) -> None:
+        self._is_closed = True
+        for task in self._wishes:
+            task.cancel()
+        self._view.close()
+        self._on_close(self)

@@ -1,0 +1,115 @@
+"""What a page shows, as plain data that its URL carries: a link shows a colleague the same view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, get_args
+from urllib.parse import parse_qs, urlencode
+
+from services.ui.theme import ThemeName
+
+Page = Literal["live", "roofline", "kernels"]
+PAGES: Final[tuple[Page, ...]] = get_args(Page)
+ColorBy = Literal["category", "dtype", "kernel", "run"]
+TableName = Literal["measurements", "kernels"]
+
+MAX_RUNS: Final = 8
+"""Runs overlaid at once; more than the palette has colours could not be told apart."""
+
+PAGE_ROW_COUNT: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """One view of one page. The defaults are what a bare URL shows."""
+
+    runs: tuple[str, ...] = ()  # empty: the newest, following along
+    theme: ThemeName = "light"
+    kernel: str = ""  # part of a kernel's name; empty: all
+    category: str = ""
+    dtype: str = ""
+    color_by: ColorBy = "category"
+    table: TableName = "measurements"
+    columns: tuple[str, ...] = ()  # empty: those the page chooses
+    sort: str = ""  # column; empty: the analyzer's order
+    descending: bool = False
+    row: int = 0  # first row shown
+
+    @property
+    def run(self) -> str | None:
+        return self.runs[0] if self.runs else None
+
+    def with_run_toggled(self, run_id: str) -> ViewState:
+        """Adds the run to those overlaid, or takes it away. The newest addition is kept when there are too many."""
+        kept = tuple(other for other in self.runs if other != run_id)
+        return replace(self, runs=kept if run_id in self.runs else (*kept[-(MAX_RUNS - 1) :], run_id))
+
+    def changed(self, name: str, value: str) -> ViewState:
+        """With one field set from text, as widgets and links send it; unknown names and values change nothing.
+
+        A filter or a sort order starts again at the first row.
+        """
+        if name not in _FIELD_NAMES:
+            return self
+        changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
+        return changed if name in ("row", "theme", "columns") else replace(changed, row=0)
+
+
+_FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "theme": get_args(ThemeName),
+    "color_by": get_args(ColorBy),
+    "table": get_args(TableName),
+}
+_MAX_TEXT_LENGTH: Final = 200
+
+
+def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light") -> ViewState:
+    """The view that query parameters name. What cannot be read takes its default: an old link still opens a page.
+
+    Args:
+        arguments: values by name, as parse_qs gives them.
+        theme: where the query names none.
+    """
+    values: dict[str, Any] = {"theme": theme}
+    for name, given in arguments.items():
+        last = next(reversed(tuple(given)), "")[: _MAX_TEXT_LENGTH * MAX_RUNS]
+        if name in _CHOICES:
+            if last in _CHOICES[name]:
+                values[name] = last
+        elif name == "runs":
+            values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))[:MAX_RUNS]
+        elif name == "columns":
+            values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))
+        elif name == "row":
+            values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
+        elif name == "descending":
+            values[name] = last == "1"
+        elif name in _FIELD_NAMES:
+            values[name] = last[:_MAX_TEXT_LENGTH]
+    return ViewState(**values)
+
+
+def to_query(state: ViewState) -> str:
+    """The query string that gives the view back; fields at their default are left out, the theme excepted."""
+    default = ViewState()
+    pairs: list[tuple[str, str]] = []
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if value == getattr(default, field.name) and field.name != "theme":
+            continue
+        pairs.append((field.name, _text(value)))
+    return urlencode(pairs, safe=",")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return str(value)
+
+
+def _as_lists(query: str) -> dict[str, list[str]]:
+    return parse_qs(query, keep_blank_values=True)

@@ -1,0 +1,213 @@
+"""How figures look: units, numbers, colours and markers. The only place where units are converted for people.
+
+Rates and frequencies take SI prefixes (1 GB/s = 10^9 B/s), memory takes binary ones (1 GiB = 2^30 B), durations go from
+ns to hours. An unknown value is shown as an en dash.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+UNKNOWN: Final = "–"
+
+ThemeName = Literal["light", "dark"]
+
+_SI_PREFIXES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BINARY_PREFIXES: Final = ((2**50, "Pi"), (2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
+_DURATIONS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def digits(value: float) -> str:
+    """Three significant digits, never in powers of ten: 1.23, 12.3, 123, 1234."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.001:
+        return f"{value:.2g}"
+    places = max(0, 2 - math.floor(math.log10(size)))
+    return f"{value:.{places}f}"
+
+
+def si(value: float | None, unit: str) -> str:
+    """1.23e9, "B/s" → "1.23 GB/s"."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    for factor, prefix in _SI_PREFIXES:
+        if abs(value) >= factor * 0.9995:
+            return f"{digits(value / factor)} {prefix}{unit}"
+    return f"{digits(value)} {unit}"
+
+
+def flop_rate(value_flop_per_s: float | None) -> str:
+    return si(value_flop_per_s, "flop/s")
+
+
+def byte_rate(value_bytes_per_s: float | None) -> str:
+    return si(value_bytes_per_s, "B/s")
+
+
+def frequency(value_hz: float | None) -> str:
+    return si(value_hz, "Hz")
+
+
+def memory(value_bytes: float | None) -> str:
+    """2**31 → "2.00 GiB"."""
+    if value_bytes is None or not math.isfinite(value_bytes):
+        return UNKNOWN
+    for factor, prefix in _BINARY_PREFIXES:
+        if abs(value_bytes) >= factor:
+            return f"{digits(value_bytes / factor)} {prefix}B"
+    return f"{value_bytes:.0f} B"
+
+
+def duration(value_ns: float | None) -> str:
+    """Of a launch: 1500 → "1.50 µs"."""
+    if value_ns is None or not math.isfinite(value_ns):
+        return UNKNOWN
+    for factor, unit in _DURATIONS:
+        if abs(value_ns) >= factor * 0.9995:
+            return f"{digits(value_ns / factor)} {unit}"
+    return f"{digits(value_ns)} ns"
+
+
+def span(value_s: float | None) -> str:
+    """Of a run: 75 → "1 min 15 s"."""
+    if value_s is None or not math.isfinite(value_s):
+        return UNKNOWN
+    seconds = max(0, round(value_s))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+def percent(ratio: float | None) -> str:
+    """0.123 → "12.3 %"."""
+    if ratio is None or not math.isfinite(ratio):
+        return UNKNOWN
+    return f"{digits(ratio * 100)} %" if ratio < 1 else f"{ratio * 100:.0f} %"
+
+
+def intensity(value_flop_per_byte: float | None) -> str:
+    if value_flop_per_byte is None or not math.isfinite(value_flop_per_byte):
+        return UNKNOWN
+    return f"{digits(value_flop_per_byte)} flop/B"
+
+
+def temperature(value_celsius: float | None) -> str:
+    return UNKNOWN if value_celsius is None else f"{value_celsius:.0f} °C"
+
+
+def power(value_watts: float | None) -> str:
+    return UNKNOWN if value_watts is None else f"{value_watts:.0f} W"
+
+
+def count(value: float | None) -> str:
+    """With thin spaces between thousands."""
+    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def moment(unix_ns: int | None) -> str:
+    """Date and time of day in UTC."""
+    return UNKNOWN if unix_ns is None else datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+# ---------------------------------------------------------------- colours and shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colours of one theme, CSS notation."""
+
+    name: ThemeName
+    surface: str
+    text: str
+    muted: str
+    grid: str
+    accent: str
+    good: str
+    bad: str
+    series: tuple[str, ...]
+
+
+# Series: Okabe and Ito's eight, told apart with every common colour vision; their yellow and black, lost on white or on
+# dark, are replaced.
+LIGHT: Final = Palette(
+    name="light",
+    surface="#ffffff",
+    text="#1b2430",
+    muted="#5d6b7c",
+    grid="#e4e9ef",
+    accent="#0072b2",
+    good="#007a5a",
+    bad="#b3261e",
+    series=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8f6a00", "#3d9bd1", "#5b5f97"),
+)
+DARK: Final = Palette(
+    name="dark",
+    surface="#171d26",
+    text="#e6ebf2",
+    muted="#93a1b3",
+    grid="#2a3442",
+    accent="#56b4e9",
+    good="#3fc79a",
+    bad="#ff8a7a",
+    series=("#56b4e9", "#e69f00", "#2bc48f", "#e08fbd", "#f0e442", "#7fa7ff", "#b9a8ff"),
+)
+PALETTES: Final[dict[ThemeName, Palette]] = {"light": LIGHT, "dark": DARK}
+
+MARKERS: Final = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
+"""A shape for each colour of `series`: colour never carries a meaning alone."""
+
+FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square_x", "diamond": "diamond_cross"}
+"""How a point looks whose results were wrong, where the shape has a crossed variant; the others are drawn hollow."""
+
+SYMBOLS: Final[dict[str, str]] = {
+    "circle": "●",
+    "square": "■",
+    "triangle": "▲",
+    "diamond": "◆",
+    "inverted_triangle": "▼",
+    "hex": "⬢",
+    "star": "★",
+}
+"""The markers as characters, for legends."""
+
+CATEGORIES: Final = ("matmul", "elementwise", "stream", "transpose", "reduction", "normalization", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    color: str
+    marker: str
+
+
+def style_of(value: str, values: tuple[str, ...], palette: Palette) -> Style:
+    """Colour and shape of one value among those that may occur; those beyond the palette share by turns."""
+    position = values.index(value) if value in values else len(values)
+    return Style(palette.series[position % len(palette.series)], MARKERS[position % len(MARKERS)])
+
+
+# ---------------------------------------------------------------- the same formats in the browser, for axes
+
+DURATION_TICKS: Final = """
+const size = Math.abs(tick)
+const [factor, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"]
+return parseFloat((tick / factor).toPrecision(3)) + " " + unit
+"""
+
+SI_TICKS: Final = """
+const size = Math.abs(tick)
+const table = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]
+const [factor, prefix] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, ""]
+return parseFloat((tick / factor).toPrecision(3)) + (prefix ? " " + prefix : "")
+"""
+
+PLAIN_TICKS: Final = "return String(parseFloat(tick.toPrecision(3)))"

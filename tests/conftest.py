@@ -33,7 +33,12 @@ def private_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     It lies under the temporary folder of the machine, not of pytest: the path of a Unix socket has 107 bytes at most.
     """
     folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    for variable, name in (("XDG_CONFIG_HOME", "config"), ("XDG_DATA_HOME", "data"), ("XDG_RUNTIME_DIR", "run"), ("XDG_CACHE_HOME", "cache")):
+    for variable, name in (
+        ("XDG_CONFIG_HOME", "config"),
+        ("XDG_DATA_HOME", "data"),
+        ("XDG_RUNTIME_DIR", "run"),
+        ("XDG_CACHE_HOME", "cache"),
+    ):
         (folder / name).mkdir(mode=0o700)
         monkeypatch.setenv(variable, str(folder / name))
     for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:

@@ -1,9 +1,9 @@
 """Values of a parameter as written on the command line.
 
-    N=128,256           these two
-    M=2**7..2**10       the powers 128, 256, 512, 1024
-    K=32..128:32        from 32 to 128 in steps of 32, both ends included
-    N=1,2**3..2**5,100  any mix
+N=128,256           these two
+M=2**7..2**10       the powers 128, 256, 512, 1024
+K=32..128:32        from 32 to 128 in steps of 32, both ends included
+N=1,2**3..2**5,100  any mix
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _item_values(option: str, item: str) -> Sequence[int]:
     if match := STEP_RANGE.fullmatch(item):
         return _steps(option, item, *map(int, match.groups()))
     if ".." in item and "**" not in item and ":" not in item:
-        raise UsageError(option, found=f"'{item}'", expected="a range with its step, lo..hi:step", remedy=f"Write {item}:1 for every integer.")
+        raise UsageError(
+            option, found=f"'{item}'", expected="a range with its step, lo..hi:step", remedy=f"Write {item}:1 for every integer."
+        )
     raise UsageError(option, found=f"'{item}'", expected=FORMS, remedy="For example: -p N=128,256 -p M=2**7..2**10 -p K=32..128:32")
 
 
@@ -107,7 +109,9 @@ def parse_tie(text: str) -> Tie:
     """`M=N`: M always has the value of N. Raises UsageError."""
     name, source_name = _pair("--tie", text, "M=N")
     if not NAME.fullmatch(source_name):
-        raise UsageError(f"option --tie {text}", found=f"'{source_name}'", expected="the name of a parameter", remedy="For example: --tie M=N")
+        raise UsageError(
+            f"option --tie {text}", found=f"'{source_name}'", expected="the name of a parameter", remedy="For example: --tie M=N"
+        )
     return Tie(name, source_name)
 
 
@@ -134,7 +138,10 @@ def parse_block(text: str) -> Dim3:
     parts = text.lower().split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and 0 < len(part) < 6 and int(part) > 0 for part in parts):
         raise UsageError(
-            f"option --block {text}", found=f"'{text}'", expected="one to three positive integers, separated by x", remedy="For example: --block 16x16"
+            f"option --block {text}",
+            found=f"'{text}'",
+            expected="one to three positive integers, separated by x",
+            remedy="For example: --block 16x16",
         )
     return Dim3(*map(int, parts))
 
@@ -142,5 +149,7 @@ def parse_block(text: str) -> Dim3:
 def _pair(option: str, text: str, example: str) -> tuple[str, str]:
     name, _, value = (part.strip() for part in text.partition("="))
     if not NAME.fullmatch(name) or not value:
-        raise UsageError(f"option {option} {text}", found=f"'{text}'", expected=f"NAME=VALUE, like {example}", remedy=f"For example: {option} {example}")
+        raise UsageError(
+            f"option {option} {text}", found=f"'{text}'", expected=f"NAME=VALUE, like {example}", remedy=f"For example: {option} {example}"
+        )
     return name, value

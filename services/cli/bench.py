@@ -49,21 +49,22 @@ def bench(
     arguments: Annotated[
         list[str] | None, typer.Option("--arg", metavar="alpha=2.0", help="Value of a scalar argument. May be repeated.")
     ] = None,
-    flop: Annotated[str | None, typer.Option("--flop", metavar="EXPR", help="Floating-point operations of a launch; an FMA is two.")] = None,
+    flop: Annotated[
+        str | None, typer.Option("--flop", metavar="EXPR", help="Floating-point operations of a launch; an FMA is two.")
+    ] = None,
     bytes_formula: Annotated[
         str | None, typer.Option("--bytes", metavar="EXPR", help="Bytes a launch must move to and from device memory.")
     ] = None,
-    grid: Annotated[
-        str | None, typer.Option("--grid", metavar="EXPR,EXPR", help="Blocks of a FILE.cu kernel, for example ceil_div(N,block_x).")
-    ] = None,
     definition: Annotated[
-        Path | None, typer.Option("--definition", metavar="FILE.toml", help="Definition of FILE.cu kernels in the catalogue's format.")
+        Path | None, typer.Option("--definition", metavar="FILE.toml", help="Definitions in the catalogue's format.")
     ] = None,
     backend: Annotated[BackendChoice, typer.Option("--backend", help="What runs the kernels.")] = BackendChoice.AUTO,
     block: Annotated[str | None, typer.Option("--block", metavar="16x16", help="Threads per block.")] = None,
     device: Annotated[str | None, typer.Option("--device", metavar="DEVICE_ID", help="As kernalyse devices names it.")] = None,
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="Node id, host name or address.")] = "",
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results there; - for standard output.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the results there; - for standard output.")
+    ] = None,
     cache: Annotated[CacheChoice, typer.Option("--cache", help="Cold: the cache is flushed before each sample.")] = CacheChoice.DEFAULT,
     samples: Annotated[int | None, typer.Option("--samples", min=2, help="At most this many samples a configuration.")] = None,
     max_time: Annotated[float | None, typer.Option("--max-time", metavar="SECONDS", help="Longest sampling of a configuration.")] = None,
@@ -90,7 +91,7 @@ def bench(
         ties=tuple(ties or ()),
         where=where,
         arguments=tuple(arguments or ()),
-        definition=DefinitionOptions(tuple(buffers or ()), flop, bytes_formula, grid, definition),
+        definition=DefinitionOptions(tuple(buffers or ()), flop, bytes_formula, definition),
         backend=BackendName[backend.name],
         block=block,
         device_id=device,
@@ -157,10 +158,10 @@ def _is_verified(measurements: pl.DataFrame) -> bool:
 
 
 def _write_json(client: AnalyzerClient, run: Run, frames: dict[str, pl.DataFrame], path: Path | None) -> None:
+    import json
+
     from services.cli.runs import run_row
     from services.cli.show import frames_as_json
-
-    import json
 
     text = frames_as_json(frames | {"samples": client.table("samples", [run.run_id])}, {"run": json.dumps(run_row(run))})
     if path is None:

@@ -17,7 +17,7 @@ from services.cli.children import Child, describe_exit, stop_children
 from services.cli.demo import demo_spec
 from services.cli.session import START_TIMEOUT_S, connect_node, endpoint_of, read_token
 from services.core.discovery import Announcement, find_service
-from services.core.errors import KernalyseError, UnavailableError
+from services.core.errors import UnavailableError
 from services.core.model import Run
 from services.core.settings import AnalyzerSettings, ProfilerSettings, UiSettings, data_folder
 
@@ -31,7 +31,6 @@ MAX_BACK_OFF_S: Final = 30.0
 STABLE_S: Final = 60.0
 """A service that lived this long has recovered: its next death is restarted at once again."""
 
-NODE_TIMEOUT_S: Final = 20.0
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -107,7 +106,7 @@ class LocalServices:
             self._start_ui("--analyzer-address", analyzer.address)
         with AnalyzerClient(endpoint_of(analyzer)) as client:
             connect_node(client, profiler)
-            run = _start_demo(client) if has_demo else None
+            run = client.start_run(demo_spec()) if has_demo else None
         ui = self._wait_for(self._ui)
         if self._takes_free_ports:
             self._ui.arguments += ("--address", ui.address)
@@ -171,15 +170,3 @@ class LocalServices:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _start_demo(client: AnalyzerClient) -> Run:
-    """Submits the demo, once the node that was added a moment ago serves. Raises what StartRun raises."""
-    deadline = time.monotonic() + NODE_TIMEOUT_S
-    while True:
-        try:
-            return client.start_run(demo_spec())
-        except KernalyseError as error:
-            if error.code not in ("UNAVAILABLE", "NOT_FOUND") or error.reason == "UNKNOWN_KERNEL" or time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)

@@ -82,8 +82,12 @@ def check_gpu(run: RunCommand) -> Check:
     if result.status == 0 and lines:
         return Check(name, CheckState.OK, "; ".join(lines))
     if result.status is None:
-        return Check(name, CheckState.MISSING, "no nvidia-smi", "With an NVIDIA GPU: install its driver. Without: kernels run through OpenCL.")
-    return Check(name, CheckState.MISSING, lines[-1] if lines else "nvidia-smi failed", "Install the driver anew, or restart after an update of it.")
+        return Check(
+            name, CheckState.MISSING, "no nvidia-smi", "With an NVIDIA GPU: install its driver. Without: kernels run through OpenCL."
+        )
+    return Check(
+        name, CheckState.MISSING, lines[-1] if lines else "nvidia-smi failed", "Install the driver anew, or restart after an update of it."
+    )
 
 
 def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
@@ -114,7 +118,12 @@ def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Ch
     version = re.search(r"\d{4}\.\d+\.\d+[\w.\-]*|\d+\.\d+\.\d+[\w.\-]*", result.output)
     if result.status == 0 and version:
         return Check(name, CheckState.OK, version.group())
-    return _lacking(name, f"no {program} on PATH", f"It comes with the CUDA toolkit, or as a package of its own; put {program} on PATH.", has_gpu=has_gpu)
+    return _lacking(
+        name,
+        f"no {program} on PATH",
+        f"It comes with the CUDA toolkit, or as a package of its own; put {program} on PATH.",
+        has_gpu=has_gpu,
+    )
 
 
 def check_counter_permission(parameters: Path) -> Check:

@@ -65,7 +65,9 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("KERNALYSE_TRACEBACK"):
             raise
-        _fail(f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1)
+        _fail(
+            f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1
+        )
 
 
 def _fail(message: str, *, status: int) -> None:

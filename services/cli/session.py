@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,15 +15,17 @@ from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, stop_children
 from services.cli.usage import UsageError
 from services.core.discovery import Announcement, find_service
-from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError
+from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError, NodeUnreachableError
 from services.core.model import NodeHealth
 from services.core.rpc import Endpoint, is_local
-from services.core.settings import AnalyzerSettings, ProfilerSettings
+from services.core.settings import AnalyzerSettings
 
 START_TIMEOUT_S: Final = 60.0
 """A cold disk and a busy machine can hold a start up for seconds; a minute means that it hangs."""
 
 STOP_GRACE_S: Final = 6.0
+NODE_TIMEOUT_S: Final = 20.0
+POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +142,24 @@ def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterat
 
 
 def connect_node(client: AnalyzerClient, profiler: Announcement) -> None:
-    """Adds a running profiler to the analyzer; one that is there already stays. Raises what AddNode raises."""
+    """Adds a running profiler to the analyzer, and waits until it is collected from. Raises what AddNode raises."""
     endpoint = endpoint_of(profiler)
-    with contextlib.suppress(NodeExistsError):
+    try:
         client.add_node(endpoint.address, endpoint.token, endpoint.ca_certificate)
+    except NodeExistsError:
+        return  # it serves: only then is a node refused as known
+    deadline = time.monotonic() + NODE_TIMEOUT_S
+    while True:
+        status = next((node for node in client.nodes() if node.address == endpoint.address), None)
+        if status is not None and status.health is NodeHealth.SERVING:
+            return
+        if time.monotonic() > deadline:
+            raise NodeUnreachableError(
+                f"node {endpoint.address}",
+                found="no answer" if status is None else status.problem or "no answer",
+                expected=f"an answer within {NODE_TIMEOUT_S:.0f} s",
+            )
+        time.sleep(POLL_S)
 
 
 def _forget_vanished_sockets(client: AnalyzerClient) -> None:
@@ -151,8 +168,3 @@ def _forget_vanished_sockets(client: AnalyzerClient) -> None:
         _, is_socket, path = node.address.partition("unix:")
         if is_socket and node.health is not NodeHealth.SERVING and not Path(path).exists():
             client.remove_node(node.address)
-
-
-def profiler_announcement() -> Announcement | None:
-    """The profiler that runs on this machine."""
-    return find_service(ProfilerSettings.load().announcement_path())

@@ -64,8 +64,9 @@ def test_a_name_may_begin_like_an_operator(word: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "   ", "2*", "N K", "N +* K", "(N", "N)", "N; K", "N = 2", "N[0]", "N.real", "'text'", "lambda: 1", "__import__('os')", "open('f')",
-        "[1]", "N if K else 2", "1_000", "f(N)", "ceil_div(N)", "min()", "sqrt(1, 2)", "-" * (MAX_DEPTH + 10) + "1", "1" + "+1" * MAX_TEXT_LENGTH,
+        "", "   ", "2*", "N K", "N +* K", "(N", "N)", "N; K", "N = 2", "N[0]", "N.real", "'text'", "lambda: 1",
+        "__import__('os')", "open('f')", "[1]", "N if K else 2", "1_000", "f(N)", "ceil_div(N)", "min()", "sqrt(1, 2)",
+        "-" * (MAX_DEPTH + 10) + "1", "1" + "+1" * MAX_TEXT_LENGTH,
     ],
 )  # fmt: skip
 def test_everything_else_is_refused(text: str) -> None:

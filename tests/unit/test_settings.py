@@ -102,7 +102,9 @@ def test_every_setting_has_a_flag(cls: type[ServiceSettings]) -> None:
 
 
 def test_flags_reach_the_settings() -> None:
-    flags = vars(flag_parser(UiSettings).parse_args(["--allowed-hosts", "a:1", "--allowed-hosts", "b:2", "--insecure", "--address", "127.0.0.1:0"]))
+    flags = vars(
+        flag_parser(UiSettings).parse_args(["--allowed-hosts", "a:1", "--allowed-hosts", "b:2", "--insecure", "--address", "127.0.0.1:0"])
+    )
     settings = UiSettings.load(**flags)
     assert (settings.allowed_hosts, settings.insecure, settings.address) == (("a:1", "b:2"), True, "127.0.0.1:0")
     assert ProfilerSettings.load(**vars(flag_parser(ProfilerSettings).parse_args(["--no-allow-commands"]))).allow_commands is False

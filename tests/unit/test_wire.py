@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernalyse.v1 import run_pb2
+from kernalyse.v1 import analyzer_service_pb2, device_pb2, kernel_pb2, run_pb2, table_pb2
 from services.core import model, wire
 from services.core.errors import InvalidRequestError
 from services.core.model import (
@@ -89,7 +89,7 @@ def test_no_field_of_the_contract_is_left_out(cls: type[Any]) -> None:
 
 @pytest.mark.parametrize("cls", ENUMS)
 def test_every_enum_member_is_in_the_contract(cls: type[StrEnum]) -> None:
-    modules = (wire.device_pb2, wire.kernel_pb2, wire.run_pb2, wire.table_pb2, wire.analyzer_service_pb2)
+    modules = (device_pb2, kernel_pb2, run_pb2, table_pb2, analyzer_service_pb2)
     name = {"BackendName": "Backend"}.get(cls.__name__, cls.__name__)
     descriptor = next(module.DESCRIPTOR.enum_types_by_name[name] for module in modules if name in module.DESCRIPTOR.enum_types_by_name)
     prefix = descriptor.values[0].name.removesuffix("UNSPECIFIED")

@@ -15,13 +15,16 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from services.core.errors import InternalError, KernalyseError, NotBuiltYetError
 from services.core.model import (
+    BackendName,
     CeilingMeasurement,
     EventPayload,
     KernelSweep,
+    LogLevel,
+    LogLines,
     Progress,
     RunSpec,
     RunState,
@@ -30,6 +33,9 @@ from services.core.model import (
 from services.core.wire import decode_bytes
 from services.profiler.event_channel import EventWriter
 from services.profiler.workloads.events import EventSink, run_error
+
+if TYPE_CHECKING:
+    from services.profiler.backends.base import DeviceSession
 
 FAILURE_EXIT_CODE: Final = 1
 TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
@@ -101,28 +107,32 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 
 
 def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.backends.selection import open_backend
-    from services.profiler.catalog import load_catalog, read_kernel_source
+    from services.profiler.catalog import load_catalog
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_before_sweep
     from services.profiler.workloads.sweep import run_sweep
     from services.profiler.workloads.sweep_plan import plan_sweep
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
+    if plan.notices:
+        sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
     sink.write(Progress(0, 0, plan.configuration_count, "opening the device"))
-    backend = open_backend(sweep.backend, sweep.device_id, order.opencl_runtime)
-    session = backend.open(sweep.device_id)
-    tell_ceilings_before_sweep(session, load_sources(read_kernel_source), sink, order.ceilings_file, plan.configuration_count)
+    session = _open_session(sweep.backend, sweep.device_id, order)
+    tell_ceilings_before_sweep(session, load_sources(), sink, order.ceilings_file, plan.configuration_count)
     run_sweep(sweep, plan, session, sink, order.folder)
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.backends.selection import open_backend
-    from services.profiler.catalog import read_kernel_source
     from services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
-    session = open_backend(work.backend, work.device_id, order.opencl_runtime).open(work.device_id)
-    run_ceilings(session, load_sources(read_kernel_source), sink, order.ceilings_file)
+    session = _open_session(work.backend, work.device_id, order)
+    run_ceilings(session, load_sources(), sink, order.ceilings_file)
+
+
+def _open_session(backend: BackendName, device_id: str | None, order: WorkOrder) -> DeviceSession:
+    from services.profiler.backends.opencl import OpenCLBackend
+
+    return OpenCLBackend(order.opencl_runtime).open(device_id)
 
 
 # ---------------------------------------------------------------- being ended

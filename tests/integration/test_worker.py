@@ -53,7 +53,7 @@ from services.core.model import (
     Work,
 )
 from services.core.wire import decode, encode_bytes
-from services.profiler.catalog import load_catalog, read_kernel_source
+from services.profiler.catalog import load_catalog
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -240,7 +240,7 @@ def test_ceilings_come_before_a_sweep_on_a_cpu_and_are_kept_for_the_next(tmp_pat
 
 def test_wrong_kernel_is_marked_and_measured_all_the_same(tmp_path: Path) -> None:
     right = load_catalog().definition("vector_add")
-    text = read_kernel_source(right.source_file_name).text
+    text = load_catalog().source("vector_add").text
     wrong = KernelSource("wrong.cu", text.replace("a[i] + b[i]", "a[i] - b[i]"))
     assert wrong.text != text
     ended = run_worker(sweep_of(KernelSelection("vector_add", wrong, right), axes=(Axis("N", (1_000,)),)), tmp_path)
@@ -285,10 +285,19 @@ def test_run_fails_with_the_first_error_when_nothing_could_be_measured(tmp_path:
 
 
 def test_array_larger_than_the_device_fails_by_its_size_before_allocation(tmp_path: Path) -> None:
-    ended = run_worker(sweep_of(own_kernel(COPY_TEXT.replace("int N", "long N")), axes=(Axis("N", (100, 2**42)),)), tmp_path)
+    selection = own_kernel(COPY_TEXT.replace("int N", "long N"), launch=LaunchDefinition(("64",), ("1",)))
+    ended = run_worker(sweep_of(selection, axes=(Axis("N", (100, 2**42)),)), tmp_path)
     (failed,) = ended.of(ConfigurationFailed)
     assert failed.error.reason == "MEMORY_LIMIT"
     assert str(2**44) in failed.error.message
+    assert len(ended.of(Measurement)) == 1
+
+
+def test_grid_that_no_device_takes_fails_its_configuration(tmp_path: Path) -> None:
+    ended = run_worker(sweep_of(own_kernel(COPY_TEXT, buffers=own_buffers("64")), axes=(Axis("N", (64, 2**42)),)), tmp_path)
+    (failed,) = ended.of(ConfigurationFailed)
+    assert failed.error.reason == "LAUNCH_LIMIT_EXCEEDED"
+    assert f"grid.x = {2**36}" in failed.error.message
     assert len(ended.of(Measurement)) == 1
 
 

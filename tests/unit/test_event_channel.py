@@ -100,7 +100,12 @@ async def test_threads_do_not_mix_their_frames() -> None:
     read_fd, write_fd = open_pipe()
     writer = EventWriter(write_fd)
     batch = SampleBatch(0, 0, tuple(map(float, range(2000))), 0)  # 16 kB: more than a pipe takes at once
-    threads = [threading.Thread(target=lambda: [writer.write(batch) for _ in range(50)]) for _ in range(4)]
+
+    def write_many() -> None:
+        for _ in range(50):
+            writer.write(batch)
+
+    threads = [threading.Thread(target=write_many) for _ in range(4)]
 
     def write_all() -> None:
         for thread in threads:

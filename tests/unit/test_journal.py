@@ -299,10 +299,11 @@ async def test_a_full_journal_refuses_and_goes_on_when_there_is_room(tmp_path: P
         await create(journal, "one")
         page_count = journal._writer._connection.execute("PRAGMA page_count").fetchone()[0]
         journal._writer._connection.execute(f"PRAGMA max_page_count = {page_count + 20}")
-        results = [await asyncio.gather(journal.append("one", samples(1, 1000)), return_exceptions=True) for _ in range(60)]
-        written = results.count([None])
+        attempts = [journal.append("one", samples(1, 1000)) for _ in range(60)]
+        results = [(await asyncio.gather(attempt, return_exceptions=True))[0] for attempt in attempts]
+        written = sum(result is None for result in results)
         assert 0 < written < 60
-        assert all(isinstance(result[0], StorageFullError) for result in results[written:])
+        assert all(isinstance(result, StorageFullError) for result in results[written:])
         with pytest.raises(StorageFullError):
             journal.check_space()
         kept = await indexes(journal)

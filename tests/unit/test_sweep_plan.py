@@ -44,7 +44,8 @@ CATALOG = load_catalog()
 MAX_COUNT = 10_000
 SOURCE = KernelSource(
     "own.cu",
-    "__global__ void scale(const float *a, float *b, float alpha, int N, int M) { int i = threadIdx.x; if (i < N * M) b[i] = alpha * a[i]; }",
+    "__global__ void scale(const float *a, float *b, float alpha, int N, int M) {"
+    " int i = threadIdx.x; if (i < N * M) b[i] = alpha * a[i]; }",
 )
 SCALE = KernelDefinition(
     kernel_name="scale",
@@ -116,11 +117,12 @@ def test_block_is_the_requests_or_the_definitions() -> None:
 
 
 def test_kernels_vary_slowest_and_an_axis_applies_to_those_that_have_it() -> None:
-    other = replace(SCALE, kernel_name="other", function_name="scale", parameters=(ParameterDefinition("N", (1, 2)),), buffers=(), arguments=())
-    other = replace(other, launch=LaunchDefinition(("1",), ("N",)))
-    sweep = KernelSweep((SELECTION, KernelSelection("other", SOURCE, other)), (Axis("M", (4,)), Axis("N", (8, 9))))
+    fill = KernelSource("fill.cu", "__global__ void fill(float *a, int N) { a[0] = N; }")
+    other = replace(SCALE, kernel_name="fill", parameters=(ParameterDefinition("N", (1, 2)),), buffers=SCALE.buffers[:1], arguments=())
+    other = replace(other, buffers=(replace(SCALE.buffers[1], name="a", shape=("N",)),), launch=LaunchDefinition(("1",), ("N",)))
+    sweep = KernelSweep((SELECTION, KernelSelection("fill", fill, other)), (Axis("M", (4,)), Axis("N", (8, 9))))
     found = [(one.kernel.definition.kernel_name, dict(one.values)) for one in plan(sweep).configurations()]
-    assert found == [("scale", {"N": 8, "M": 4}), ("scale", {"N": 9, "M": 4}), ("other", {"N": 8}), ("other", {"N": 9})]
+    assert found == [("scale", {"N": 8, "M": 4}), ("scale", {"N": 9, "M": 4}), ("fill", {"N": 8}), ("fill", {"N": 9})]
 
 
 def test_arguments_of_the_request_replace_those_of_the_definition() -> None:
@@ -136,8 +138,12 @@ def test_catalogue_kernels_come_with_source_and_definition() -> None:
 
 
 def test_definition_of_inline_source_is_derived() -> None:
-    kernel = plan(KernelSweep((KernelSelection("scale", SOURCE),), (Axis("N", (64,)), Axis("M", (2,))), arguments=SCALE.arguments)).kernels[0]
-    assert {buffer.name for buffer in kernel.definition.buffers} == {"a", "b"}
+    sweep = KernelSweep((KernelSelection("scale", SOURCE),), (Axis("N", (64,)), Axis("M", (2,))), arguments=SCALE.arguments)
+    derived = plan(sweep)
+    definition = derived.kernels[0].definition
+    assert {buffer.name for buffer in definition.buffers} == {"a", "b"}
+    assert derived.kernels[0].arguments == SCALE.arguments
+    assert derived.notices  # what was assumed is said
 
 
 axis_values = st.lists(st.integers(1, 500), min_size=1, max_size=5)

@@ -13,10 +13,12 @@ from typing import Any, Final
 from services.core.errors import KernalyseError
 from services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
 from services.profiler.backends.base import DeviceSession
+from services.profiler.catalog import catalog_folder
 from services.profiler.measuring.ceilings import FMA_FILE, MEMORY_FILE, CeilingSources, measure_ceilings
 from services.profiler.workloads.events import EventSink
 
 MAX_AGE_NS: Final = 24 * 3600 * 1_000_000_000  # a day: long enough for a session of sweeps, short enough to notice a changed host
+CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
 ACTIVITY: Final = "measuring ceilings"
 
 
@@ -51,9 +53,12 @@ def tell_ceilings_before_sweep(
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"No ceilings: {error.message}",)))
 
 
-def load_sources(read: Callable[[str], KernelSource]) -> CeilingSources:
-    """The kernels that measure ceilings; `read` takes a file name below kernels/."""
-    return CeilingSources(memory=read(f"ceilings/{MEMORY_FILE}"), fma=read(f"ceilings/{FMA_FILE}"))
+def load_sources() -> CeilingSources:
+    """The kernels that measure ceilings, from beside the catalogue's."""
+    memory, fma = (
+        KernelSource(name, (catalog_folder() / CEILINGS_FOLDER / name).read_text(encoding="utf-8")) for name in (MEMORY_FILE, FMA_FILE)
+    )
+    return CeilingSources(memory, fma)
 
 
 def _measure_and_tell(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from services.core.errors import InvalidParameterError
+from services.core.errors import InvalidParameterError, LaunchLimitError
 from services.core.expressions import parse_expression
 from services.core.model import Configuration, Dim3, KernelDefinition
 from services.profiler.backends.base import LaunchConfiguration
 from services.profiler.measuring.inputs import BufferPlan, plan_buffer
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
+
+MAX_EXTENT: Final = 2**31 - 1  # of CUDA's grid.x; what the contract's fields hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,17 @@ class LaunchPlan:
 
 
 def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
-    """Evaluates the definition's expressions for one configuration. Raises InvalidParameterError or InvalidExpressionError."""
+    """Evaluates the definition's expressions for one configuration.
+
+    Raises:
+        InvalidParameterError, InvalidExpressionError: a formula without a usable value.
+        LaunchLimitError: an extent that no device could take.
+    """
     definition, names = planned.kernel.definition, planned.names
-    launch = LaunchConfiguration(
-        block=planned.block,
-        grid=Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in definition.launch.grid)),
-        dynamic_shared_memory_bytes=parse_expression(definition.launch.shared_memory_bytes).evaluate_integer(names),
-    )
+    grid = Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in definition.launch.grid))
+    shared_memory_bytes = parse_expression(definition.launch.shared_memory_bytes).evaluate_integer(names)
+    _check_extents(planned, grid, shared_memory_bytes)
+    launch = LaunchConfiguration(planned.block, grid, shared_memory_bytes)
     configuration = Configuration(
         configuration_index=planned.configuration_index,
         kernel_name=definition.kernel_name,
@@ -54,6 +61,23 @@ def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
     )
     arguments = {argument.name: parse_expression(argument.expression).evaluate(names) for argument in planned.kernel.arguments}
     return LaunchPlan(planned, configuration, launch, {**planned.values, **arguments})
+
+
+def _check_extents(planned: PlannedConfiguration, grid: Dim3, shared_memory_bytes: int) -> None:
+    block = planned.block
+    for what, found in (
+        *zip(("block.x", "block.y", "block.z"), (block.x, block.y, block.z), strict=True),
+        *zip(("grid.x", "grid.y", "grid.z"), (grid.x, grid.y, grid.z), strict=True),
+        ("bytes of dynamic shared memory", shared_memory_bytes),
+    ):
+        if not 0 <= found <= MAX_EXTENT:
+            shown = " ".join(f"{name}={value}" for name, value in planned.values.items())
+            raise LaunchLimitError(
+                f"launch of {planned.kernel.definition.kernel_name} {shown}",
+                found=f"{what} = {found}",
+                expected=f"0 to {MAX_EXTENT}",
+                remedy="Choose other parameters, or correct the definition's launch expressions.",
+            )
 
 
 def _count(formula: str | None, subject: str, names: Mapping[str, int]) -> float | None:

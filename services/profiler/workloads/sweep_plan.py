@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
-from typing import Final
 
 from services.core.errors import (
     InvalidParameterError,
     NotBuiltYetError,
     TooManyConfigurationsError,
-    UnknownKernelError,
     UnknownParameterError,
 )
 from services.core.expressions import Expression, parse_expression
@@ -32,9 +30,9 @@ from services.core.model import (
     ParameterValue,
     Tie,
 )
-from services.profiler.catalog import Catalog
-
-BLOCK_NAMES: Final = ("block_x", "block_y", "block_z")
+from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.catalog import Catalog, check_definition, derive_definition
+from services.profiler.definition_checks import BLOCK_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +93,7 @@ class SweepPlan:
     kernels: tuple[PlannedKernel, ...]
     where: Expression | None
     configuration_count: int
+    notices: tuple[str, ...] = ()  # what was assumed where a definition was derived, one sentence each
 
     def configurations(self) -> Iterator[PlannedConfiguration]:
         """Kernels slowest, then axes in order; those the constraint rules out are left out and take no index."""
@@ -114,8 +113,8 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
     _check_options(sweep.measuring)
     _check_block(sweep.block)
     resolved = _resolve_kernels(sweep, catalog)
-    _check_names(sweep, [definition for definition, _ in resolved])
-    kernels = tuple(_plan_kernel(definition, source, sweep) for definition, source in resolved)
+    _check_names(sweep, [kernel.definition for kernel in resolved])
+    kernels = tuple(_plan_kernel(kernel.definition, kernel.source, sweep) for kernel in resolved)
     product_count = sum(kernel.product_count for kernel in kernels)
     if product_count > max_configuration_count:
         raise TooManyConfigurationsError(
@@ -133,7 +132,8 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
             expected="at least one",
             remedy="Loosen the constraint or extend the axes.",
         )
-    return SweepPlan(kernels, where, configuration_count)
+    notices = tuple(notice for kernel in resolved for notice in kernel.notices)
+    return SweepPlan(kernels, where, configuration_count, notices)
 
 
 def _configurations(kernels: tuple[PlannedKernel, ...], where: Expression | None) -> Iterator[PlannedConfiguration]:
@@ -153,7 +153,7 @@ def _block_values(block: Dim3) -> dict[str, int]:
 # ---------------------------------------------------------------- kernels
 
 
-def _resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[tuple[KernelDefinition, KernelSource]]:
+def _resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[_ResolvedKernel]:
     if not sweep.kernels:
         raise InvalidParameterError("the sweep", found="no kernel", expected="at least one", remedy="Name a kernel.")
     for position, selection in enumerate(sweep.kernels):
@@ -168,31 +168,28 @@ def _resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[tuple[KernelD
                 expected="a source that includes none of its own",
                 remedy="Put the headers into the source.",
             )
-    return [_resolve(selection, catalog) for selection in sweep.kernels]
+    return [_resolve(selection, sweep.arguments, catalog) for selection in sweep.kernels]
 
 
-def _resolve(selection: KernelSelection, catalog: Catalog) -> tuple[KernelDefinition, KernelSource]:
-    from services.profiler.catalog import check_definition, derive_definition
+@dataclass(frozen=True, slots=True)
+class _ResolvedKernel:
+    definition: KernelDefinition
+    source: KernelSource
+    notices: tuple[str, ...] = ()
 
+
+def _resolve(selection: KernelSelection, arguments: tuple[ArgumentDefinition, ...], catalog: Catalog) -> _ResolvedKernel:
+    """Definition and source of one selection, each its own or the catalogue's; a source alone has its definition derived."""
+    source = selection.source if selection.source is not None else catalog.source(selection.kernel_name)
+    if selection.definition is not None:
+        check_definition(selection.definition, source)
+        return _ResolvedKernel(selection.definition, source)
     if selection.source is None:
-        return _from_catalog(selection, catalog)
-    if selection.definition is None:
-        return derive_definition(selection.source, selection.kernel_name), selection.source
-    check_definition(selection.definition)
-    return selection.definition, selection.source
-
-
-def _from_catalog(selection: KernelSelection, catalog: Catalog) -> tuple[KernelDefinition, KernelSource]:
-    names = catalog.kernel_names
-    if selection.kernel_name not in names:
-        close = get_close_matches(selection.kernel_name, names, n=3)
-        raise UnknownKernelError(
-            f"kernel {selection.kernel_name}",
-            found="no such kernel in the catalogue",
-            expected=f"perhaps {' or '.join(close)}" if close else f"one of {', '.join(names)}",
-            remedy="Check the spelling, or name a file: FILE.cu:KERNEL.",
-        )
-    return selection.definition or catalog.definition(selection.kernel_name), catalog.source(selection.kernel_name)
+        return _ResolvedKernel(catalog.definition(selection.kernel_name), source)
+    scalars = {one.name for one in parse_kernel_source(source).kernel(selection.kernel_name).parameters if not one.is_pointer}
+    given = {argument.name: argument.expression for argument in arguments if argument.name in scalars}
+    definition, notices = derive_definition(source, selection.kernel_name, arguments=given)
+    return _ResolvedKernel(definition, source, notices)
 
 
 def _plan_kernel(definition: KernelDefinition, source: KernelSource, sweep: KernelSweep) -> PlannedKernel:

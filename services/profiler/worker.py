@@ -73,6 +73,9 @@ class WholeEvents:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carries out one run; the exit status."""
     order = _read_command_line(arguments)
+    # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
+    # very kernels that are being measured on a CPU device.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sink = WholeEvents(EventWriter(order.events_fd))
     _end_on_sigterm(sink)
     try:

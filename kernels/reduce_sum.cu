@@ -1,14 +1,16 @@
-// partial[b] = the sum of block b's share of x. A second, much smaller sum over `partial` ends the reduction; it is left
-// to the caller, so that this kernel is one launch and writes each of its outputs exactly once.
+// partial[b] = the sum of the b-th of `blocks` equal shares of x. A second, much smaller sum over `partial` ends the
+// reduction; it is left to the caller, so that this kernel is one launch and writes each of its outputs exactly once.
 //
-// Each thread first adds up elements a whole grid apart, which keeps neighbouring threads on neighbouring addresses; then
-// the block halves its sums in shared memory. Needs blocks of a power of two, and blockDim.x * 4 bytes of dynamic shared
-// memory.
+// Launched with `blocks` blocks. Neighbouring threads read neighbouring elements; then the block halves its sums in shared
+// memory. Needs blocks of a power of two, and blockDim.x * 4 bytes of dynamic shared memory.
 
-extern "C" __global__ void reduce_sum(const float* __restrict__ x, float* __restrict__ partial, int N) {
+extern "C" __global__ void reduce_sum(const float* __restrict__ x, float* __restrict__ partial, int N, int blocks) {
     extern __shared__ float sums[];
+    const int share = (N + blocks - 1) / blocks;
+    const int first = blockIdx.x * share;
+    const int last = min(first + share, N);
     float sum = 0.0f;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < N; i += gridDim.x * blockDim.x) {
+    for (int i = first + threadIdx.x; i < last; i += blockDim.x) {
         sum += x[i];
     }
     sums[threadIdx.x] = sum;

@@ -163,6 +163,8 @@ def _not_in_c(node: Node) -> str | None:
     if node.type == "function_definition" and node.parent is not None and node.parent.type == "field_declaration_list":
         return "a member function"
     if node.type == "init_declarator" and any(child.type == "initializer_list" for child in node.children):
+        if any(child.type == "function_declarator" for child in node.children):
+            return None  # a function whose body cannot be read: the compiler says why
         braces_only = not any(node_text(child) == "=" for child in node.children)
         return "initialization by T name{…}" if braces_only else None
     return None

@@ -1,0 +1,97 @@
+"""Backends load on demand, and what is missing is named with its remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from services.core.errors import BackendUnavailableError, DeviceNotFoundError, InternalError, InvalidSettingError, UnknownKernelError
+from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from services.profiler.backends import open_backend, open_backend_for
+from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.mangled_names import find_entry
+from services.profiler.backends.opencl_runtime import check_runtime, platform_slug
+from services.profiler.backends.probe import read_probe, write_probe
+
+DEVICE = Device(
+    device_id="opencl:pocl:0",
+    name="a device",
+    kind=DeviceKind.CPU,
+    backends=(BackendName.OPENCL,),
+    compute_unit_count=4,
+    max_block=Dim3(64, 32, 16),
+)
+
+
+def test_importing_backends_catalogue_and_probe_loads_no_runtime_and_no_numpy() -> None:
+    program = (
+        "import sys, services.profiler.backends.probe, services.profiler.backends, services.profiler.catalog\n"
+        "print([name for name in ('numpy', 'pyopencl', 'pycuda', 'pynvml', 'polars', 'pandas') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"
+
+
+def test_probe_survives_the_way_through_json() -> None:
+    assert read_probe(write_probe((DEVICE,), ("no GPU",))) == ((DEVICE,), ("no GPU",))
+
+
+def test_output_that_is_no_probe_is_an_error() -> None:
+    with pytest.raises(InternalError, match="Segmentation"):
+        read_probe("Segmentation fault")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pycuda") is not None, reason="pycuda is installed")
+def test_missing_pycuda_is_named_with_its_extra() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"pycuda is missing.*kernalyse\[cuda\]"):
+        open_backend(BackendName.PYCUDA)
+
+
+def test_nvcc_backend_says_that_it_comes_later() -> None:
+    with pytest.raises(BackendUnavailableError, match="comes with a later version"):
+        open_backend(BackendName.NVCC)
+
+
+def test_device_id_of_no_backend_is_refused() -> None:
+    with pytest.raises(DeviceNotFoundError, match="rocm:0"):
+        open_backend_for(BackendName.AUTO, "rocm:0")
+
+
+def test_wrong_runtime_in_the_environment_is_refused() -> None:
+    with pytest.raises(InvalidSettingError, match="intel or pocl"):
+        check_runtime("amd")
+
+
+@pytest.mark.parametrize(
+    ("platform", "slug"),
+    [
+        ("Intel(R) OpenCL", "intel"),
+        ("Portable Computing Language", "pocl"),
+        ("Intel(R) OpenCL Graphics", "intel-opencl-graphics"),
+        ("NVIDIA CUDA", "nvidia-cuda"),
+    ],
+)
+def test_platform_names_become_short_slugs(platform: str, slug: str) -> None:
+    assert platform_slug(platform) == slug
+
+
+@pytest.mark.parametrize(
+    ("symbols", "found"),
+    [
+        (b".text.saxpy\0", "saxpy"),
+        (b".text._Z5saxpyif\0.text._Z6saxpy2if\0", "_Z5saxpyif"),
+        (b".text._ZN4math5saxpyEif\0", "_ZN4math5saxpyEif"),
+    ],
+)
+def test_kernel_is_found_by_its_compiled_name(symbols: bytes, found: str) -> None:
+    kernel = parse_kernel_source(KernelSource("a.cu", "__global__ void saxpy(int n) {}")).kernel("saxpy")
+    assert find_entry(symbols, kernel, "a.cu") == found
+
+
+def test_overloaded_kernel_is_refused() -> None:
+    kernel = parse_kernel_source(KernelSource("a.cu", "__global__ void saxpy(int n) {}")).kernel("saxpy")
+    with pytest.raises(UnknownKernelError, match="_Z5saxpyf, _Z5saxpyi"):
+        find_entry(b".text._Z5saxpyi\0.text._Z5saxpyf\0", kernel, "a.cu")

@@ -1,0 +1,184 @@
+"""What this node takes on: policy, validity and place of a requested run, before it is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from services.core.errors import (
+    BackendUnavailableError,
+    DeviceNotFoundError,
+    ForbiddenError,
+    InvalidParameterError,
+    NotBuiltYetError,
+)
+from services.core.model import (
+    BackendName,
+    CeilingMeasurement,
+    CommandProfile,
+    Device,
+    DeviceKind,
+    KernelSweep,
+    ModelRun,
+    NodePolicy,
+    RunLimits,
+    RunSpec,
+)
+from services.profiler.bundles import BundleStore
+from services.profiler.catalog import Catalog
+from services.profiler.workloads.sweep_plan import plan_sweep
+
+CPU_LANE = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    run_time_limit_ns: int
+    run_memory_limit_bytes: int
+    max_configuration_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a run is to be run. spec: with backend, device and limits settled, as the worker gets it."""
+
+    lane: str  # runs of one lane follow each other
+    device_id: str
+    spec: RunSpec
+    limits: NodeLimits
+    bundles: dict[str, Path]  # unpacked, by digest
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Checks specs against this node."""
+
+    policy: NodePolicy
+    limits: NodeLimits
+    devices: Sequence[Device]
+    notices: Sequence[str]  # what the node lacks, said when a device is missing
+    catalog: Catalog
+    bundles: BundleStore
+
+    def check(self, spec: RunSpec) -> Placement:
+        """Everything that can be refused without running.
+
+        Raises:
+            ForbiddenError: the node's policy does not allow it.
+            InvalidRequestError: the sweep or a limit cannot be used as written.
+            UnknownKernelError: not in the catalogue.
+            DeviceNotFoundError, BackendUnavailableError: no such device here.
+            NotBuiltYetError: this version cannot run it.
+        """
+        self._check_policy(spec)
+        if isinstance(spec.work, KernelSweep):
+            plan_sweep(spec.work, self.catalog, self.limits.max_configuration_count)
+        return self.place(spec)
+
+    def place(self, spec: RunSpec) -> Placement:
+        """Where an admitted spec runs, with the node's present devices."""
+        work = spec.work
+        if not isinstance(work, KernelSweep | CeilingMeasurement):
+            what = "profiles of commands" if isinstance(work, CommandProfile) else "runs of models"
+            raise NotBuiltYetError(what, found="not in this version", remedy="Use a kernel sweep.")
+        device, backend = self._device(work.backend, work.device_id)
+        limits = self._limits(spec.limits)
+        settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
+        return Placement(
+            lane=_lane(device),
+            device_id=device.device_id,
+            spec=replace(spec, work=replace(work, backend=backend, device_id=device.device_id), limits=settled),
+            limits=limits,
+            bundles={digest: self.bundles.path(digest) for digest in _bundle_digests(work)},
+        )
+
+    def _check_policy(self, spec: RunSpec) -> None:
+        match spec.work:
+            case CommandProfile():
+                if not self.policy.allow_commands or self.policy.allow_catalog_only:
+                    raise _forbidden("commands", "allow_commands" if not self.policy.allow_commands else "allow_catalog_only")
+            case ModelRun(bundle_digest=str()) if self.policy.allow_catalog_only:
+                raise _forbidden("models of bundles", "allow_catalog_only")
+            case KernelSweep(kernels=kernels):
+                has_source = any(kernel.source is not None or kernel.bundle_digest is not None for kernel in kernels)
+                has_definition = any(kernel.definition is not None for kernel in kernels)
+                if has_source and not self.policy.allow_inline_source:
+                    raise _forbidden("sources that travel with a request", "allow_inline_source")
+                if (has_source or has_definition) and self.policy.allow_catalog_only:
+                    raise _forbidden("kernels outside the catalogue", "allow_catalog_only")
+            case _:
+                pass
+
+    def _device(self, backend: BackendName, device_id: str | None) -> tuple[Device, BackendName]:
+        if not self.devices:
+            raise BackendUnavailableError(
+                "this node",
+                found="no device that kernels can run on",
+                expected="an NVIDIA GPU with CUDA, or an OpenCL runtime",
+                remedy=" ".join(self.notices) or "Run `kernalyse doctor` on it.",
+            )
+        if device_id is None:
+            return self._first_device(backend)
+        device = next((device for device in self.devices if device.device_id == device_id), None)
+        if device is None:
+            raise DeviceNotFoundError(
+                f"device {device_id}",
+                found="no such device on this node",
+                expected=f"one of {', '.join(device.device_id for device in self.devices)}",
+                remedy="`kernalyse devices` lists them.",
+            )
+        if backend is BackendName.AUTO:
+            return device, device.backends[0]
+        if backend not in device.backends:
+            raise BackendUnavailableError(
+                f"backend {backend.lower()} on device {device_id}",
+                found="a device that it cannot drive",
+                expected=f"one of {', '.join(name.lower() for name in device.backends)}",
+                remedy="Choose another backend or device.",
+            )
+        return device, backend
+
+    def _first_device(self, backend: BackendName) -> tuple[Device, BackendName]:
+        wanted = (BackendName.PYCUDA, BackendName.OPENCL) if backend is BackendName.AUTO else (backend,)
+        for name in wanted:
+            for device in self.devices:
+                if name in device.backends:
+                    return device, name
+        raise BackendUnavailableError(
+            f"backend {backend.lower()}",
+            found="no device for it on this node",
+            expected=f"one that drives {', '.join(device.device_id for device in self.devices)}",
+            remedy=" ".join(self.notices) or "`kernalyse doctor` says what it needs.",
+        )
+
+    def _limits(self, asked: RunLimits) -> NodeLimits:
+        for name, value in (("time_limit_ns", asked.time_limit_ns), ("memory_limit_bytes", asked.memory_limit_bytes)):
+            if value is not None and value <= 0:
+                raise InvalidParameterError(
+                    f"limit {name}", found=str(value), expected="more than 0", remedy="Correct it, or leave it out."
+                )
+        return replace(
+            self.limits,
+            run_time_limit_ns=min(asked.time_limit_ns or self.limits.run_time_limit_ns, self.limits.run_time_limit_ns),
+            run_memory_limit_bytes=min(asked.memory_limit_bytes or self.limits.run_memory_limit_bytes, self.limits.run_memory_limit_bytes),
+        )
+
+
+def _lane(device: Device) -> str:
+    # All CPU devices are the same cores, and a GPU that two runtimes offer is one GPU: runs on them would disturb each other.
+    if device.kind is DeviceKind.CPU:
+        return CPU_LANE
+    return device.uuid or device.device_id
+
+
+def _bundle_digests(work: KernelSweep | CeilingMeasurement) -> list[str]:
+    if not isinstance(work, KernelSweep):
+        return []
+    return sorted({kernel.bundle_digest for kernel in work.kernels if kernel.bundle_digest is not None})
+
+
+def _forbidden(what: str, setting: str) -> ForbiddenError:
+    return ForbiddenError(
+        what, found=f"switched off on this node ({setting})", remedy=f"Ask its owner to change {setting}, or use another node."
+    )

@@ -1,0 +1,282 @@
+"""One run in its processes, from exec to the end of the last of them, seen from the service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kernalyse.v1 import run_pb2
+from services.core import wire
+from services.core.errors import InternalError, KernalyseError, MemoryLimitError, TimeLimitError, WorkerCrashedError
+from services.core.model import EventPayload, LogLevel, LogLines, RunError, RunState, StateChanged
+from services.core.rpc import run_error
+from services.profiler import supervisor
+from services.profiler.event_channel import event_message, open_pipe, read_events
+
+CANCELLED: Final = "cancelled"
+HUNG: Final = "hung"
+PROBLEM: Final = "problem"  # the service cannot go on with the run; RunProcess.problem says why
+
+STDERR_TAIL_LINE_COUNT: Final = 20
+MAX_LINE_BYTES: Final = 4096
+MAX_LOG_BYTES: Final = 8 * 1024 * 1024
+"""Of a run's output. A program that prints without end must not push other runs out of the journal."""
+
+Record = Callable[[Sequence[run_pb2.RunEvent]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    time_limit_s: float
+    memory_limit_bytes: int
+    silence_limit_s: float  # without any event from the worker
+    grace_s: float  # between TERM and KILL
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The final state that a run has earned."""
+
+    state: RunState
+    error: RunError | None = None
+
+
+class RunProcess:
+    """Starts a worker under a supervisor and passes on what they say.
+
+    Args:
+        command: the worker's, without the descriptor of its event pipe.
+        record: journals events; one that raises a KernalyseError ends the run.
+        activity: what the run is doing, for messages.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, limits: ProcessLimits, *, record: Record, activity: Callable[[], str]) -> None:
+        self._command = command
+        self._folder = folder
+        self._limits = limits
+        self._record = record
+        self._activity = activity
+        self._control_fd: int | None = None
+        self._cause_to_send: str | None = None
+        self._problem: KernalyseError | None = None
+        self._reported_error: RunError | None = None
+        self._stderr_tail: deque[str] = deque(maxlen=STDERR_TAIL_LINE_COUNT)
+        self._log_bytes_left = MAX_LOG_BYTES
+        self._last_event_time = time.monotonic()
+
+    def end(self, cause: str) -> None:
+        """Asks the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
+        if self._cause_to_send is None:
+            self._cause_to_send = cause
+            self._send_cause()
+
+    async def run(self, environment: dict[str, str], lock_file: int) -> Outcome:
+        """Returns when no process of the run is left and all it said is recorded."""
+        events_fd, worker_events_fd = open_pipe()
+        status_fd, supervisor_status_fd = os.pipe()
+        supervisor_control_fd, control_fd = os.pipe()
+        given_fds = (worker_events_fd, supervisor_status_fd, supervisor_control_fd)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", supervisor.__file__),
+                *(str(supervisor_status_fd), str(supervisor_control_fd), str(worker_events_fd)),
+                *(str(self._limits.time_limit_s), str(self._limits.memory_limit_bytes), str(self._limits.grace_s)),
+                *(*self._command, "--events-fd", str(worker_events_fd)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=self._folder,
+                env=environment,
+                pass_fds=(*given_fds, lock_file),
+                start_new_session=True,
+            )
+        except BaseException:
+            for fd in (events_fd, status_fd, control_fd):
+                os.close(fd)
+            raise
+        finally:
+            for fd in given_fds:
+                os.close(fd)
+        self._control_fd = control_fd
+        self._last_event_time = time.monotonic()
+        self._send_cause()
+        silence = asyncio.create_task(self._watch_silence())
+        try:
+            _, _, _, status_line, _ = await asyncio.gather(
+                self._pass_events(events_fd),
+                self._pass_log(process.stdout, LogLevel.INFO, "program"),
+                self._pass_log(process.stderr, LogLevel.WARNING, "worker"),
+                _read_all(status_fd),
+                process.wait(),
+            )
+        finally:
+            silence.cancel()
+            self._control_fd = None
+            os.close(control_fd)
+        return self._outcome(status_line)
+
+    def _send_cause(self) -> None:
+        if self._control_fd is not None and self._cause_to_send is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended by itself
+                os.write(self._control_fd, f"end {self._cause_to_send}\n".encode())
+
+    # ------------------------------------------------------------ what the run says
+
+    async def _pass_events(self, events_fd: int) -> None:
+        reader, transport = await _open_reader(events_fd)
+        try:
+            async for events in read_events(reader):
+                self._last_event_time = time.monotonic()
+                await self._pass_on([event for event in events if not self._is_outcome(event)])
+        except WorkerCrashedError as error:
+            self._give_up(error)
+            while await reader.read(65536):
+                pass  # so that the worker does not hang on a full pipe while it is being ended
+        finally:
+            transport.close()
+
+    def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
+        """The worker's last word on a failure is kept back: the final state is the service's to say, once all processes are gone."""
+        if event.WhichOneof("payload") != "state_changed":
+            return False
+        changed = wire.decode(event.state_changed, StateChanged)
+        if changed.state is RunState.FAILED and changed.error is not None:
+            self._reported_error = changed.error
+        return True
+
+    async def _pass_log(self, reader: asyncio.StreamReader | None, level: LogLevel, source: str) -> None:
+        assert reader is not None
+        rest = b""
+        while data := await reader.read(65536):
+            *whole, rest = (rest + data).split(b"\n")
+            if len(rest) > MAX_LINE_BYTES:
+                whole, rest = [*whole, rest], b""
+            await self._pass_lines(whole, level, source)
+        await self._pass_lines([rest] if rest else [], level, source)
+
+    async def _pass_lines(self, raw_lines: list[bytes], level: LogLevel, source: str) -> None:
+        lines = [line[:MAX_LINE_BYTES].decode(errors="replace").rstrip("\r") for line in raw_lines]
+        if source == "worker":
+            self._stderr_tail.extend(lines)
+        if not lines or self._log_bytes_left <= 0:
+            return
+        self._log_bytes_left -= sum(map(len, raw_lines))
+        if self._log_bytes_left <= 0:
+            lines.append(f"Further output is left out: this run has written {MAX_LOG_BYTES} bytes.")
+        await self._pass_payload(LogLines(level, source, tuple(lines)))
+
+    async def _pass_payload(self, payload: EventPayload) -> None:
+        await self._pass_on([event_message(payload)])
+
+    async def _pass_on(self, events: list[run_pb2.RunEvent]) -> None:
+        if not events or self._problem is not None:
+            return
+        try:
+            await self._record(events)
+        except KernalyseError as error:
+            self._give_up(error)
+
+    def _give_up(self, problem: KernalyseError) -> None:
+        self._problem = self._problem or problem
+        self.end(PROBLEM)
+
+    async def _watch_silence(self) -> None:
+        while (left_s := self._last_event_time + self._limits.silence_limit_s - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
+        self.end(HUNG)
+
+    # ------------------------------------------------------------ what it comes to
+
+    def _outcome(self, status_line: bytes) -> Outcome:
+        if not status_line:
+            return _failed(
+                InternalError("supervisor of the run", found="it ended without a word", remedy="Perhaps something has killed it.")
+            )
+        status: dict[str, Any] = json.loads(status_line)
+        match status["cause"]:
+            case supervisor.EXITED:
+                return self._outcome_of_exit(status["exit_code"], status["signal"])
+            case "cancelled":
+                return Outcome(RunState.CANCELLED)
+            case supervisor.TIME_LIMIT:
+                return _failed(
+                    TimeLimitError(
+                        "the run",
+                        found=f"still {self._activity() or 'at work'} after {self._limits.time_limit_s:g} s",
+                        expected=f"an end within {self._limits.time_limit_s:g} s",
+                        remedy="Raise the run's time limit, or the node's run_time_limit_s; or split the sweep.",
+                    )
+                )
+            case "hung":
+                return _failed(
+                    TimeLimitError(
+                        f"worker while {self._activity() or 'starting'}",
+                        found=f"no sign of life for {self._limits.silence_limit_s:g} s",
+                        expected=f"a launch within {self._limits.silence_limit_s:g} s",
+                        remedy="Look for an endless loop in the kernel; for a slow one raise the node's configuration_time_limit_s.",
+                    )
+                )
+            case supervisor.MEMORY_LIMIT:
+                return _failed(
+                    MemoryLimitError(
+                        f"run while {self._activity() or 'starting'}",
+                        found=f"{status['peak_resident_bytes']} bytes resident",
+                        expected=f"at most {self._limits.memory_limit_bytes}",
+                        remedy="Choose smaller parameters, or raise the node's run_memory_limit_bytes.",
+                    )
+                )
+            case _:
+                return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
+
+    def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:
+        if self._reported_error is not None:
+            return Outcome(RunState.FAILED, self._reported_error)
+        if self._problem is not None:
+            return _failed(self._problem)
+        if exit_code == 0:
+            return Outcome(RunState.SUCCEEDED)
+        ending = f"exit code {exit_code}" if signal_number is None else _signal_name(signal_number)
+        tail = "\n".join(self._stderr_tail)
+        return _failed(
+            WorkerCrashedError(
+                f"worker while {self._activity() or 'starting'}",
+                found=f"{ending}{'; it last said:' if tail else ''}\n{tail}".rstrip(),
+                expected="exit code 0",
+                remedy="Look for writes out of bounds in the kernel; what was measured before is kept.",
+            )
+        )
+
+
+def _failed(error: KernalyseError) -> Outcome:
+    return Outcome(RunState.FAILED, run_error(error))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+async def _open_reader(fd: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    reader = asyncio.StreamReader(limit=1024 * 1024)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb"))
+    return reader, transport
+
+
+async def _read_all(fd: int) -> bytes:
+    reader, transport = await _open_reader(fd)
+    try:
+        return await reader.read()
+    finally:
+        transport.close()

@@ -1,0 +1,120 @@
+"""A worker that does wrong on demand: what, its run's title says. It speaks the worker's protocol and nothing more."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from services.core import wire
+from services.core.model import (
+    ArtifactStored,
+    Configuration,
+    DataType,
+    Dim3,
+    Progress,
+    RunError,
+    RunSpec,
+    RunState,
+    SampleBatch,
+    StateChanged,
+)
+from services.profiler.event_channel import EventWriter
+
+SAMPLE_COUNT = 500
+
+
+class StandIn:
+    def __init__(self, writer: EventWriter, events_fd: int, folder: Path, argument: str) -> None:
+        self._writer = writer
+        self._events_fd = events_fd
+        self._folder = folder
+        self._argument = argument
+
+    def begin(self) -> None:
+        self._writer.write(Progress(0, 0, 1, "measuring saxpy N=1024"))
+        block = Dim3(1)
+        self._writer.write(Configuration(0, "saxpy", (), block, block, 0, "elementwise", DataType.FLOAT32, None, None))
+        self.write_samples(0)
+
+    def write_samples(self, place: int) -> None:
+        self._writer.write(SampleBatch(0, place * SAMPLE_COUNT, (1000.0,) * SAMPLE_COUNT, time.time_ns()))
+
+    def succeed(self) -> None:
+        for place in range(1, int(self._argument or 3)):
+            self.write_samples(place)
+        self._writer.write(Progress(1, 0, 1, ""))
+
+    def stream(self) -> None:
+        place = 1
+        while True:
+            self.write_samples(place)
+            place += 1
+            time.sleep(float(self._argument or 0.005))
+
+    def segfault(self) -> None:
+        sys.stderr.write("about to write out of bounds\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def endless(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (self._folder / "artifacts" / "id").write_text(str(os.getpid()))
+        while True:
+            time.sleep(0.05)
+            self._writer.write(Progress(0, 0, 1, "measuring saxpy N=1024"))
+
+    def hang(self) -> None:
+        time.sleep(600)
+
+    def eat(self) -> None:
+        memory = [bytearray(b"x" * 10_000_000) for _ in range(40)]
+        time.sleep(600)
+        del memory
+
+    def garble(self) -> None:
+        os.write(self._events_fd, b"Segmentation fault\n")
+        time.sleep(600)
+
+    def fail(self) -> None:
+        self._writer.write(StateChanged(RunState.FAILED, RunError("FAILED_PRECONDITION", "COMPILE_FAILED", "line 3: no")))
+        sys.exit(1)
+
+    def talk(self) -> None:
+        sys.stdout.write("first\nsecond\nwithout end")
+        sys.stderr.write("warned\n")
+        (self._folder / "artifacts" / "report.txt").write_bytes(b"0123456789" * 300_000)
+        (self._folder / "scratch").write_text("left behind")
+        self._writer.write(ArtifactStored("report.txt", "sha256:0", 3_000_000, "text/plain"))
+
+    def leave_daemon(self) -> None:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                (self._folder / "artifacts" / "id").write_text(str(os.getpid()))
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+        while not (self._folder / "artifacts" / "id").exists():
+            time.sleep(0.01)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--spec", type=Path)
+    parser.add_argument("--events-fd", type=int)
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    title, _, argument = wire.decode_bytes(arguments.spec.read_bytes(), RunSpec).title.partition(":")
+    stand_in = StandIn(EventWriter(arguments.events_fd), arguments.events_fd, arguments.folder, argument)
+    stand_in.begin()
+    behaviour: Callable[[], None] = getattr(stand_in, title)
+    behaviour()
+
+
+main()

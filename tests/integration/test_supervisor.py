@@ -153,7 +153,7 @@ def test_the_time_limit_ends_an_endless_worker(supervised: Any) -> None:
 def test_the_memory_limit_counts_the_whole_tree(supervised: Any) -> None:
     code = (
         "import subprocess, sys, time\n"
-        "children = [subprocess.Popen([sys.executable, '-c', 'x = bytearray(60_000_000); import time; time.sleep(99)']) for _ in range(3)]\n"
+        "children = [subprocess.Popen([sys.executable, '-c', 'x = bytearray(60_000_000); import time; time.sleep(9)']) for _ in range(3)]\n"
         "time.sleep(600)"
     )
     status = supervised(code, memory_limit_bytes=150_000_000).status()

@@ -65,7 +65,7 @@ class Access:
         return tokens_equal(self._token, given)
 
 
-class Gate(Router):  # type: ignore[misc]
+class Gate(Router):
     """Leads a request to the pages when it may see them, else to the login form or a refusal."""
 
     def __init__(self, pages: Application, access: Access) -> None:
@@ -86,7 +86,7 @@ class Gate(Router):  # type: ignore[misc]
         return delegate
 
 
-class _GateHandler(RequestHandler):  # type: ignore[misc]
+class _GateHandler(RequestHandler):
     def initialize(self, access: Access) -> None:
         self._access = access
 

@@ -145,7 +145,7 @@ class Dashboard:
         return open_page  # Panel takes plain functions only, no partials
 
     def _open_page(self, page_class: PageClass) -> pn.Template:
-        document = pn.state.curdoc
+        document: Any = pn.state.curdoc
         request = document.session_context.request
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
         cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
@@ -179,7 +179,7 @@ class Dashboard:
                 self._wake_sessions()
 
 
-class _DownloadHandler(RequestHandler):  # type: ignore[misc]
+class _DownloadHandler(RequestHandler):
     """A table as CSV: the rows that the Kernels page shows, all of them."""
 
     def initialize(self, client: AnalyzerClient) -> None:
@@ -242,7 +242,7 @@ def _allowed_hosts(host: str, port: int, further: tuple[str, ...]) -> frozenset[
     return frozenset({*own, *(name.lower() for name in further)})
 
 
-def _tls_options(settings: UiSettings) -> dict[str, str]:
+def _tls_options(settings: UiSettings) -> dict[str, Any]:
     if settings.certificate_file is None:
         return {}
     return {"ssl_certfile": str(settings.certificate_file), "ssl_keyfile": str(settings.key_file)}

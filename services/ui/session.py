@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import panel as pn
 from bokeh.core.properties import Dict, Int, String
@@ -26,7 +26,7 @@ MAX_COMMAND_LENGTH: Final = 10_000
 logger = logging.getLogger(__name__)
 
 
-class Bridge(DataModel):  # type: ignore[misc]
+class Bridge(DataModel):
     """What server and page tell each other besides chart data.
 
     sent and acknowledged count updates; acknowledged is -1 until the page is ready. fragments: HTML by element id, those
@@ -63,7 +63,7 @@ class BrowserSession:
     """Runs a view's updates: at once when the last is long enough ago, else when the interval is over."""
 
     def __init__(self, document: Document, view: View, update_interval_s: float, on_close: Callable[[BrowserSession], None]) -> None:
-        self.bridge = Bridge()
+        self.bridge = cast(Any, Bridge())  # its properties are descriptors that no type checker reads
         self._document = document
         self._view = view
         self._interval_s = update_interval_s
@@ -95,7 +95,7 @@ class BrowserSession:
         self._loop.call_later(max(0.0, delay_s), self._enter_document)
 
     def _owes_acknowledgements(self) -> bool:
-        return self.bridge.acknowledged < 0 or self.bridge.sent - self.bridge.acknowledged >= MAX_UNACKNOWLEDGED
+        return bool(self.bridge.acknowledged < 0 or self.bridge.sent - self.bridge.acknowledged >= MAX_UNACKNOWLEDGED)
 
     def _enter_document(self) -> None:
         if not self._is_closed:

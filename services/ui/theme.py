@@ -119,6 +119,11 @@ def moment(unix_ns: int | None) -> str:
     return UNKNOWN if unix_ns is None else datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def short_run_id(run_id: str) -> str:
+    """The part that no other run of the day shares: "20260102-101500-6ca949ef" → "6ca949ef"."""
+    return run_id.rpartition("-")[2][:8]
+
+
 # ---------------------------------------------------------------- colours and shapes
 
 

@@ -42,7 +42,7 @@ NO_POINT_SPAN: Final = (1e-2, 1e3, 1e8, 1e12)
 """Ranges of an empty chart: intensity low and high, rate low and high."""
 
 VERIFICATION_TEXTS: Final[dict[str | None, str]] = {
-    "PASSED": "matches the reference",
+    "PASSED": "correct",
     "FAILED": "WRONG RESULT",
     "NO_REFERENCE": "no reference",
     "SWITCHED_OFF": "not checked",
@@ -94,7 +94,7 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "color": [styles[kind].color for kind in kinds],
         "marker": [FAILED_MARKERS.get(marker, marker) if failed else marker for marker, failed in zip(markers, has_failed, strict=True)],
         "label": rows["label"].to_list(),
-        "run": rows["run_id"].str.slice(0, 8).to_list(),
+        "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
         "category": rows["category"].to_list(),
         "dtype": rows["dtype"].to_list(),
         "intensity_text": [theme.intensity(value) for value in rows["intensity_flop_per_byte"]],
@@ -143,15 +143,15 @@ def ceiling_columns(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], span
 
 
 def label_columns(ceilings: Columns) -> Columns:
-    """A name for each solid ceiling: flat ones at their right end, slopes left above their middle, where no point can be."""
+    """A name for each solid ceiling: flat ones at their right end, slopes left above their upper part, where points are rare."""
     solid = np.flatnonzero(ceilings["line_dash"] == "solid") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
     is_flat = ceilings["y0"][solid] == ceilings["y1"][solid]
     texts = [f"{ceilings['name'][row]} {ceilings['value'][row]}" for row in solid]
-    middle_x = np.sqrt(ceilings["x0"][solid] * ceilings["x1"][solid])
-    middle_y = np.sqrt(ceilings["y0"][solid] * ceilings["y1"][solid])
+    label_x = ceilings["x0"][solid] ** 0.3 * ceilings["x1"][solid] ** 0.7
+    label_y = ceilings["y0"][solid] ** 0.3 * ceilings["y1"][solid] ** 0.7
     return {
-        "x": np.where(is_flat, ceilings["x1"][solid], middle_x),
-        "y": np.where(is_flat, ceilings["y1"][solid], middle_y),
+        "x": np.where(is_flat, ceilings["x1"][solid], label_x),
+        "y": np.where(is_flat, ceilings["y1"][solid], label_y),
         "text": np.array(texts, dtype=np.str_),
     }
 
@@ -161,6 +161,14 @@ def ridges(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tuple[tupl
     rows = [row for row in _lines(ceilings, dtypes) if row["is_preferred"]]
     slope = next((row["value"] for row in rows if row["unit"] == "bytes_per_s"), None)
     return () if slope is None else tuple((row["ceiling_name"], row["value"] / slope) for row in rows if row["unit"] == "flop_per_s")
+
+
+def over_ceiling_note(roofline: pl.DataFrame) -> str:
+    """A sentence on points above their ceiling, empty without any: data that stays in a cache is no fault of the chart."""
+    over_count = roofline.filter(pl.col("efficiency_ratio") > 1.05).height
+    if not over_count:
+        return ""
+    return f"{over_count} above the DRAM ceiling: their data stays in a cache from one launch to the next."
 
 
 def span_of(points: Columns, ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> Span:

@@ -130,7 +130,7 @@ def duration_range(samples: Columns) -> tuple[float, float]:
     return (float(positive.min()) / 1.3, float(positive.max()) * 1.3) if len(positive) else (1e3, 1e6)
 
 
-def strip_chart(samples: Columns, medians: Columns, intervals: Columns, palette: Palette, height_px: int = 340) -> hv.Overlay:
+def strip_chart(samples: Columns, medians: Columns, intervals: Columns, palette: Palette, height_px: int = 390) -> hv.Overlay:
     """Three layers, in this order: samples, intervals, medians."""
     sample_hover = HoverTool(tooltips=[("Configuration", "#@configuration"), ("Sample", "@sample"), ("Duration", "@duration{0,0} ns")])
     median_hover = HoverTool(

@@ -32,7 +32,7 @@ class Column:
 
 FORMATS: Final[dict[str, Any]] = {
     "text": lambda value: theme.UNKNOWN if value in (None, "") else str(value),
-    "run": lambda value: str(value)[:8],
+    "run": theme.short_run_id,
     "duration": theme.duration,
     "flop_rate": theme.flop_rate,
     "byte_rate": theme.byte_rate,

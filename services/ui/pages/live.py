@@ -242,7 +242,15 @@ class LivePage(PageBase):
             for run in overview.runs[:MAX_LISTED_RUNS]
         ]
         hidden_count = max(0, len(overview.runs) - MAX_LISTED_RUNS)
-        return fragment("runs.html", runs=runs, selected=selected, action="run", is_known=overview.is_known, hidden_count=hidden_count)
+        return fragment(
+            "runs.html",
+            runs=runs,
+            selected=selected,
+            action="run",
+            is_known=overview.is_known,
+            hidden_count=hidden_count,
+            with_node=len(overview.nodes) > 1,
+        )
 
     def _run_fragment(self, run: Run | None, memory: RunMemory | None, overview: Overview, now_unix_s: float) -> str:
         if run is None and memory is not None and memory.problem:
@@ -294,6 +302,7 @@ class LivePage(PageBase):
         parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._ceilings, dtypes)]
         if missing_count:
             parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
+        parts.append(roofline.over_ceiling_note(self._roofline_rows))
         if self._ceilings is None:
             parts.append("No ceiling of this device is known yet.")
         return " ".join(parts)

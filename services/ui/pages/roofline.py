@@ -63,7 +63,13 @@ class RooflinePage(PageBase):
         ]
         hidden_count = max(0, len(overview.runs) - MAX_LISTED_RUNS)
         listed = fragment(
-            "runs.html", runs=runs, selected=run_ids, action="toggle-run", is_known=overview.is_known, hidden_count=hidden_count
+            "runs.html",
+            runs=runs,
+            selected=run_ids,
+            action="toggle-run",
+            is_known=overview.is_known,
+            hidden_count=hidden_count,
+            with_node=len(overview.nodes) > 1,
         )
         return {"runs": listed, **self._fragments}
 
@@ -112,7 +118,7 @@ class RooflinePage(PageBase):
         present = set(roofline.drawable(rows)[column].drop_nulls().to_list()) if rows is not None else set()
         shown = [value for value in (*values, *sorted(present - set(values))) if value in present]
         entries = [
-            {"name": value[:8] if column == "run_id" else value, "color": style.color, "symbol": SYMBOLS[style.marker]}
+            {"name": theme.short_run_id(value) if column == "run_id" else value, "color": style.color, "symbol": SYMBOLS[style.marker]}
             for value in shown
             for style in (style_of(value, values, self.palette),)
         ]
@@ -120,6 +126,8 @@ class RooflinePage(PageBase):
         missing_count = 0 if rows is None else rows.height - len(points["rate"])
         if missing_count:
             notes.append(f"{missing_count} without a flop count have no place here and are only listed below.")
+        if rows is not None:
+            notes.append(roofline.over_ceiling_note(rows))
         if ceilings is not None:
             notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
         listed = [] if rows is None else rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS).to_dicts()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import panel as pn
-from bokeh.models import Div
+from bokeh.models.widgets import Div
 from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 

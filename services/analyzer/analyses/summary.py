@@ -1,0 +1,79 @@
+"""What a run says of each of its kernels."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.schema import KERNELS
+
+KEYS: Final = ["run_id", "kernel_name"]
+
+
+def kernel_summary(
+    configurations: pl.LazyFrame, measurements: pl.LazyFrame, failures: pl.LazyFrame, roofline: pl.LazyFrame
+) -> pl.LazyFrame:
+    """One row per run and kernel, in order of announcement: table kernels.
+
+    Args:
+        configurations, measurements, failures, roofline: the tables of these names, of any runs.
+
+    The best configuration is the one of the highest efficiency; without ceilings that of the highest flop rate, and for
+    kernels without flop that of the highest byte rate.
+    """
+    return (
+        _announced(configurations)
+        .join(_failed(configurations, failures), on=KEYS, how="left")
+        .join(_measured(measurements), on=KEYS, how="left")
+        .join(_achieved(roofline), on=KEYS, how="left")
+        .with_columns(
+            pl.max_horizontal("event_index", "failed_event_index", "measured_event_index", "roofline_event_index").alias("event_index"),
+            pl.col("failed_configuration_count", "sample_count", "verification_failed_count").fill_null(0),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in KERNELS.schema.items())
+    )
+
+
+def _announced(configurations: pl.LazyFrame) -> pl.LazyFrame:
+    return configurations.group_by(KEYS, maintain_order=True).agg(
+        pl.col("category", "dtype").first(),
+        event_index=pl.col("event_index").max(),
+        configuration_count=pl.len(),
+    )
+
+
+def _failed(configurations: pl.LazyFrame, failures: pl.LazyFrame) -> pl.LazyFrame:
+    names = configurations.select("run_id", "configuration_index", "kernel_name")
+    return (
+        failures.join(names, on=["run_id", "configuration_index"])
+        .group_by(KEYS)
+        .agg(failed_event_index=pl.col("event_index").max(), failed_configuration_count=pl.len())
+    )
+
+
+def _measured(measurements: pl.LazyFrame) -> pl.LazyFrame:
+    return measurements.group_by(KEYS).agg(
+        pl.col("device_id").last(),
+        measured_event_index=pl.col("event_index").max(),
+        sample_count=pl.col("sample_count").sum(),
+        duration_median_min_ns=pl.col("duration_median_ns").min(),
+        duration_median_max_ns=pl.col("duration_median_ns").max(),
+        verification_failed_count=(pl.col("verification_state") == "FAILED").sum(),
+    )
+
+
+def _achieved(roofline: pl.LazyFrame) -> pl.LazyFrame:
+    best_first = ["efficiency_ratio", "achieved_flop_per_s", "achieved_bytes_per_s"]
+    return (
+        roofline.sort(best_first, descending=True, nulls_last=True, maintain_order=True)
+        .group_by(KEYS, maintain_order=True)
+        .agg(
+            roofline_event_index=pl.col("event_index").max(),
+            achieved_flop_per_s_max=pl.col("achieved_flop_per_s").max(),
+            achieved_bytes_per_s_max=pl.col("achieved_bytes_per_s").max(),
+            efficiency_ratio_max=pl.col("efficiency_ratio").max(),
+            best_label=pl.col("label").first(),
+            bound=pl.col("bound").first(),
+        )
+    )

@@ -1,0 +1,57 @@
+"""Parquet files of finished runs: one folder a run, one file a table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from services.analyzer.schema import Table
+
+
+class Archive:
+    """Folders under `root`. A folder appears complete or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> None:
+        """Replaces the run's folder; empty tables get no file."""
+        temporary = self._root / f".{run_id}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for table_name, frame in frames.items():
+            if frame.height > 0:
+                path = temporary / f"{table_name}.parquet"
+                frame.write_parquet(path)
+                _sync(path)
+        _sync(temporary)
+        self.delete(run_id)
+        temporary.rename(self._root / run_id)
+        _sync(self._root)
+
+    def scan(self, table: Table, run_ids: Sequence[str]) -> list[pl.LazyFrame]:
+        """The table's rows of these runs, with this version's columns."""
+        paths = (self._root / run_id / f"{table.table_name}.parquet" for run_id in run_ids)
+        return [table.conform(pl.scan_parquet(path)) for path in paths if path.exists()]
+
+    def delete(self, run_id: str) -> None:
+        shutil.rmtree(self._root / run_id, ignore_errors=True)
+
+    def delete_all_but(self, run_ids: Collection[str]) -> None:
+        """Deletes what a process that was killed in the middle left behind."""
+        for path in self._root.iterdir():
+            if path.name not in run_ids:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,177 @@
+"""The database of the store: its tables and how it is opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import sqlalchemy as sa
+import sqlalchemy.exc
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+
+from services.analyzer.schema import EVENT_TABLES, TEXT, DataType, Table
+from services.core.errors import StorageFullError
+
+metadata = sa.MetaData()
+
+nodes: Final = sa.Table(
+    "nodes",
+    metadata,
+    sa.Column("address", sa.Text, primary_key=True),
+    sa.Column("node_id", sa.Text, nullable=False),
+    sa.Column("ca_certificate", sa.LargeBinary),
+    sa.Column("node", sa.LargeBinary, nullable=False),  # serialized Node, as it last described itself
+)
+
+cursors: Final = sa.Table(
+    "cursors",
+    metadata,
+    sa.Column("node_id", sa.Text, primary_key=True),
+    sa.Column("journal_id", sa.Text, primary_key=True),
+    sa.Column("next_event_index", sa.BigInteger, nullable=False),
+)
+
+runs: Final = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("node_id", sa.Text, nullable=False, index=True),
+    sa.Column("journal_id", sa.Text),  # null until its first event
+    sa.Column("run", sa.LargeBinary, nullable=False),  # serialized Run
+    sa.Column("create_unix_ns", sa.BigInteger, nullable=False, index=True),
+    sa.Column("is_final", sa.Boolean, nullable=False),
+    sa.Column("is_compacted", sa.Boolean, nullable=False),
+    sa.Column("next_event_index", sa.BigInteger, nullable=False),  # one more than the last collected; 0: none yet
+    sa.Column("device_event_index", sa.BigInteger),  # event from which on the device was known
+)
+
+sample_batches: Final = sa.Table(
+    "sample_batches",
+    metadata,
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("event_index", sa.BigInteger, nullable=False),
+    sa.Column("configuration_index", sa.BigInteger, nullable=False),
+    sa.Column("first_sample_index", sa.BigInteger, nullable=False),
+    sa.Column("measured_unix_ns", sa.BigInteger, nullable=False),
+    sa.Column("sample_count", sa.BigInteger, nullable=False),
+    sa.Column("duration_ns", sa.LargeBinary, nullable=False),  # packed little-endian float64
+    sa.Index("sample_batches_by_run", "run_id", "event_index"),
+)
+
+device_ceilings: Final = sa.Table(
+    "device_ceilings",
+    metadata,
+    sa.Column("node_id", sa.Text, primary_key=True),
+    sa.Column("device_id", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("ceiling_name", sa.Text, primary_key=True),
+    sa.Column("unit", sa.Text, primary_key=True),
+    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("value", sa.Double, nullable=False),
+    sa.Column("confidence", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+)
+
+device_thresholds: Final = sa.Table(
+    "device_thresholds",
+    metadata,
+    sa.Column("node_id", sa.Text, primary_key=True),
+    sa.Column("device_id", sa.Text, primary_key=True),
+    sa.Column("memory_inefficient_ratio", sa.Double, nullable=False),
+    sa.Column("compute_inefficient_ratio", sa.Double, nullable=False),
+)
+
+
+def _sql_type(dtype: DataType) -> sa.types.TypeEngine[Any]:
+    if dtype is TEXT:
+        return sa.Text()
+    return sa.BigInteger() if dtype is pl.Int64 else sa.Double()
+
+
+def _event_table(table: Table) -> sa.Table:
+    """Rows of a canonical table while their run is not yet in Parquet."""
+    name = f"rows_{table.table_name}"
+    columns = [sa.Column(column.name, _sql_type(column.dtype), nullable=column.name != "run_id") for column in table.columns]
+    return sa.Table(name, metadata, *columns, sa.Index(f"{name}_by_run", "run_id", "event_index"))
+
+
+event_tables: Final = {table.table_name: _event_table(table) for table in EVENT_TABLES}
+
+sa.Index(
+    "configurations_by_index",
+    event_tables["configurations"].c.run_id,
+    event_tables["configurations"].c.configuration_index,
+)
+
+ROW_TABLES: Final = (*event_tables.values(), sample_batches)
+"""Everything that leaves the database once its run is in Parquet."""
+
+
+class Catalogue:
+    """The open database: one writer at a time, any number of readers beside it, all from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = _engine(path, "BEGIN IMMEDIATE")
+        self._reader = _engine(path, "BEGIN")
+        self._write_lock = threading.Lock()
+        with self.writing() as connection:
+            metadata.create_all(connection)
+            _add_missing_columns(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction. Raises StorageFullError when the disk is full; nothing of it is kept then."""
+        try:
+            with self._write_lock, self._writer.begin() as connection:
+                yield connection
+        except sa.exc.OperationalError as error:
+            if "full" not in str(error.orig):
+                raise
+            raise StorageFullError(
+                f"store {self._path.parent}",
+                found=str(error.orig),
+                expected="room for what arrives",
+                remedy="Free space on that disk or delete runs; collecting goes on by itself then, and nothing is lost.",
+            ) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view."""
+        with self._reader.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self._writer.dispose()
+        self._reader.dispose()
+
+
+def _engine(path: Path, begin: str) -> Engine:
+    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 30.0})
+
+    def configure(connection: Any, _record: object) -> None:
+        # SQLAlchemy begins transactions below: a reader needs one for a consistent view, which sqlite3 would not open.
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+        # After a power cut the last transactions may be gone, but each with its cursor: the profiler's journal fills the
+        # gap. FULL would wait for the disk at every batch.
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+def _add_missing_columns(connection: Connection) -> None:
+    """A catalogue of an older version lacks the columns that were added since."""
+    for table in event_tables.values():
+        present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in present:
+                sql_type = column.type.compile(connection.dialect)
+                connection.exec_driver_sql(f'ALTER TABLE {table.name} ADD COLUMN "{column.name}" {sql_type}')

@@ -1,0 +1,248 @@
+"""Collects everything that one profiler journals, for as long as the node is known.
+
+Responses are read ahead while the batch before is committed; the cursor moves with the commit, so what was read and not
+committed when the process dies is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import grpc
+
+from kernalyse.v1 import profiler_service_pb2 as messages
+from services.analyzer.hardware.peaks import device_peaks
+from services.analyzer.node_link import NodeLink, node_errors, unreachable
+from services.analyzer.node_records import NodeRecord
+from services.analyzer.node_watching import NodeWatching
+from services.analyzer.store import RunCommit, Store
+from services.analyzer.watching import RunWatching
+from services.core import wire
+from services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError
+from services.core.model import Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
+from services.core.rpc import Endpoint
+
+READ_AHEAD_COUNT: Final = 64
+"""Responses waiting for the commit before: bounds memory; past it, flow control holds the node back."""
+
+FIRST_RETRY_S: Final = 0.1
+"""A profiler that restarts is back within a second; waiting longer at first would only delay its events."""
+
+RUN_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""A run_id names a folder of the store: one with a slash or leading dot must not come in from outside."""
+
+logger = logging.getLogger(__name__)
+
+
+class Collector:
+    """One node's. `status` is what it knows of the node; `link` is open while the node answers."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        run_watching: RunWatching,
+        node_watching: NodeWatching,
+        record: NodeRecord,
+        endpoint: Endpoint,
+        retry_s: float,
+    ) -> None:
+        self._store = store
+        self._run_watching = run_watching
+        self._node_watching = node_watching
+        self._record = record
+        self._endpoint = endpoint
+        self._retry_s = retry_s
+        self._compactions: set[asyncio.Task[None]] = set()
+        self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
+        self.link: NodeLink | None = None
+
+    async def run(self) -> None:
+        """Collects, connecting anew whenever the node is lost, until cancelled."""
+        pause_s = FIRST_RETRY_S
+        try:
+            while True:
+                self.link = NodeLink(self._endpoint)
+                try:
+                    await self._collect(self.link)
+                    problem = unreachable(self._record.address, "the node closed the stream").message
+                except KernalyseError as error:
+                    problem = error.message
+                except Exception as error:
+                    # Whatever one node sends, the others and this one's next attempt go on.
+                    logger.exception("Collecting from %s failed", self._record.address)
+                    problem = f"{type(error).__name__}: {error}"
+                finally:
+                    link, self.link = self.link, None
+                    await link.close()
+                pause_s = FIRST_RETRY_S if self.status.health is NodeHealth.SERVING else min(2 * pause_s, self._retry_s)
+                self._set_status(NodeHealth.UNREACHABLE, problem)
+                await asyncio.sleep(pause_s)
+        finally:
+            for task in self._compactions:
+                with suppress(KernalyseError):
+                    await task
+
+    async def _collect(self, link: NodeLink) -> None:
+        node = await link.describe()
+        await self._describe(node)
+        await self._lose_forgotten_runs(link, node.node_id)
+        next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
+        try:
+            await self._follow(link, node, next_event_index)
+        except EventExpiredError as error:
+            await self._note_gap(node.node_id, next_event_index, error)
+            await self._follow(link, node, 0)
+
+    async def _follow(self, link: NodeLink, node: Node, next_event_index: int) -> None:
+        request = messages.WatchNodeRequest(next_event_index=next_event_index, journal_id=node.journal_id)
+        stream = link.stub.WatchNode(request)
+        queue: asyncio.Queue[Any] = asyncio.Queue(READ_AHEAD_COUNT)
+        reader = asyncio.create_task(_read_ahead(stream, queue))
+        try:
+            while True:
+                responses = [await queue.get()]
+                while not queue.empty():
+                    responses.append(queue.get_nowait())
+                end = responses.pop() if isinstance(responses[-1], _StreamEnd) else None
+                await self._take(link, node.node_id, responses)
+                if end is not None:
+                    end.raise_error(self._record.address)
+                    return
+        finally:
+            reader.cancel()
+            stream.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
+
+    async def _take(self, link: NodeLink, node_id: str, responses: Sequence[Any]) -> None:
+        for response in responses:
+            if response.HasField("node"):
+                await self._describe(wire.decode(response.node, Node))
+        events = list(_decoded(event for response in responses for event in response.events))
+        for journal_id, part in itertools.groupby(events, lambda event: event.journal_id):
+            await self._commit(link, node_id, journal_id, list(part))
+        idle = [wire.decode(reading, Telemetry) for response in responses for reading in response.idle_telemetry]
+        busy = [event.payload for event in events if isinstance(event.payload, Telemetry)]
+        self._node_watching.publish(telemetry=[NodeTelemetry(node_id, reading) for reading in (*busy, *idle)])
+
+    async def _commit(self, link: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
+        new_runs = await self._unknown_runs(link, node_id, {event.run_id for event in events})
+        commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs)
+        await self._run_watching.publish(commits)
+        self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None])
+        self._compact_finished(commits)
+
+    async def _unknown_runs(self, link: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
+        """Runs that the catalogue lacks, as the node describes them."""
+        found = []
+        for run_id in run_ids - await asyncio.to_thread(self._store.runs.known, sorted(run_ids)):
+            if RUN_ID_PATTERN.fullmatch(run_id) is None:
+                logger.warning("Events of a run %r from %s are left out: no such name can be stored.", run_id, link.address)
+                continue
+            try:
+                found.append(replace(await link.run(run_id), node_id=node_id))
+            except RunNotFoundError:
+                logger.warning("Events of run %s from %s are left out: the node no longer knows it.", run_id, link.address)
+        return found
+
+    async def _describe(self, node: Node) -> None:
+        """Keeps what the node says of itself, and what datasheets say of its devices."""
+        if self.status.health is NodeHealth.SERVING and node == self.status.node:
+            return
+        self._record = replace(self._record, node=node)
+        await asyncio.to_thread(self._store.nodes.put, self._record)
+        for device in node.devices:
+            peaks = device_peaks(device)
+            logger.info("%s %s: %s", node.hostname, device.device_id, peaks.explanation)
+            await asyncio.to_thread(self._store.hardware.publish, node.node_id, device.device_id, peaks.ceilings)
+        self._set_status(NodeHealth.SERVING, "")
+
+    async def _lose_forgotten_runs(self, link: NodeLink, node_id: str) -> None:
+        """Ends runs that the node no longer knows: their last events will not come any more."""
+        for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
+            try:
+                await link.run(record.run.run_id)
+            except RunNotFoundError:
+                await self._change_run(partial(self._store.runs.lose, record.run.run_id, datetime.now(UTC)))
+                self._compact(record.run.run_id)
+
+    async def _note_gap(self, node_id: str, next_event_index: int, error: EventExpiredError) -> None:
+        """Says on every run that may miss events that it may."""
+        line = f"Events from {next_event_index} on had expired on the node before they were collected ({error.found})."
+        logger.warning("%s: %s", self._record.address, line)
+        for record in await asyncio.to_thread(self._store.runs.unfinished, node_id):
+            run = record.run
+            notes = f"{run.notes}\n{line}".lstrip()
+            await self._change_run(partial(self._store.runs.annotate, run.run_id, run.tags, notes))
+
+    async def _change_run(self, change: Callable[[], Run]) -> None:
+        run = await asyncio.to_thread(change)
+        await self._run_watching.publish_run(run)
+        self._node_watching.publish(runs=[run])
+
+    def _compact_finished(self, commits: Iterable[RunCommit]) -> None:
+        for commit in commits:
+            if commit.run is not None and commit.run.state.is_final:
+                self._compact(commit.run_id)
+
+    def _compact(self, run_id: str) -> None:
+        """Beside the collecting: a long run takes seconds to write."""
+        task = asyncio.create_task(asyncio.to_thread(compact, self._store, run_id))
+        self._compactions.add(task)
+        task.add_done_callback(self._compactions.discard)
+
+    def _set_status(self, health: NodeHealth, problem: str) -> None:
+        status = NodeStatus(self._record.address, health, self._record.node, problem)
+        if status != self.status:
+            self.status = status
+            self._node_watching.publish(nodes=[status])
+
+
+class _StreamEnd:
+    """Follows the last response in the queue."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def raise_error(self, address: str) -> None:
+        if self._error is not None:
+            with node_errors(address):
+                raise self._error
+
+
+async def _read_ahead(stream: Any, queue: asyncio.Queue[Any]) -> None:
+    error: Exception | None = None
+    try:
+        async for response in stream:
+            await queue.put(response)
+    except grpc.RpcError as caught:
+        error = caught
+    await queue.put(_StreamEnd(error))
+
+
+def _decoded(events: Iterable[Any]) -> Iterable[RunEvent]:
+    for event in events:
+        try:
+            yield wire.decode(event, RunEvent)
+        except InvalidRequestError as error:
+            logger.warning("Event %d of a newer version is left out: %s", event.event_index, error.message)
+
+
+def compact(store: Store, run_id: str) -> None:
+    """Logs what goes wrong: the rows stay in the database then, and the next start tries again."""
+    try:
+        store.compact(run_id)
+    except RunNotFoundError:
+        pass  # deleted meanwhile
+    except Exception:
+        logger.exception("Run %s stays in the catalogue: it could not be written to Parquet", run_id)

@@ -1,0 +1,247 @@
+"""From events to rows of the canonical tables, and to the state of their run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from services.analyzer.schema import (
+    ARTIFACTS,
+    CEILINGS,
+    CONFIGURATIONS,
+    FAILURES,
+    LOG_LINES,
+    MEASUREMENTS,
+    SAMPLES,
+    TELEMETRY,
+    Table,
+)
+from services.core.model import (
+    ArtifactStored,
+    BackendName,
+    Ceiling,
+    CeilingsMeasured,
+    Configuration,
+    ConfigurationFailed,
+    LogLines,
+    Measurement,
+    Progress,
+    Run,
+    RunEvent,
+    RunState,
+    SampleBatch,
+    StateChanged,
+    Telemetry,
+)
+
+Row = dict[str, Any]
+MAX_INT64: Final = 2**63 - 1
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+BACKEND_OF_DEVICE: Final = {"cuda": BackendName.PYCUDA, "opencl": BackendName.OPENCL}
+"""What AUTO means, by the beginning of a device_id."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One batch of samples as it is stored: durations packed as little-endian float64."""
+
+    run_id: str
+    event_index: int
+    configuration_index: int
+    first_sample_index: int
+    measured_unix_ns: int
+    sample_count: int
+    duration_ns: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    table: Table
+    values: Row
+
+
+def unix_ns(time: datetime | None) -> int | None:
+    """Exact to the microsecond that a datetime holds."""
+    return None if time is None else (time - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def time_of(unix_time_ns: int | None) -> datetime | None:
+    return None if unix_time_ns is None else EPOCH + timedelta(microseconds=unix_time_ns // 1000)
+
+
+# ---------------------------------------------------------------- the run's own state
+
+
+def advanced(run: Run, event: RunEvent) -> Run:
+    """The run after the event; the same object when the event does not concern its state."""
+    match event.payload:
+        case StateChanged(state, error):
+            at = time_of(event.event_unix_ns)
+            return replace(
+                run,
+                state=state,
+                error=error or run.error,
+                start_time=at if state is RunState.RUNNING else run.start_time,
+                end_time=at if state.is_final else run.end_time,
+                activity="" if state.is_final else run.activity,
+            )
+        case Progress() as progress:
+            return replace(
+                run,
+                completed_configuration_count=progress.completed_configuration_count,
+                failed_configuration_count=progress.failed_configuration_count,
+                total_configuration_count=progress.total_configuration_count,
+                activity=progress.activity,
+                device_id=progress.device_id or run.device_id,
+            )
+        case _:
+            return run
+
+
+def before_events(run: Run) -> Run:
+    """The run as it was accepted: a snapshot taken later already contains what its events are going to tell."""
+    return replace(
+        run,
+        state=RunState.QUEUED,
+        start_time=None,
+        end_time=None,
+        error=None,
+        completed_configuration_count=0,
+        failed_configuration_count=0,
+        total_configuration_count=None,
+        activity="",
+    )
+
+
+def backend_of(run: Run) -> BackendName | None:
+    """The backend that the request named; for AUTO, what the device's id says."""
+    requested: BackendName | None = getattr(run.spec.work, "backend", None)
+    if requested not in (None, BackendName.AUTO):
+        return requested
+    return BACKEND_OF_DEVICE.get((run.device_id or "").partition(":")[0])
+
+
+# ---------------------------------------------------------------- rows
+
+
+def table_rows(event: RunEvent, run: Run, configuration: Row | None) -> Iterator[TableRow]:
+    """The rows of one event; none for samples and for what only changes the run.
+
+    Args:
+        run: as it is after the event.
+        configuration: row of the configuration that a measurement or failure belongs to, if it was announced.
+    """
+    key = {"run_id": event.run_id, "event_index": event.event_index}
+    match event.payload:
+        case Configuration() as payload:
+            yield TableRow(CONFIGURATIONS, key | _configuration(payload))
+        case Measurement() as payload:
+            yield TableRow(MEASUREMENTS, key | _measurement(payload, run, configuration or {}))
+        case ConfigurationFailed(configuration_index, error):
+            label = (configuration or {}).get("label")
+            values = {"configuration_index": configuration_index, "label": label, "code": error.code, "reason": error.reason}
+            yield TableRow(FAILURES, key | values | {"message": error.message})
+        case LogLines(level, source, lines):
+            for line in lines:
+                yield TableRow(
+                    LOG_LINES, key | {"event_unix_ns": event.event_unix_ns, "level": level.value, "source": source, "line": line}
+                )
+        case Telemetry() as payload:
+            yield TableRow(TELEMETRY, key | _plain(payload, TELEMETRY))
+        case CeilingsMeasured(ceilings):
+            for ceiling in ceilings:
+                yield TableRow(CEILINGS, ceiling_row(event.run_id, event.event_index, ceiling))
+        case ArtifactStored() as payload:
+            yield TableRow(ARTIFACTS, key | _plain(payload, ARTIFACTS))
+
+
+def sample_row(event: RunEvent, batch: SampleBatch) -> SampleRow:
+    return SampleRow(
+        run_id=event.run_id,
+        event_index=event.event_index,
+        configuration_index=batch.configuration_index,
+        first_sample_index=batch.first_sample_index,
+        measured_unix_ns=batch.measured_unix_ns,
+        sample_count=len(batch.duration_ns),
+        duration_ns=np.asarray(batch.duration_ns, dtype="<f8").tobytes(),
+    )
+
+
+def ceiling_row(run_id: str, event_index: int | None, ceiling: Ceiling) -> Row:
+    return {"run_id": run_id, "event_index": event_index} | _plain(ceiling, CEILINGS)
+
+
+def frame_of(table: Table, rows: Sequence[Row]) -> pl.DataFrame:
+    """Rows as a frame; a value that a row lacks is null."""
+    return table.frame([row.get(name) for name in table.column_names] for row in rows)
+
+
+def samples_frame(batches: Sequence[SampleRow]) -> pl.DataFrame:
+    """Batches unpacked to one row per sample, in their order."""
+    if not batches:
+        return SAMPLES.empty()
+    counts = np.array([batch.sample_count for batch in batches])
+
+    def repeated(values: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.repeat(np.array(values, dtype=np.int64), counts)
+
+    position_in_batch = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    run_ids = pl.Series([batch.run_id for batch in batches], dtype=pl.String)
+    return pl.DataFrame(
+        {
+            "run_id": run_ids.gather(np.repeat(np.arange(len(batches)), counts)),
+            "event_index": repeated([batch.event_index for batch in batches]),
+            "configuration_index": repeated([batch.configuration_index for batch in batches]),
+            "sample_index": repeated([batch.first_sample_index for batch in batches]) + position_in_batch,
+            "duration_ns": np.frombuffer(b"".join(batch.duration_ns for batch in batches), dtype="<f8"),
+            "measured_unix_ns": repeated([batch.measured_unix_ns for batch in batches]),
+        },
+        schema=SAMPLES.schema,
+    )
+
+
+def _configuration(configuration: Configuration) -> Row:
+    return _plain(configuration, CONFIGURATIONS) | {
+        "label": configuration.label,
+        "parameters": json.dumps({parameter.name: parameter.value for parameter in configuration.parameters}),
+        "block": str(configuration.block),
+        "grid": str(configuration.grid),
+    }
+
+
+def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
+    verification = measurement.verification
+    backend = backend_of(run)
+    return (
+        {name: configuration.get(name) for name in ("kernel_name", "label", "parameters", "category", "dtype", "flop", "bytes")}
+        | _plain(measurement, MEASUREMENTS)
+        | {
+            "device_id": run.device_id,
+            "backend": None if backend is None else backend.value,
+            "verification_state": verification.state.value,
+            "verification_max_absolute_error": verification.max_absolute_error,
+            "verification_max_relative_error": verification.max_relative_error,
+            "verification_message": verification.message,
+        }
+    )
+
+
+def _plain(value: Any, table: Table) -> Row:
+    """The fields of a dataclass that are columns of the table, as values that SQLite and polars take."""
+    names = set(table.column_names)
+    return {item.name: _cell(getattr(value, item.name)) for item in fields(value) if item.name in names}
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, int) and value > MAX_INT64:
+        return None  # an unsigned 64-bit figure that no column can hold would stop the whole run from being stored
+    return getattr(value, "value", value) if isinstance(value, str) else value

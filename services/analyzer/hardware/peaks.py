@@ -1,0 +1,117 @@
+"""What the datasheets say of known GPUs, and what compute capability and clock say of others.
+
+peaks.csv has one row per product, rates.csv one per class of compute capability. Empty cells are unknown. Both state
+dense rates (no sparsity), an FMA counting two.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from services.core.model import Ceiling, Device, DeviceKind
+
+FLOP_SUFFIX: Final = "_flop_per_s"
+RATE_SUFFIX: Final = "_flop_per_clock_per_sm"
+TENSOR_SUFFIX: Final = "_tensor"
+
+Record = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """explanation: one sentence that says where the ceilings come from, or why there are none."""
+
+    ceilings: tuple[Ceiling, ...]
+    explanation: str
+
+
+def device_peaks(device: Device) -> Peaks:
+    """Ceilings of source "datasheet" for a product of the table, of source "clock" for another NVIDIA GPU, else none."""
+    if device.kind is not DeviceKind.GPU:
+        return Peaks((), f"{device.name} is not a GPU: its ceilings have to be measured.")
+    product = _product(device.name)
+    if product is not None:
+        return Peaks(_datasheet_ceilings(device.device_id, product), f"{device.name}: datasheet of {product['name']}.")
+    return _peaks_at_clock(device)
+
+
+def _datasheet_ceilings(device_id: str, product: Record) -> tuple[Ceiling, ...]:
+    note = "; ".join(text for text in (product["source"], product["note"]) if text)
+    figures = [("dram", "bytes_per_s", "copy", product["dram_bytes_per_s"])]
+    figures += [
+        (_name(column, FLOP_SUFFIX), "flop_per_s", _path(column, FLOP_SUFFIX), value)
+        for column, value in product.items()
+        if column.endswith(FLOP_SUFFIX)
+    ]
+    return tuple(
+        Ceiling(device_id, name, unit, float(value), path, "datasheet", product["confidence"], note)
+        for name, unit, path, value in figures
+        if value
+    )
+
+
+def _peaks_at_clock(device: Device) -> Peaks:
+    missing = [
+        name
+        for name, value in (
+            ("compute capability", device.compute_capability),
+            ("count of multiprocessors", device.compute_unit_count),
+            ("maximum clock", device.max_clock_hz),
+        )
+        if not value
+    ]
+    if missing:
+        return Peaks((), f"{device.name} is in no datasheet table, and its {', '.join(missing)} is not known: measure its ceilings.")
+    rates = _rates(device.compute_capability or "", device.name)
+    if rates is None:
+        return Peaks((), f"No rates are known of compute capability {device.compute_capability} ({device.name}): measure its ceilings.")
+    clocks_per_s = float(device.compute_unit_count or 0) * float(device.max_clock_hz or 0)
+    note = f"{device.compute_unit_count} SM x {(device.max_clock_hz or 0) / 1e6:.0f} MHz x rate of {rates['rate_class']}; {rates['source']}"
+    note = f"{note}; {rates['note']}" if rates["note"] else note
+    ceilings = tuple(
+        Ceiling(
+            device.device_id,
+            _name(column, RATE_SUFFIX),
+            "flop_per_s",
+            float(value) * clocks_per_s,
+            _path(column, RATE_SUFFIX),
+            "clock",
+            rates["confidence"],
+            note,
+        )
+        for column, value in rates.items()
+        if column.endswith(RATE_SUFFIX) and value
+    )
+    return Peaks(ceilings, f"{device.name} is in no datasheet table: compute peaks at its maximum clock, no memory peak.")
+
+
+def _name(column: str, suffix: str) -> str:
+    return column.removesuffix(suffix).removesuffix(TENSOR_SUFFIX)
+
+
+def _path(column: str, suffix: str) -> str:
+    return "tensor" if column.removesuffix(suffix).endswith(TENSOR_SUFFIX) else "fma"
+
+
+def _product(device_name: str) -> Record | None:
+    # The whole name has to match: "NVIDIA L4" must not take an L40S, nor "NVIDIA H200" an H200 NVL.
+    return next((row for row in _read("peaks.csv") if re.fullmatch(row["nvml_name_pattern"], device_name)), None)
+
+
+def _rates(compute_capability: str, device_name: str) -> Record | None:
+    # GeForce parts run some tensor paths at half the rate of data-centre parts of the same compute capability.
+    suffixes = ("-geforce", "") if "GeForce" in device_name else ("-dc", "")
+    classes = [compute_capability + suffix for suffix in suffixes]
+    return next((row for row in _read("rates.csv") if row["rate_class"] in classes), None)
+
+
+@cache
+def _read(file_name: str) -> tuple[Record, ...]:
+    text = (resources.files("services.analyzer.hardware") / file_name).read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))

@@ -1,0 +1,70 @@
+"""Ceilings and thresholds of devices, beyond any single run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from services.analyzer.catalogue import Catalogue, device_ceilings, device_thresholds
+from services.core.model import Ceiling, Thresholds
+
+USER = "user"
+MEASURED = "measured"
+PUBLISHED = ("datasheet", "clock")
+
+
+class HardwareRecords:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def ceilings(self, node_id: str, device_id: str) -> tuple[Ceiling, ...]:
+        """Of every source."""
+        query = sa.select(device_ceilings).where(device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id)
+        with self._catalogue.reading() as connection:
+            return tuple(
+                Ceiling(row.device_id, row.ceiling_name, row.unit, row.value, row.path, row.source, row.confidence, row.note)
+                for row in connection.execute(query)
+            )
+
+    def thresholds(self, node_id: str, device_id: str) -> Thresholds:
+        """Those set by hand, or the defaults."""
+        query = sa.select(device_thresholds.c.memory_inefficient_ratio, device_thresholds.c.compute_inefficient_ratio).where(
+            device_thresholds.c.node_id == node_id, device_thresholds.c.device_id == device_id
+        )
+        with self._catalogue.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        return Thresholds() if row is None else Thresholds(*row)
+
+    def publish(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling]) -> None:
+        """Replaces what datasheet and clock say."""
+        with self._catalogue.writing() as connection:
+            _replace(connection, node_id, device_id, PUBLISHED, ceilings)
+
+    def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds | None) -> None:
+        """Replaces the user's ceilings, and the thresholds unless they are None."""
+        with self._catalogue.writing() as connection:
+            _replace(connection, node_id, device_id, (USER,), ceilings)
+            if thresholds is not None:
+                row = {"node_id": node_id, "device_id": device_id, **asdict(thresholds)}
+                connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
+
+
+def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> None:
+    """The newest measurement of each ceiling stands for the device."""
+    rows = [{"node_id": node_id, **asdict(ceiling)} for ceiling in ceilings if ceiling.source == MEASURED]
+    if rows:
+        connection.execute(sa.insert(device_ceilings).prefix_with("OR REPLACE"), rows)
+
+
+def _replace(connection: Connection, node_id: str, device_id: str, sources: Sequence[str], ceilings: Sequence[Ceiling]) -> None:
+    connection.execute(
+        sa.delete(device_ceilings).where(
+            device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id, device_ceilings.c.source.in_(sources)
+        )
+    )
+    rows = [{"node_id": node_id, **asdict(ceiling)} for ceiling in ceilings]
+    if rows:
+        connection.execute(sa.insert(device_ceilings), rows)

@@ -1,0 +1,67 @@
+"""A connection to one profiler: its channel, and its failures as errors that name the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kernalyse.v1 import profiler_service_pb2 as messages
+from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceStub
+from services.core import wire
+from services.core.errors import NodeUnreachableError, UnavailableError
+from services.core.model import Node, Run
+from services.core.rpc import Endpoint, error_from_rpc, open_async_channel
+
+ANSWER_TIMEOUT_S = 10.0
+"""For calls that only read. A node that takes longer is as good as gone; a busy one answers within tenths of a second."""
+
+CLOSING_S = 2.0
+
+
+class NodeLink:
+    """Open from construction to `close`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.address = endpoint.address
+        self._channel = open_async_channel(endpoint)
+        self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def describe(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Node:
+        """What the node says of itself. Raises NodeUnreachableError, UnauthenticatedError and what else it answers."""
+        with node_errors(self.address):
+            answer = await self.stub.GetNode(messages.GetNodeRequest(), timeout=timeout_s)
+        return wire.decode(answer.node, Node)
+
+    async def run(self, run_id: str) -> Run:
+        """Raises RunNotFoundError."""
+        with node_errors(self.address):
+            answer = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
+        return wire.decode(answer.run, Run)
+
+    async def close(self) -> None:
+        await self._channel.close(CLOSING_S)
+
+
+@contextmanager
+def node_errors(address: str) -> Iterator[None]:
+    """Raises what the node raised, unchanged; a failure to reach it as NodeUnreachableError."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        translated = error_from_rpc(error)
+        if type(translated) is UnavailableError or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise unreachable(address, error.details() or error.code().name) from error
+        raise translated from error
+
+
+def unreachable(address: str, found: str) -> NodeUnreachableError:
+    return NodeUnreachableError(
+        f"node {address}",
+        found=found,
+        expected="a profiler that answers",
+        remedy="Check that it runs, that the address is right and that nothing between blocks it.",
+    )

@@ -1,0 +1,188 @@
+"""The nodes that the analyzer collects from: added, removed, reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from services.analyzer.collector import Collector, compact
+from services.analyzer.node_link import NodeLink, unreachable
+from services.analyzer.node_records import NodeRecord
+from services.analyzer.node_watching import NodeWatching
+from services.analyzer.store import Store
+from services.analyzer.watching import RunWatching
+from services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
+from services.core.model import Device, NodeHealth, NodeStatus
+from services.core.rpc import Endpoint, is_local
+
+FIRST_ANSWER_TIMEOUT_S: Final = 5.0
+PEM_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+
+
+class Nodes:
+    """One collector each, from `start` or `add` on until `remove` or `stop`."""
+
+    def __init__(
+        self, store: Store, run_watching: RunWatching, node_watching: NodeWatching, *, retry_s: float, is_insecure_allowed: bool
+    ) -> None:
+        self._store = store
+        self._run_watching = run_watching
+        self._node_watching = node_watching
+        self._retry_s = retry_s
+        self._is_insecure_allowed = is_insecure_allowed
+        self._collectors: dict[str, Collector] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._compactions: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Collects from every node of the store; compacts what an earlier process left."""
+        for run_id in await asyncio.to_thread(self._store.runs.to_compact):
+            self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
+        for record in await asyncio.to_thread(self._store.nodes.all):
+            token = await asyncio.to_thread(self._store.secrets.token, record.address)
+            self._collect(record, Endpoint(record.address, token, record.ca_certificate))
+
+    async def stop(self) -> None:
+        """Ends collecting; what was committed stays, the rest comes again at the next start."""
+        for address in list(self._tasks):
+            await self._end(address)
+        await asyncio.gather(*self._compactions)
+
+    async def add(self, endpoint: Endpoint) -> NodeStatus:
+        """Collects from a node that answers. One that moved to a new address, or has a new token, takes the old one's place.
+
+        Raises:
+            InvalidRequestError: the address cannot be used as it is.
+            NodeExistsError: the node is being collected from.
+            NodeUnreachableError, UnauthenticatedError: it does not answer, or not to this token.
+        """
+        self._check(endpoint)
+        link = NodeLink(endpoint)
+        try:
+            node = await link.describe(FIRST_ANSWER_TIMEOUT_S)
+        finally:
+            await link.close()
+        known = [
+            status
+            for status in self.statuses()
+            if status.address == endpoint.address or (status.node is not None and status.node.node_id == node.node_id)
+        ]
+        for status in known:
+            if status.health is NodeHealth.SERVING:
+                raise NodeExistsError(
+                    f"node {node.node_id} at {endpoint.address}",
+                    found=f"it is collected from at {status.address}",
+                    expected="a node that is not known yet",
+                    remedy="Remove it first to add it with another address or token.",
+                )
+        for status in known:
+            await self._forget(status.address)
+        record = NodeRecord(endpoint.address, node, endpoint.ca_certificate)
+        await asyncio.to_thread(self._store.secrets.keep, endpoint.address, endpoint.token)
+        await asyncio.to_thread(self._store.nodes.put, record)
+        status = self._collect(record, endpoint).status
+        self._node_watching.publish(nodes=[status])
+        return status
+
+    async def remove(self, address: str) -> None:
+        """Ends collecting from it; its runs stay. Raises NodeNotFoundError."""
+        if address not in self._collectors:
+            raise NodeNotFoundError(
+                f"node at {address!r}",
+                found="no such node",
+                expected=f"one of {', '.join(self._collectors) or 'none: there is no node'}",
+                remedy="List the nodes.",
+            )
+        await self._forget(address)
+        self._node_watching.publish(nodes=[NodeStatus(address, NodeHealth.UNREACHABLE, None, "Removed from this analyzer.")])
+
+    def statuses(self) -> Sequence[NodeStatus]:
+        return [collector.status for _, collector in sorted(self._collectors.items())]
+
+    def link(self, node_id: str) -> NodeLink:
+        """An open connection to the node; for an empty node_id, to the first that serves.
+
+        Raises:
+            NodeNotFoundError: there is no such node, or none at all.
+            NodeUnreachableError: it does not answer at present.
+        """
+        candidates = [
+            collector
+            for collector in self._collectors.values()
+            if not node_id or (collector.status.node is not None and collector.status.node.node_id == node_id)
+        ]
+        if not candidates:
+            raise NodeNotFoundError(
+                f"node {node_id!r}" if node_id else "nodes",
+                found="no such node" if node_id else "none",
+                expected="a node that this analyzer collects from",
+                remedy="Add the node first.",
+            )
+        for collector in candidates:
+            if collector.status.health is NodeHealth.SERVING and collector.link is not None:
+                return collector.link
+        status = candidates[0].status
+        raise unreachable(status.address, status.problem or "no answer yet")
+
+    def device(self, node_id: str, device_id: str) -> Device:
+        """Raises DeviceNotFoundError."""
+        devices = [
+            device
+            for status in self.statuses()
+            if status.node is not None and status.node.node_id == node_id
+            for device in status.node.devices
+        ]
+        for device in devices:
+            if device.device_id == device_id:
+                return device
+        raise DeviceNotFoundError(
+            f"device {device_id!r} of node {node_id!r}",
+            found="no such device",
+            expected=f"one of {', '.join(device.device_id for device in devices)}" if devices else "a node of this analyzer",
+            remedy="List the nodes to see their devices.",
+        )
+
+    def _check(self, endpoint: Endpoint) -> None:
+        host, _, port = endpoint.address.rpartition(":")
+        if not host or not (host.startswith("unix") or port.isdecimal() or endpoint.address.startswith("unix:")):
+            raise InvalidRequestError(
+                "address of the node", found=repr(endpoint.address), expected="host:port or unix:PATH", remedy="Correct the address."
+            )
+        if endpoint.ca_certificate is not None and PEM_BEGIN not in endpoint.ca_certificate:
+            raise InvalidRequestError(
+                "ca_certificate of the node", found="no PEM certificate", expected="PEM text", remedy="Pass the CA's certificate file."
+            )
+        if endpoint.ca_certificate is None and not is_local(endpoint.address) and not self._is_insecure_allowed:
+            raise InvalidRequestError(
+                f"node at {endpoint.address}",
+                found="an address of another machine, without TLS",
+                expected="a CA certificate, so that token and results travel encrypted",
+                remedy="Pass the CA certificate, or start the analyzer with --insecure.",
+            )
+
+    def _collect(self, record: NodeRecord, endpoint: Endpoint) -> Collector:
+        collector = Collector(
+            store=self._store,
+            run_watching=self._run_watching,
+            node_watching=self._node_watching,
+            record=record,
+            endpoint=endpoint,
+            retry_s=self._retry_s,
+        )
+        self._collectors[record.address] = collector
+        self._tasks[record.address] = asyncio.create_task(collector.run(), name=f"collect {record.address}")
+        return collector
+
+    async def _forget(self, address: str) -> None:
+        await self._end(address)
+        await asyncio.to_thread(self._store.nodes.delete, address)
+        await asyncio.to_thread(self._store.secrets.forget, address)
+
+    async def _end(self, address: str) -> None:
+        del self._collectors[address]
+        task = self._tasks.pop(address)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,119 @@
+"""What GetTable asks for, as a polars query, and frames as Arrow IPC bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from services.analyzer.schema import COUNT, FLAG, NUMBER, TEXT, Column, Table
+from services.core.errors import InvalidRequestError
+from services.core.model import Filter, FilterOperator, TableChunk, TableQuery
+
+MAX_CHUNK_BYTES: Final = 1024 * 1024
+"""Of one message: larger ones make a slow client hold more than it can show, smaller ones cost more per row."""
+
+TYPE_NAMES: Final = {TEXT: "text", COUNT: "a whole number", NUMBER: "a number", FLAG: "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """total_row_count: before offset and limit."""
+
+    frame: pl.DataFrame
+    total_row_count: int
+
+
+def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResult:
+    """Filters, sorts (nulls last), cuts and selects.
+
+    Raises:
+        InvalidRequestError: a column that the table lacks, a value that the column cannot hold.
+    """
+    conditions = [_condition(table.column(condition.column), condition) for condition in query.filters]
+    names = [table.column(name).name for name in query.columns] or list(table.column_names)
+    keys = [table.column(key.column).name for key in query.order_by]
+    matching = rows.filter(*conditions) if conditions else rows
+    ordered = (
+        matching.sort(keys, descending=[key.descending for key in query.order_by], nulls_last=True, maintain_order=True)
+        if keys
+        else matching
+    )
+    wanted = ordered.slice(query.offset, query.limit or None).select(names)
+    if query.offset == 0 and query.limit == 0:
+        frame = wanted.collect()
+        return QueryResult(frame, frame.height)
+    frame, total = pl.collect_all([wanted, matching.select(pl.len())])
+    return QueryResult(frame, total.item())
+
+
+def chunks(table_name: str, frame: pl.DataFrame) -> Iterator[TableChunk]:
+    """The frame as complete Arrow IPC streams of at most MAX_CHUNK_BYTES each; one of no rows for an empty frame."""
+    data = _ipc(frame)
+    if len(data) <= MAX_CHUNK_BYTES or frame.height <= 1:
+        yield TableChunk(table_name, data)
+        return
+    # Room for parts that compress less well than the whole; one that still is too large is halved again.
+    part_count = max(2, len(data) * 5 // (MAX_CHUNK_BYTES * 4) + 1)
+    height = -(-frame.height // part_count)
+    for offset in range(0, frame.height, height):
+        yield from chunks(table_name, frame.slice(offset, height))
+
+
+def _ipc(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_ipc_stream(buffer, compression="lz4")
+    return buffer.getvalue()
+
+
+def _condition(column: Column, condition: Filter) -> pl.Expr:
+    operand = pl.col(column.name)
+    if condition.operator is FilterOperator.CONTAINS:
+        if column.dtype is not TEXT:
+            raise _unfit(column, condition, "a text column")
+        return operand.str.to_lowercase().str.contains(condition.value.lower(), literal=True)
+    value = _value(column, condition)
+    match condition.operator:
+        case FilterOperator.EQUAL:
+            return operand == value
+        case FilterOperator.NOT_EQUAL:
+            return operand.ne_missing(value)
+        case FilterOperator.LESS:
+            return operand < value
+        case FilterOperator.LESS_EQUAL:
+            return operand <= value
+        case FilterOperator.GREATER:
+            return operand > value
+        case FilterOperator.GREATER_EQUAL:
+            return operand >= value
+
+
+def _value(column: Column, condition: Filter) -> pl.Expr:
+    text: str = condition.value
+    try:
+        value = VALUE_READERS[column.dtype](text)
+        # A literal of the column's type: a whole number past 64 bits is refused here, not by the query.
+        return pl.lit(pl.Series([value], dtype=column.dtype)).first()
+    except (ValueError, OverflowError, TypeError) as error:
+        raise _unfit(column, condition, TYPE_NAMES[column.dtype]) from error
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+VALUE_READERS: Final[dict[object, Callable[[str], Any]]] = {TEXT: str, COUNT: int, NUMBER: float, FLAG: _flag}
+
+
+def _unfit(column: Column, condition: Filter, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"filter {condition.operator.value} on column {column.name}",
+        found=repr(condition.value) if expected != "a text column" else f"a column of type {TYPE_NAMES[column.dtype]}",
+        expected=expected,
+        remedy="Correct the value, or choose another operator.",
+    )

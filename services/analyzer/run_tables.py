@@ -1,0 +1,88 @@
+"""Every canonical table of the runs in a store: stored as it came, or computed from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.analyses.roofline import roofline
+from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.event_rows import frame_of, unix_ns
+from services.analyzer.run_records import RunRecord
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE, RUNS, Table
+from services.analyzer.store import Store
+from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run
+
+TITLE_KERNEL_COUNT: Final = 3
+CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
+
+
+def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """Rows of the table.
+
+    Args:
+        run_ids: None for all runs.
+    """
+    if table is ROOFLINE:
+        return roofline(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids))
+    if table is KERNELS:
+        return kernel_summary(
+            store.read(CONFIGURATIONS, run_ids),
+            store.read(MEASUREMENTS, run_ids),
+            store.read(FAILURES, run_ids),
+            run_table(store, ROOFLINE, run_ids),
+        )
+    if table is CEILINGS:
+        return ceilings(store, run_ids)
+    if table is RUNS:
+        return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
+    return store.read(table, run_ids)
+
+
+def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
+    own = store.read(CEILINGS, run_ids)
+    return pl.concat([own, store.device_ceilings(run_ids).lazy().join(own, on=CEILING_KEYS, how="anti")])
+
+
+def title_of(run: Run) -> str:
+    """The title given, or one made from the work."""
+    if run.spec.title:
+        return run.spec.title
+    match run.spec.work:
+        case KernelSweep(kernels):
+            names = [kernel.kernel_name for kernel in kernels]
+            rest = len(names) - TITLE_KERNEL_COUNT
+            return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
+        case CommandProfile(arguments, collector):
+            return f"{collector}: {' '.join(arguments)}"
+        case ModelRun(model_name, variant):
+            return f"{model_name} {variant}".rstrip()
+        case CeilingMeasurement():
+            return f"ceilings of {run.device_id or 'the device'}"
+
+
+def _run_row(record: RunRecord) -> dict[str, object]:
+    run, revision = record.run, record.run.spec.revision
+    return {
+        "run_id": run.run_id,
+        "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
+        "node_id": run.node_id,
+        "title": title_of(run),
+        "state": run.state.value,
+        "create_unix_ns": unix_ns(run.create_time),
+        "start_unix_ns": unix_ns(run.start_time),
+        "end_unix_ns": unix_ns(run.end_time),
+        "device_id": run.device_id,
+        "completed_configuration_count": run.completed_configuration_count,
+        "failed_configuration_count": run.failed_configuration_count,
+        "total_configuration_count": run.total_configuration_count,
+        "error_reason": None if run.error is None else run.error.reason,
+        "error_message": None if run.error is None else run.error.message,
+        "git_commit": None if revision is None else revision.commit,
+        "git_is_dirty": None if revision is None else revision.is_dirty,
+        "tags": ",".join(run.tags),
+        "notes": run.notes,
+    }

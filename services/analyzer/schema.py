@@ -1,0 +1,322 @@
+"""The canonical tables: every column once, with its type and meaning.
+
+Column names equal the field names of `services.core.model` and of the contract, with units in them. Unknown is null. The
+order of columns here is the order everywhere: in GetTable, in WatchRun, in the Parquet files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from services.core.errors import InvalidRequestError, TableNotFoundError
+
+DataType = type[pl.String] | type[pl.Int64] | type[pl.Float64] | type[pl.Boolean]
+
+TEXT: Final = pl.String
+COUNT: Final = pl.Int64
+NUMBER: Final = pl.Float64
+FLAG: Final = pl.Boolean
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    dtype: DataType
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table by name; its columns begin with run_id and event_index."""
+
+    table_name: str
+    description: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> dict[str, DataType]:
+        return {column.name: column.dtype for column in self.columns}
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """Raises InvalidRequestError that names the columns there are."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise InvalidRequestError(
+            f"column {name!r} of table {self.table_name}",
+            found="no such column",
+            expected=f"one of {', '.join(self.column_names)}",
+            remedy="Choose a column of the table.",
+        )
+
+    def empty(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.schema)
+
+    def frame(self, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
+        """A frame from rows whose values are in column order."""
+        return pl.DataFrame(list(rows), schema=self.schema, orient="row", strict=False)
+
+    def conform(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """The same rows with exactly this table's columns: missing ones null, unknown ones dropped.
+
+        Files written by another version have other columns.
+        """
+        present = set(frame.collect_schema().names())
+        return frame.select(
+            pl.col(name).cast(dtype) if name in present else pl.lit(None, dtype=dtype).alias(name) for name, dtype in self.schema.items()
+        )
+
+
+RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
+EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
+CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
+DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
+KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
+LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")
+PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
+CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
+DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
+FLOP: Final = Column("flop", NUMBER, "Floating-point operations of one launch.")
+BYTES: Final = Column("bytes", NUMBER, "Bytes one launch must move to and from device memory.")
+MEASURED_UNIX_NS: Final = Column("measured_unix_ns", COUNT, "When it was measured, nanoseconds since the Unix epoch, the node's clock.")
+VERIFICATION_STATE: Final = Column("verification_state", TEXT, "Result against the reference.")
+DURATION_MEDIAN_NS: Final = Column("duration_median_ns", NUMBER, "Median device time of one launch.")
+REASON: Final = Column("reason", TEXT, "Name of the error, e.g. COMPILE_FAILED.")
+MESSAGE: Final = Column("message", TEXT, "Subject, found, expected, remedy.")
+THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")
+
+
+def _table(table_name: str, description: str, *columns: Column) -> Table:
+    return Table(table_name, description, (RUN_ID, EVENT_INDEX, *columns))
+
+
+CONFIGURATIONS: Final = _table(
+    "configurations",
+    "One row per kernel with one set of parameters, announced before its first sample.",
+    CONFIGURATION_INDEX,
+    KERNEL_NAME,
+    LABEL,
+    PARAMETERS,
+    Column("block", TEXT, "Threads per block, e.g. 16x16x1."),
+    Column("grid", TEXT, "Blocks per grid, e.g. 8x8x1."),
+    Column("dynamic_shared_memory_bytes", COUNT, "Dynamic shared memory of a block."),
+    CATEGORY,
+    DTYPE,
+    FLOP,
+    BYTES,
+)
+
+SAMPLES: Final = _table(
+    "samples",
+    "One row per timed launch.",
+    CONFIGURATION_INDEX,
+    Column("sample_index", COUNT, "Within the configuration, from 0."),
+    Column("duration_ns", NUMBER, "Device time of one launch."),
+    Column("measured_unix_ns", COUNT, "When the last sample of its batch had been taken."),
+)
+
+_STATISTICS: Final = (
+    Column("sample_count", COUNT, "Samples that the statistics stand on."),
+    Column("discarded_sample_count", COUNT, "Taken but left out, e.g. while throttled."),
+    Column("warm_up_count", COUNT, "Launches before the first sample."),
+    DURATION_MEDIAN_NS,
+    Column("duration_median_low_ns", NUMBER, "Lower end of the median's 95 % confidence interval."),
+    Column("duration_median_high_ns", NUMBER, "Upper end of it."),
+    Column("duration_min_ns", NUMBER, "Shortest sample."),
+    Column("duration_max_ns", NUMBER, "Longest sample."),
+    Column("duration_mean_ns", NUMBER, "Mean of the samples."),
+    Column("duration_lower_quartile_ns", NUMBER, "25th percentile."),
+    Column("duration_upper_quartile_ns", NUMBER, "75th percentile."),
+    Column("duration_p95_ns", NUMBER, "95th percentile."),
+    Column("duration_p99_ns", NUMBER, "99th percentile."),
+    Column("duration_standard_deviation_ns", NUMBER, "Standard deviation of the samples."),
+    Column("noise_ratio", NUMBER, "Standard deviation over mean."),
+    Column("stop_reason", TEXT, "Why sampling ended."),
+    Column("cache_mode", TEXT, "COLD or HOT."),
+)
+
+MEASUREMENTS: Final = _table(
+    "measurements",
+    "One row per measured configuration: statistics over its samples and the circumstances.",
+    CONFIGURATION_INDEX,
+    KERNEL_NAME,
+    LABEL,
+    PARAMETERS,
+    CATEGORY,
+    DTYPE,
+    DEVICE_ID,
+    Column("backend", TEXT, "What ran the kernel: PYCUDA, NVCC or OPENCL."),
+    FLOP,
+    BYTES,
+    *_STATISTICS,
+    VERIFICATION_STATE,
+    Column("verification_max_absolute_error", NUMBER, "Of the worst output."),
+    Column("verification_max_relative_error", NUMBER, "max|output - reference| / max|reference|."),
+    Column("verification_message", TEXT, "What the verification says."),
+    MEASURED_UNIX_NS,
+    Column("elapsed_ns", COUNT, "Wall clock of the whole configuration."),
+    Column("compile_ns", COUNT, "Of which compiling."),
+    Column("input_distribution", TEXT, "Of the random input data."),
+    Column("seed", COUNT, "Of the random input data."),
+    Column("compiler_options", TEXT, "Given to the kernel's compiler."),
+    Column("driver_version", TEXT, "Of the device's driver."),
+    Column("toolkit_version", TEXT, "Of the CUDA toolkit."),
+    Column("device_uuid", TEXT, "Of the device."),
+    Column("sm_clock_hz", COUNT, "Mean while sampling."),
+    Column("memory_clock_hz", COUNT, "Mean while sampling."),
+    Column("temperature_celsius", NUMBER, "Of the device, while sampling."),
+    Column("power_watts", NUMBER, "Of the device, while sampling."),
+    THROTTLE_REASONS,
+)
+
+ROOFLINE: Final = _table(
+    "roofline",
+    "One row per measured configuration: what it achieved against what the device can do. New ceilings emit rows anew.",
+    CONFIGURATION_INDEX,
+    KERNEL_NAME,
+    LABEL,
+    PARAMETERS,
+    CATEGORY,
+    DTYPE,
+    DEVICE_ID,
+    Column("memory_level", TEXT, "Memory that intensity and ceiling refer to: dram."),
+    DURATION_MEDIAN_NS,
+    FLOP,
+    BYTES,
+    Column("intensity_flop_per_byte", NUMBER, "Arithmetic intensity; null without flop or bytes."),
+    Column("achieved_flop_per_s", NUMBER, "Measured."),
+    Column("achieved_bytes_per_s", NUMBER, "Measured."),
+    Column("attainable_flop_per_s", NUMBER, "The roof at this intensity."),
+    Column("efficiency_ratio", NUMBER, "Achieved over attainable."),
+    Column("bound", TEXT, "memory or compute."),
+    Column("compute_ceiling_flop_per_s", NUMBER, "Of the kernel's data type."),
+    Column("memory_ceiling_bytes_per_s", NUMBER, "Of the memory level."),
+    Column("ridge_flop_per_byte", NUMBER, "Intensity at which both ceilings meet."),
+    Column("ceiling_source", TEXT, "Source of the ceiling that binds: user, measured, datasheet or clock."),
+    VERIFICATION_STATE,
+)
+
+KERNELS: Final = _table(
+    "kernels",
+    "One row per run and kernel; event_index is that of the last row that contributed.",
+    KERNEL_NAME,
+    CATEGORY,
+    DTYPE,
+    DEVICE_ID,
+    Column("configuration_count", COUNT, "Announced configurations."),
+    Column("failed_configuration_count", COUNT, "Of these, without a measurement because of an error."),
+    Column("sample_count", COUNT, "Samples of all measured configurations."),
+    Column("duration_median_min_ns", NUMBER, "Shortest median of its configurations."),
+    Column("duration_median_max_ns", NUMBER, "Longest median of its configurations."),
+    Column("achieved_flop_per_s_max", NUMBER, "Of its configurations."),
+    Column("achieved_bytes_per_s_max", NUMBER, "Of its configurations."),
+    Column("efficiency_ratio_max", NUMBER, "Of its configurations."),
+    Column("best_label", TEXT, "Configuration of the highest efficiency; without ceilings, of the highest rate."),
+    Column("bound", TEXT, "Of the best configuration."),
+    Column("verification_failed_count", COUNT, "Measurements whose results are wrong."),
+)
+
+CEILINGS: Final = _table(
+    "ceilings",
+    "What the run's device can do at most, from every source.",
+    DEVICE_ID,
+    Column("ceiling_name", TEXT, "dram, l2, l1, or a data type."),
+    Column("unit", TEXT, "flop_per_s or bytes_per_s."),
+    Column("value", NUMBER, "In that unit."),
+    Column("path", TEXT, "fma or tensor for compute, copy for memory."),
+    Column("source", TEXT, "user, measured, datasheet or clock."),
+    Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
+    Column("note", TEXT, "Where the figure comes from."),
+)
+
+TELEMETRY: Final = _table(
+    "telemetry",
+    "One row per reading of one device or, without device_id, of the host.",
+    MEASURED_UNIX_NS,
+    DEVICE_ID,
+    Column("utilization_ratio", NUMBER, "Since the reading before."),
+    Column("memory_used_bytes", COUNT, "In use."),
+    Column("memory_total_bytes", COUNT, "There is."),
+    Column("clock_hz", COUNT, "SM clock, or the CPU's frequency."),
+    Column("memory_clock_hz", COUNT, "Memory clock."),
+    Column("temperature_celsius", NUMBER, "Of the device."),
+    Column("power_watts", NUMBER, "Of the device."),
+    THROTTLE_REASONS,
+    Column("load_average", NUMBER, "Of the host, over a minute."),
+)
+
+LOG_LINES: Final = _table(
+    "log_lines",
+    "One row per line.",
+    Column("event_unix_ns", COUNT, "When the profiler journalled it."),
+    Column("level", TEXT, "DEBUG, INFO, WARNING or ERROR."),
+    Column("source", TEXT, "service, worker, compiler or program."),
+    Column("line", TEXT, "Without its line break."),
+)
+
+FAILURES: Final = _table(
+    "failures",
+    "One row per configuration that has no measurement, and why.",
+    CONFIGURATION_INDEX,
+    LABEL,
+    Column("code", TEXT, "Name of a gRPC status code."),
+    REASON,
+    MESSAGE,
+)
+
+ARTIFACTS: Final = _table(
+    "artifacts",
+    "One row per file that the run left.",
+    Column("artifact_name", TEXT, "Unique within the run."),
+    Column("digest", TEXT, "sha256: and 64 hexadecimal digits."),
+    Column("size_bytes", COUNT, "Of the file."),
+    Column("media_type", TEXT, "Of the file."),
+)
+
+RUNS: Final = _table(
+    "runs",
+    "One row per run; event_index is that of its last row.",
+    Column("node_id", TEXT, "Node that it ran on."),
+    Column("title", TEXT, "Given, or made from the work."),
+    Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
+    Column("create_unix_ns", COUNT, "Submitted."),
+    Column("start_unix_ns", COUNT, "Null: not started."),
+    Column("end_unix_ns", COUNT, "Null: not ended."),
+    DEVICE_ID,
+    Column("completed_configuration_count", COUNT, "Measured or failed."),
+    Column("failed_configuration_count", COUNT, "Of these, failed."),
+    Column("total_configuration_count", COUNT, "Null until the sweep is expanded."),
+    Column("error_reason", TEXT, "Why it failed or was lost."),
+    Column("error_message", TEXT, "The same in words."),
+    Column("git_commit", TEXT, "Of the checkout it was submitted from."),
+    Column("git_is_dirty", FLAG, "Tracked files differed from the commit."),
+    Column("tags", TEXT, "Comma-separated."),
+    Column("notes", TEXT, "Free text."),
+)
+
+EVENT_TABLES: Final = (CONFIGURATIONS, MEASUREMENTS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS)
+"""Stored row by row as events bring them; samples are stored batch by batch."""
+
+STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
+TABLES: Final = (CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS, RUNS)
+
+
+def table_named(table_name: str) -> Table:
+    """Raises TableNotFoundError that names the tables there are."""
+    for table in TABLES:
+        if table.table_name == table_name:
+            return table
+    raise TableNotFoundError(
+        f"table {table_name!r}",
+        found="no such table",
+        expected=f"one of {', '.join(table.table_name for table in TABLES)}",
+        remedy="Choose one of these.",
+    )

@@ -1,0 +1,314 @@
+"""The analyzer service: decodes requests, calls what answers them, encodes the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import math
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1 import profiler_service_pb2 as profiler
+from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
+from services.analyzer.event_rows import before_events, unix_ns
+from services.analyzer.hardware_records import USER
+from services.analyzer.node_link import node_errors
+from services.analyzer.node_watching import NodeWatching
+from services.analyzer.nodes import Nodes
+from services.analyzer.querying import chunks, run_query
+from services.analyzer.run_records import RunPosition
+from services.analyzer.run_tables import run_table
+from services.analyzer.schema import table_named
+from services.analyzer.store import Store
+from services.analyzer.watching import RunWatching
+from services.core import wire
+from services.core.discovery import announced
+from services.core.errors import InvalidRequestError, NotBuiltYetError
+from services.core.model import Ceiling, Run, TableQuery, Thresholds
+from services.core.rpc import Endpoint, build_server, serve_health, set_serving
+from services.core.settings import AnalyzerSettings
+
+SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
+MAX_PAGE_SIZE: Final = 1000
+DEFAULT_PAGE_SIZE: Final = 100
+STOPPING_S: Final = 5.0
+UNITS: Final = ("flop_per_s", "bytes_per_s")
+
+logger = logging.getLogger(__name__)
+
+
+class AnalyzerServicer(AnalyzerServiceServicer):
+    """Every method of the contract. What it raises, the error interceptor turns into a status."""
+
+    def __init__(self, store: Store, nodes: Nodes, run_watching: RunWatching, node_watching: NodeWatching) -> None:
+        self._store = store
+        self._nodes = nodes
+        self._run_watching = run_watching
+        self._node_watching = node_watching
+
+    # ------------------------------------------------------------ nodes
+
+    async def AddNode(self, request: Any, context: Any) -> Any:
+        endpoint = Endpoint(request.address, request.token, request.ca_certificate or None)
+        return messages.AddNodeResponse(node=wire.encode(await self._nodes.add(endpoint)))
+
+    async def ListNodes(self, request: Any, context: Any) -> Any:
+        return messages.ListNodesResponse(nodes=[wire.encode(status) for status in self._nodes.statuses()])
+
+    async def RemoveNode(self, request: Any, context: Any) -> Any:
+        await self._nodes.remove(request.address)
+        return messages.RemoveNodeResponse()
+
+    async def WatchNodes(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for update in self._node_watching.watch(self._nodes.statuses, self._newest_runs):
+            yield messages.WatchNodesResponse(
+                nodes=[wire.encode(status) for status in update.nodes],
+                runs=[wire.encode(run) for run in update.runs],
+                telemetry=[wire.encode(reading) for reading in update.telemetry],
+            )
+
+    def _newest_runs(self) -> Sequence[Run]:
+        return [record.run for record in self._store.runs.newest(DEFAULT_PAGE_SIZE)]
+
+    # ------------------------------------------------------------ forwarded to a node
+
+    async def StartRun(self, request: Any, context: Any) -> Any:
+        link = self._nodes.link(request.node_id)
+        with node_errors(link.address):
+            answer = await link.stub.StartRun(profiler.ProfilerServiceStartRunRequest(spec=request.spec, request_id=request.request_id))
+        run = wire.decode(answer.run, Run)
+        # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
+        await asyncio.to_thread(self._store.runs.add, before_events(run))
+        self._node_watching.publish(runs=[run])
+        return messages.AnalyzerServiceStartRunResponse(run=answer.run)
+
+    async def CancelRun(self, request: Any, context: Any) -> Any:
+        run = await self._run(request.run_id)
+        link = self._nodes.link(run.node_id)
+        with node_errors(link.address):
+            answer = await link.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
+        return messages.AnalyzerServiceCancelRunResponse(run=answer.run)
+
+    async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
+        first = await anext(aiter(request_iterator), None)
+        if first is None:
+            raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
+        link = self._nodes.link(first.node_id)
+
+        async def forwarded() -> AsyncIterator[Any]:
+            yield profiler.ProfilerServiceUploadBundleRequest(chunk=first.chunk)
+            async for part in request_iterator:
+                yield profiler.ProfilerServiceUploadBundleRequest(chunk=part.chunk)
+
+        with node_errors(link.address):
+            answer = await link.stub.UploadBundle(forwarded())
+        return messages.AnalyzerServiceUploadBundleResponse(
+            digest=answer.digest, size_bytes=answer.size_bytes, file_count=answer.file_count
+        )
+
+    async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        run = await self._run(request.run_id)
+        link = self._nodes.link(run.node_id)
+        forwarded = profiler.ProfilerServiceReadArtifactRequest(
+            run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
+        )
+        with node_errors(link.address):
+            async for part in link.stub.ReadArtifact(forwarded):
+                yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
+
+    async def ListKernels(self, request: Any, context: Any) -> Any:
+        link = self._nodes.link(request.node_id)
+        with node_errors(link.address):
+            answer = await link.stub.ListKernels(profiler.ProfilerServiceListKernelsRequest())
+        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels)
+
+    # ------------------------------------------------------------ runs
+
+    async def GetRun(self, request: Any, context: Any) -> Any:
+        return messages.AnalyzerServiceGetRunResponse(run=wire.encode(await self._run(request.run_id)))
+
+    async def ListRuns(self, request: Any, context: Any) -> Any:
+        size = _page_size(request.page_size)
+        before = _position(request.page_token) if request.page_token else None
+        records = await asyncio.to_thread(self._store.runs.newest, size + 1, before)
+        runs = [record.run for record in records[:size]]
+        return messages.AnalyzerServiceListRunsResponse(
+            runs=[wire.encode(run) for run in runs], next_page_token=_page_token(runs[-1]) if len(records) > size else ""
+        )
+
+    async def UpdateRun(self, request: Any, context: Any) -> Any:
+        run_id = await self._resolved(request.run_id)
+        run = await asyncio.to_thread(self._store.runs.annotate, run_id, tuple(request.tags), request.notes)
+        await self._run_watching.publish_run(run)
+        self._node_watching.publish(runs=[run])
+        return messages.UpdateRunResponse(run=wire.encode(run))
+
+    async def DeleteRun(self, request: Any, context: Any) -> Any:
+        await asyncio.to_thread(self._store.delete_run, await self._resolved(request.run_id))
+        return messages.DeleteRunResponse()
+
+    async def WatchRun(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        run_id = await self._resolved(request.run_id)
+        async for update in self._run_watching.watch(run_id, request.next_event_index):
+            yield messages.AnalyzerServiceWatchRunResponse(
+                next_event_index=update.next_event_index,
+                run=None if update.run is None else wire.encode(update.run),
+                tables=[wire.encode(chunk) for chunk in update.tables],
+            )
+
+    async def _resolved(self, text: str) -> str:
+        return await asyncio.to_thread(self._store.runs.resolve, text)
+
+    async def _run(self, text: str) -> Run:
+        return (await asyncio.to_thread(self._store.runs.get, await self._resolved(text))).run
+
+    # ------------------------------------------------------------ tables
+
+    async def GetTable(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        query = wire.decode(request, TableQuery)
+        table = table_named(query.table_name)
+        run_ids = [await self._resolved(text) for text in query.run_ids] or None
+        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids), table, query))
+        parts = chunks(query.table_name, result.frame)
+        total_row_count = result.total_row_count
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            yield messages.GetTableResponse(chunk=wire.encode(part), total_row_count=total_row_count)
+            total_row_count = 0
+
+    # ------------------------------------------------------------ hardware
+
+    async def GetHardware(self, request: Any, context: Any) -> Any:
+        device = self._nodes.device(request.node_id, request.device_id)
+        ceilings, thresholds = await asyncio.to_thread(self._hardware, request.node_id, request.device_id)
+        return messages.GetHardwareResponse(
+            device=wire.encode(device), ceilings=[wire.encode(ceiling) for ceiling in ceilings], thresholds=wire.encode(thresholds)
+        )
+
+    async def UpdateHardware(self, request: Any, context: Any) -> Any:
+        node_id, device_id = request.node_id, request.device_id
+        self._nodes.device(node_id, device_id)
+        by_hand = [
+            _checked_ceiling(replace(wire.decode(message, Ceiling), device_id=device_id, source=USER)) for message in request.ceilings
+        ]
+        thresholds = _checked_thresholds(wire.decode(request.thresholds, Thresholds)) if request.HasField("thresholds") else None
+        _refuse_repeats(by_hand)
+        await asyncio.to_thread(self._store.hardware.set_by_hand, node_id, device_id, by_hand, thresholds)
+        await self._run_watching.publish_ceilings(node_id, device_id)
+        ceilings, current = await asyncio.to_thread(self._hardware, node_id, device_id)
+        return messages.UpdateHardwareResponse(ceilings=[wire.encode(ceiling) for ceiling in ceilings], thresholds=wire.encode(current))
+
+    def _hardware(self, node_id: str, device_id: str) -> tuple[tuple[Ceiling, ...], Thresholds]:
+        return self._store.hardware.ceilings(node_id, device_id), self._store.hardware.thresholds(node_id, device_id)
+
+    # ------------------------------------------------------------ to come
+
+    async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
+        return _not_built("ImportTrace")
+
+    async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        for part in _not_built("ExportReport"):
+            yield part
+
+
+def _not_built(method: str) -> Sequence[Any]:
+    raise NotBuiltYetError(method, found="a method of the contract that this version does not carry out")
+
+
+def _page_size(page_size: int) -> int:
+    if not 0 <= page_size <= MAX_PAGE_SIZE:
+        raise InvalidRequestError(
+            "page_size", found=str(page_size), expected=f"0 to {MAX_PAGE_SIZE}", remedy="Read the rest with next_page_token."
+        )
+    return page_size or DEFAULT_PAGE_SIZE
+
+
+def _page_token(run: Run) -> str:
+    return base64.urlsafe_b64encode(f"{unix_ns(run.create_time)} {run.run_id}".encode()).decode()
+
+
+def _position(page_token: str) -> RunPosition:
+    try:
+        create_unix_ns, run_id = base64.urlsafe_b64decode(page_token).decode().split(" ")
+        return RunPosition(int(create_unix_ns), run_id)
+    except (binascii.Error, UnicodeError, ValueError) as error:
+        raise InvalidRequestError(
+            "page_token", found=repr(page_token), expected="next_page_token of an answer", remedy="Begin with the first page."
+        ) from error
+
+
+def _checked_ceiling(ceiling: Ceiling) -> Ceiling:
+    subject = f"ceiling {ceiling.ceiling_name or '(no name)'} of {ceiling.device_id}"
+    if not (math.isfinite(ceiling.value) and ceiling.value > 0):
+        raise InvalidRequestError(f"{subject}: value", found=str(ceiling.value), expected="a finite number over zero", remedy="Correct it.")
+    if ceiling.unit not in UNITS:
+        raise InvalidRequestError(f"{subject}: unit", found=repr(ceiling.unit), expected=" or ".join(UNITS), remedy="Correct it.")
+    if not ceiling.ceiling_name:
+        raise InvalidRequestError(f"{subject}: name", found="nothing", expected="dram, l2, l1 or a data type", remedy="Name the ceiling.")
+    return replace(ceiling, path=ceiling.path or ("copy" if ceiling.unit == "bytes_per_s" else "fma"))
+
+
+def _refuse_repeats(ceilings: Sequence[Ceiling]) -> None:
+    keys = [(ceiling.ceiling_name, ceiling.unit, ceiling.path) for ceiling in ceilings]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InvalidRequestError(f"ceiling {' '.join(key)}", found="several values", expected="one", remedy="Leave one of them.")
+
+
+def _checked_thresholds(thresholds: Thresholds) -> Thresholds:
+    for name in ("memory_inefficient_ratio", "compute_inefficient_ratio"):
+        value = getattr(thresholds, name)
+        if not 0 < value <= 1:  # false for NaN too
+            raise InvalidRequestError(f"threshold {name}", found=str(value), expected="over 0 and at most 1", remedy="Correct it.")
+    return thresholds
+
+
+async def serve(settings: AnalyzerSettings) -> None:
+    """Runs the service until SIGTERM or SIGINT, then ends streams, collecting and calls, in this order.
+
+    Raises:
+        StoreLockedError: another analyzer has the store open.
+        InvalidSettingError: the address cannot be listened on.
+    """
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+    async with _opened(settings) as (store, nodes, run_watching, node_watching):
+        server, address = build_server(settings.address, settings.security())
+        servicer = AnalyzerServicer(store, nodes, run_watching, node_watching)
+        add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        health = serve_health(server, SERVICE_NAME)
+        await server.start()
+        try:
+            with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
+                await set_serving(health, SERVICE_NAME, True)
+                logger.info("Analyzer serves on %s", address)
+                await told_to_stop.wait()
+        finally:
+            logger.info("Analyzer stops")
+            await set_serving(health, SERVICE_NAME, False)
+            run_watching.close()
+            node_watching.close()
+            await server.stop(STOPPING_S)
+
+
+@asynccontextmanager
+async def _opened(settings: AnalyzerSettings) -> AsyncIterator[tuple[Store, Nodes, RunWatching, NodeWatching]]:
+    """The store, collecting into it, and who watches; collecting has ended when the store closes."""
+    store = await asyncio.to_thread(Store, settings.data_folder)
+    try:
+        run_watching, node_watching = RunWatching(store), NodeWatching()
+        nodes = Nodes(store, run_watching, node_watching, retry_s=settings.node_retry_s, is_insecure_allowed=settings.insecure)
+        try:
+            await nodes.start()
+            yield store, nodes, run_watching, node_watching
+        finally:
+            await nodes.stop()
+    finally:
+        await asyncio.to_thread(store.close)

@@ -1,0 +1,272 @@
+"""The store: a catalogue database for what arrives, Parquet for finished runs, all under one folder.
+
+Events land in one transaction together with the cursor that says how far their journal has been collected, so each is
+stored exactly once whenever the process dies. A finished run is written to Parquet, renamed into place, and only then do
+its rows leave the database, in the transaction that marks it compacted: until that mark its folder counts for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from services.analyzer.archive import Archive
+from services.analyzer.catalogue import ROW_TABLES, Catalogue, event_tables, runs, sample_batches
+from services.analyzer.event_rows import (
+    Row,
+    SampleRow,
+    TableRow,
+    advanced,
+    before_events,
+    ceiling_row,
+    frame_of,
+    sample_row,
+    samples_frame,
+    table_rows,
+)
+from services.analyzer.hardware_records import HardwareRecords, keep_measured
+from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
+from services.analyzer.node_secrets import NodeSecrets
+from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
+from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, Table
+from services.analyzer.store_lock import StoreLock
+from services.core.errors import RunNotFoundError
+from services.core.model import (
+    CeilingsMeasured,
+    Configuration,
+    ConfigurationFailed,
+    Measurement,
+    Run,
+    RunEvent,
+    SampleBatch,
+)
+
+PRIVATE_MODE = 0o700
+
+
+@dataclass(slots=True)
+class RunCommit:
+    """What one transaction added to one run: events from first_event_index up to before next_event_index."""
+
+    run_id: str
+    first_event_index: int
+    next_event_index: int
+    run: Run | None = None  # None: its state is what it was
+    rows: list[TableRow] = field(default_factory=list)
+    samples: list[SampleRow] = field(default_factory=list)
+    has_new_ceilings: bool = False  # also because its device became known
+
+
+class Store:
+    """Opened by one process at a time. Methods block; call them in threads.
+
+    Raises:
+        StoreLockedError: another process has it open.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
+        self._lock = StoreLock(folder / "store.lock")
+        self._catalogue = Catalogue(folder / "catalogue.sqlite")
+        self._archive = Archive(folder / "runs")
+        self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
+        self.secrets = NodeSecrets(folder / "node_tokens.json")
+        self.nodes = NodeRecords(self._catalogue)
+        self.runs = RunRecords(self._catalogue)
+        self.hardware = HardwareRecords(self._catalogue)
+        self._archive.delete_all_but({record.run.run_id for record in self.runs.of(None) if record.is_compacted})
+
+    def close(self) -> None:
+        self._catalogue.close()
+        self._lock.release()
+
+    # ------------------------------------------------------------ events in
+
+    def commit_events(self, node_id: str, journal_id: str, events: Sequence[RunEvent], new_runs: Sequence[Run] = ()) -> list[RunCommit]:
+        """Stores events that the journal's cursor has not passed yet, and moves the cursor behind the last.
+
+        Args:
+            events: of one journal, in order of event_index.
+            new_runs: runs that events belong to and the catalogue lacks. Events of a run that is in neither are passed over.
+        """
+        with self._catalogue.writing() as connection:
+            cursor = read_cursor(connection, node_id, journal_id)
+            fresh = [event for event in events if event.event_index >= cursor]
+            if not fresh:
+                return []
+            for run in new_runs:
+                insert_run(connection, before_events(run))
+            events_by_run: defaultdict[str, list[RunEvent]] = defaultdict(list)
+            for event in fresh:
+                events_by_run[event.run_id].append(event)
+            commits = [self._commit_run(connection, run_id, journal_id, part) for run_id, part in events_by_run.items()]
+            write_cursor(connection, node_id, journal_id, fresh[-1].event_index + 1)
+            return [commit for commit in commits if commit is not None]
+
+    def _commit_run(self, connection: Connection, run_id: str, journal_id: str, events: Sequence[RunEvent]) -> RunCommit | None:
+        try:
+            record = read_run(connection, run_id)
+        except RunNotFoundError:
+            return None
+        run, device_event_index = record.run, record.device_event_index
+        commit = RunCommit(run_id, events[0].event_index, events[-1].event_index + 1)
+        configurations: dict[int, Row] = {}
+        for event in events:
+            run = advanced(run, event)
+            if run.device_id is not None and device_event_index is None:
+                device_event_index = event.event_index
+                commit.has_new_ceilings = True
+            match event.payload:
+                case SampleBatch() as batch:
+                    commit.samples.append(sample_row(event, batch))
+                    continue
+                case Measurement(configuration_index) | ConfigurationFailed(configuration_index):
+                    configuration = configurations.get(configuration_index) or _read_configuration(connection, run_id, configuration_index)
+                case CeilingsMeasured(ceilings):
+                    configuration = None
+                    commit.has_new_ceilings = True
+                    keep_measured(connection, run.node_id, ceilings)
+                case _:
+                    configuration = None
+            rows = list(table_rows(event, run, configuration))
+            if isinstance(event.payload, Configuration):
+                configurations[event.payload.configuration_index] = rows[0].values
+            commit.rows += rows
+        _insert_rows(connection, commit)
+        update_record(connection, RunRecord(run, journal_id, record.is_compacted, commit.next_event_index, device_event_index))
+        commit.run = run if run is not record.run else None
+        return commit
+
+    # ------------------------------------------------------------ rows out
+
+    def read(
+        self, table: Table, run_ids: Sequence[str] | None, first_event_index: int = 0, end_event_index: int | None = None
+    ) -> pl.LazyFrame:
+        """Rows of a stored table in order of event_index within each run.
+
+        Args:
+            run_ids: None for all runs.
+            first_event_index, end_event_index: rows from the first up to before the end; None: no end.
+        """
+        with self._catalogue.reading() as connection:
+            compacted = sa.select(runs.c.run_id).where(runs.c.is_compacted).order_by(runs.c.create_unix_ns)
+            if run_ids is not None:
+                compacted = compacted.where(runs.c.run_id.in_(run_ids))
+            compacted_run_ids = list(connection.scalars(compacted))
+            live = _read_live(connection, table, run_ids, first_event_index, end_event_index)
+        archived = [_between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
+        # Both, always: events may still come in after a run was compacted.
+        return pl.concat([*archived, live.lazy()])
+
+    def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
+        """Rows of all stored tables together by event: columns event_index, row_count, in order."""
+        counts = [
+            self.read(table, [run_id], first_event_index).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
+            for table in STORED_TABLES
+            if table is not SAMPLES
+        ]
+        return (
+            pl.concat([*counts, self._sample_counts(run_id, first_event_index)])
+            .group_by("event_index")
+            .agg(pl.col("row_count").sum())
+            .sort("event_index")
+            .collect()
+        )
+
+    def _sample_counts(self, run_id: str, first_event_index: int) -> pl.LazyFrame:
+        columns = sample_batches.c
+        query = sa.select(columns.event_index, columns.sample_count).where(
+            columns.run_id == run_id, columns.event_index >= first_event_index
+        )
+        with self._catalogue.reading() as connection:
+            is_compacted = read_run(connection, run_id).is_compacted
+            rows = [tuple(row) for row in connection.execute(query)]
+        live = pl.LazyFrame(rows, schema={"event_index": pl.Int64, "row_count": pl.Int64}, orient="row")
+        archived = [
+            _between(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
+            for frame in self._archive.scan(SAMPLES, [run_id] if is_compacted else [])
+        ]
+        return pl.concat([*archived, live])
+
+    def device_ceilings(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
+        """Ceilings of each run's device from every source, as rows of table ceilings with the event at which it was known."""
+        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
+        devices = {(record.run.node_id, record.run.device_id or "") for record in records}
+        ceilings = {device: self.hardware.ceilings(*device) for device in devices}
+        rows = [
+            ceiling_row(record.run.run_id, record.device_event_index, ceiling)
+            for record in records
+            for ceiling in ceilings[record.run.node_id, record.run.device_id or ""]
+        ]
+        return frame_of(CEILINGS, rows)
+
+    # ------------------------------------------------------------ finished runs
+
+    def compact(self, run_id: str) -> None:
+        """Moves the rows of a final run from the database to Parquet. Does nothing when that has been done.
+
+        Raises RunNotFoundError.
+        """
+        with self._archive_lock:
+            record = self.runs.get(run_id)
+            if record.is_compacted:
+                return
+            end = record.next_event_index
+            self._archive.write(run_id, {table.table_name: self.read(table, [run_id], 0, end).collect() for table in STORED_TABLES})
+            with self._catalogue.writing() as connection:
+                for table in ROW_TABLES:
+                    # Only what was written: a late event may have come in meanwhile.
+                    connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
+                connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True))
+
+    def delete_run(self, run_id: str) -> None:
+        """Raises RunNotFoundError, RunNotFinishedError."""
+        with self._archive_lock:
+            self.runs.delete(run_id)
+            self._archive.delete(run_id)
+
+
+def _read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:
+    table = event_tables["configurations"]
+    query = sa.select(table).where(table.c.run_id == run_id, table.c.configuration_index == configuration_index).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else dict(row._mapping)
+
+
+def _insert_rows(connection: Connection, commit: RunCommit) -> None:
+    rows_by_table: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in commit.rows:
+        rows_by_table[row.table.table_name].append(row.values)
+    for table_name, rows in rows_by_table.items():
+        connection.execute(sa.insert(event_tables[table_name]), rows)
+    if commit.samples:
+        names = tuple(column.name for column in sample_batches.columns)
+        connection.execute(sa.insert(sample_batches), [{name: getattr(row, name) for name in names} for row in commit.samples])
+
+
+def _read_live(
+    connection: Connection, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
+) -> pl.DataFrame:
+    source = sample_batches if table is SAMPLES else event_tables[table.table_name]
+    names = [column.name for column in (sample_batches.columns if table is SAMPLES else table.columns)]
+    query = sa.select(*(source.c[name] for name in names)).where(source.c.event_index >= first_event_index)
+    query = query.order_by(source.c.run_id, source.c.event_index, sa.literal_column("rowid"))
+    if run_ids is not None:
+        query = query.where(source.c.run_id.in_(run_ids))
+    if end_event_index is not None:
+        query = query.where(source.c.event_index < end_event_index)
+    rows = connection.execute(query)
+    return samples_frame([SampleRow(*row) for row in rows]) if table is SAMPLES else table.frame(rows)
+
+
+def _between(frame: pl.LazyFrame, first_event_index: int, end_event_index: int | None) -> pl.LazyFrame:
+    index = pl.col("event_index")
+    frame = frame.filter(index >= first_event_index) if first_event_index > 0 else frame
+    return frame if end_event_index is None else frame.filter(index < end_event_index)

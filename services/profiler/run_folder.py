@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import shutil
@@ -74,7 +75,8 @@ class RunFolder:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # a leftover does not change what the run has come to
+                    path.unlink()
 
     def delete(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -161,8 +161,8 @@ class Runs:
             events = [event_message(reading) for reading in readings if reading.device_id in (None, device_id)]
             try:
                 await self._journal.append(run_id, events)
-            except StorageFullError:
-                return  # the run's own events meet the same disk, and end it
+            except KernalyseError:
+                return  # the run's own events meet the same journal, and end it
 
     # ------------------------------------------------------------ start and end of the service
 

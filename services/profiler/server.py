@@ -53,11 +53,11 @@ async def serve(
         StorageFullError: the journal cannot be opened.
     """
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signals = _Signals()
     server, address = build_server(settings.address, settings.security())
     async with _open_service(settings, worker_command, probe_command) as service:
         profiler_service_pb2_grpc.add_ProfilerServiceServicer_to_server(service.servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
-        signals = _Signals()
         await server.start()
         await set_serving(health, SERVICE_NAME, True)
         with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):

@@ -126,7 +126,7 @@ class TelemetrySampler:
         record: Callable[[Sequence[Telemetry]], Awaitable[None]],
         announce: Callable[[], None],
     ) -> None:
-        self._readers = readers
+        self._readers = list(readers)
         self._interval_s = interval_s
         self._idle_interval_s = idle_interval_s
         self._running = running
@@ -156,4 +156,13 @@ class TelemetrySampler:
         return [telemetry for reading in readings for telemetry in reading], self._reading_count
 
     async def _read(self) -> list[Telemetry]:
-        return await asyncio.to_thread(lambda: [reader.read() for reader in self._readers])
+        readings = await asyncio.to_thread(lambda: [self._read_one(reader) for reader in tuple(self._readers)])
+        return [reading for reading in readings if reading is not None]
+
+    def _read_one(self, reader: TelemetryReader) -> Telemetry | None:
+        try:
+            return reader.read()
+        except Exception as error:  # of a driver or a container's /proc: runs matter more than telemetry
+            self._readers.remove(reader)
+            logger.warning("%s gives no more telemetry: %s", type(reader).__name__, error)
+            return None

@@ -1,0 +1,140 @@
+"""Telemetry: readers, and where readings go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from services.core.model import Device, DeviceKind, Telemetry
+from services.profiler.telemetry import HostReader, NvmlReader, TelemetrySampler, open_readers
+
+
+class Counter:
+    """Readings numbered by their time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def read(self) -> Telemetry:
+        self.count += 1
+        return Telemetry(measured_unix_ns=self.count)
+
+
+class Broken:
+    def read(self) -> Telemetry:
+        raise OSError("no such sensor")
+
+
+def sampler(readers: Sequence[Any], *, running: bool, recorded: list[Telemetry], idle_interval_s: float = 0.001) -> TelemetrySampler:
+    async def record(readings: Sequence[Telemetry]) -> None:
+        recorded.extend(readings)
+
+    return TelemetrySampler(
+        readers, interval_s=0.001, idle_interval_s=idle_interval_s, running=lambda: running, record=record, announce=lambda: None
+    )
+
+
+async def sample_until(sampler: TelemetrySampler, reader: Counter, count: int) -> None:
+    task = asyncio.create_task(sampler.sample())
+    while reader.count < count:
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_the_host_is_read() -> None:
+    reading = HostReader().read()
+    assert reading.device_id is None
+    assert reading.utilization_ratio is not None
+    assert 0 <= reading.utilization_ratio <= 1
+    assert reading.memory_used_bytes is not None
+    assert reading.memory_total_bytes is not None
+    assert 0 < reading.memory_used_bytes < reading.memory_total_bytes
+    assert reading.load_average is not None
+
+
+async def test_readings_go_to_the_runs_while_one_goes_on() -> None:
+    recorded: list[Telemetry] = []
+    reader = Counter()
+    telemetry = sampler([reader], running=True, recorded=recorded)
+    await sample_until(telemetry, reader, 5)
+    assert [reading.measured_unix_ns for reading in recorded][:4] == [1, 2, 3, 4]
+    assert telemetry.idle_after(0) == ([], 0)
+
+
+async def test_readings_of_an_idle_node_stay_in_the_ring_for_watchers_to_go_on_from() -> None:
+    recorded: list[Telemetry] = []
+    reader = Counter()
+    telemetry = sampler([reader], running=False, recorded=recorded)
+    await sample_until(telemetry, reader, 4)
+    first, position = telemetry.idle_after(0)
+    assert [reading.measured_unix_ns for reading in first][:3] == [1, 2, 3]
+    assert telemetry.idle_after(position) == ([], position)
+    await sample_until(telemetry, reader, reader.count + 2)
+    second, _ = telemetry.idle_after(position)
+    assert second[0].measured_unix_ns > first[-1].measured_unix_ns
+    assert recorded == []
+
+
+async def test_a_late_watcher_gets_what_the_ring_still_has() -> None:
+    reader = Counter()
+    telemetry = sampler([reader], running=False, recorded=[], idle_interval_s=1200.0)  # a ring of three
+    for _ in range(5):
+        await sample_until(telemetry, reader, reader.count + 1)
+    readings, position = telemetry.idle_after(0)
+    assert len(readings) <= 3
+    assert position >= 4
+
+
+async def test_a_reader_that_fails_is_left_out_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    recorded: list[Telemetry] = []
+    reader = Counter()
+    await sample_until(sampler([Broken(), reader], running=True, recorded=recorded), reader, 3)
+    assert len(recorded) >= 2
+    assert [record.getMessage() for record in caplog.records] == ["Broken gives no more telemetry: no such sensor"]
+
+
+def test_devices_without_nvidia_need_no_nvml() -> None:
+    readers = open_readers([Device("opencl:pocl:0", "CPU", DeviceKind.CPU, ())])
+    assert [type(reader) for reader in readers] == [HostReader]
+
+
+def test_nvidia_devices_on_a_machine_without_their_driver_leave_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fail)
+    readers = open_readers([Device("cuda:0", "H200", DeviceKind.GPU, (), uuid="GPU-1")])
+    assert [type(reader) for reader in readers] == [HostReader]
+
+
+def test_an_nvidia_device_is_read_in_the_models_units_and_what_it_does_not_tell_is_none() -> None:
+    def refuse(*arguments: Any) -> Any:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 3201}
+    answers = SimpleNamespace(
+        **{
+            **vars(pynvml),
+            "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=37),
+            "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=5, total=7),
+            "nvmlDeviceGetClockInfo": lambda handle, kind: clocks[kind],
+            "nvmlDeviceGetPowerUsage": lambda handle: 123_456,
+            "nvmlDeviceGetTemperature": refuse,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: 4 | 8,
+        }
+    )
+    reading = NvmlReader(answers, object(), "cuda:0").read()
+    assert reading.device_id == "cuda:0"
+    assert reading.utilization_ratio == 0.37
+    assert (reading.memory_used_bytes, reading.memory_total_bytes) == (5, 7)
+    assert (reading.clock_hz, reading.memory_clock_hz) == (1_980_000_000, 3_201_000_000)
+    assert reading.power_watts == 123.456
+    assert reading.temperature_celsius is None
+    assert reading.throttle_reasons == ("HwSlowdown", "SwPowerCap")

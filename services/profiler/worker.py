@@ -76,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
     # very kernels that are being measured on a CPU device.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if order.opencl_runtime is not None:
+        os.environ["OPENCL"] = order.opencl_runtime  # where the backends look for it
     sink = WholeEvents(EventWriter(order.events_fd))
     _end_on_sigterm(sink)
     try:
@@ -119,7 +121,7 @@ def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     if plan.notices:
         sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
     sink.write(Progress(0, 0, plan.configuration_count, "opening the device"))
-    session = _open_session(sweep.backend, sweep.device_id, order)
+    session = _open_session(sweep.backend, sweep.device_id)
     tell_ceilings_before_sweep(session, load_sources(), sink, order.ceilings_file, plan.configuration_count)
     run_sweep(sweep, plan, session, sink, order.folder)
 
@@ -128,14 +130,14 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
     from services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
-    session = _open_session(work.backend, work.device_id, order)
+    session = _open_session(work.backend, work.device_id)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
 
 
-def _open_session(backend: BackendName, device_id: str | None, order: WorkOrder) -> DeviceSession:
-    from services.profiler.backends.opencl import OpenCLBackend
+def _open_session(backend: BackendName, device_id: str | None) -> DeviceSession:
+    from services.profiler.backends.registry import open_backend_for
 
-    return OpenCLBackend(order.opencl_runtime).open(device_id)
+    return open_backend_for(backend, device_id).open(device_id)
 
 
 # ---------------------------------------------------------------- being ended

@@ -225,6 +225,7 @@ def test_ceilings_come_before_a_sweep_on_a_cpu_and_are_kept_for_the_next(tmp_pat
     (measured,) = first.of(CeilingsMeasured)
     assert {one.ceiling_name: one.unit for one in measured.ceilings} == {
         "dram": "bytes_per_s",
+        "l2": "bytes_per_s",
         "float32": "flop_per_s",
         "float64": "flop_per_s",
     }

@@ -5,22 +5,26 @@ A ceiling is a maximum, so each is the best of several launches, and the best of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from services.core.errors import KernalyseError
+from services.core.errors import KernalyseError, UnmetConditionError
 from services.core.model import Ceiling, DataType, Device, Dim3, KernelSource
 from services.profiler.backends.base import Argument, DeviceSession, LaunchConfiguration, PreparedLaunch
 
-REPETITION_COUNT: Final = 5  # one of five launches misses the neighbours' noise; ten would double the wait before a sweep
+BATCH_LAUNCH_COUNT: Final = 5
+MIN_REPETITION_NS: Final = 80_000_000  # shorter may lie within one slice of a busy neighbour, longer makes a sweep wait
 BLOCK_THREAD_COUNT: Final = 256
+FLOAT_BYTES: Final = 4
 
 # Three arrays of this size are beyond the last-level cache of GPUs, and of CPUs as far as one process gets hold of it (a
 # virtual machine may report hundreds of MB, shared with others); larger ones would take a small machine's memory.
-ARRAY_BYTES: Final = 256 * 2**20
+DRAM_ARRAY_BYTES: Final = 256 * 2**20
+L2_ARRAY_BYTES: Final = 4 * 2**20  # three of them are beyond a core's own caches, and within any last-level cache
 MAX_MEMORY_SHARE: Final = 16  # one array takes at most this fraction of a device's memory
 ELEMENTS_PER_READING_THREAD: Final = 16  # as in ceiling_read of memory.cu
 
@@ -44,7 +48,9 @@ class CeilingSources:
 
 
 def measure_ceilings(session: DeviceSession, sources: CeilingSources) -> tuple[Ceiling, ...]:
-    """DRAM bandwidth, and float32 and float64 throughput. What the device lacks is left out.
+    """Bandwidth of DRAM and of the last-level cache ("l2"), and float32 and float64 throughput. What the device lacks is left out.
+
+    The cache's ceiling is the one for hot samples of arrays that fit: they may well be faster than DRAM allows.
 
     Raises:
         KernalyseError: nothing could be measured; the first reason.
@@ -52,7 +58,8 @@ def measure_ceilings(session: DeviceSession, sources: CeilingSources) -> tuple[C
     measured: list[Ceiling] = []
     errors: list[KernalyseError] = []
     attempts: tuple[Callable[[], Ceiling], ...] = (
-        lambda: _measure_dram(session, sources.memory),
+        lambda: _measure_bandwidth(session, sources.memory, "dram", DRAM_ARRAY_BYTES),
+        lambda: _measure_bandwidth(session, sources.memory, "l2", min(L2_ARRAY_BYTES, (session.device.l2_cache_bytes or 0) // 8)),
         lambda: _measure_fma(session, sources.fma, DataType.FLOAT32),
         lambda: _measure_fma(session, sources.fma, DataType.FLOAT64),
     )
@@ -69,9 +76,12 @@ def measure_ceilings(session: DeviceSession, sources: CeilingSources) -> tuple[C
 # ---------------------------------------------------------------- memory
 
 
-def _measure_dram(session: DeviceSession, source: KernelSource) -> Ceiling:
-    element_count = _array_element_count(session.device)
-    arrays = [session.allocate(element_count * np.dtype(np.float32).itemsize) for _ in range(3)]
+def _measure_bandwidth(session: DeviceSession, source: KernelSource, ceiling_name: str, array_bytes: int) -> Ceiling:
+    """The best byte rate over three arrays of at most `array_bytes` each. 0: a memory whose size nobody knows."""
+    if array_bytes == 0:
+        raise UnmetConditionError(f"ceiling {ceiling_name}", found="a device that does not tell its size", expected="a known size")
+    element_count = _element_count(session.device, array_bytes)
+    arrays = [session.allocate(element_count * FLOAT_BYTES) for _ in range(3)]
     try:
         _touch(session, source, arrays, element_count)
         left, right, target = arrays
@@ -79,27 +89,29 @@ def _measure_dram(session: DeviceSession, source: KernelSource) -> Ceiling:
         full_grid = _blocks_for(element_count)
         reading_grid = element_count // (BLOCK_THREAD_COUNT * ELEMENTS_PER_READING_THREAD)
         sum_count = reading_grid * BLOCK_THREAD_COUNT
+        work: tuple[tuple[str, list[Argument], int, int], ...] = (
+            ("copy", [left, target, count], full_grid, 2 * element_count),
+            ("triad", [left, right, target, count], full_grid, 3 * element_count),
+            ("read", [left, target, count], reading_grid, element_count + sum_count),
+        )
         rates = {
-            "copy": _byte_rate(session, source, "ceiling_copy", [left, target, count], full_grid, element_count=2 * element_count),
-            "triad": _byte_rate(session, source, "ceiling_triad", [left, right, target, count], full_grid, element_count=3 * element_count),
-            "read": _byte_rate(
-                session, source, "ceiling_read", [left, target, count], reading_grid, element_count=element_count + sum_count
-            ),
+            form: moved_count * FLOAT_BYTES / _best_seconds(session, _prepare(session, source, f"ceiling_{form}", arguments, grid))
+            for form, arguments, grid, moved_count in work
         }
     finally:
         for array in arrays:
             session.release(array)
-    return _ceiling(session.device, "dram", "bytes_per_s", "copy", rates)
+    return _ceiling(session.device, ceiling_name, "bytes_per_s", "copy", rates)
 
 
-def _array_element_count(device: Device) -> int:
+def _element_count(device: Device, array_bytes: int) -> int:
     size_bytes = min(
-        ARRAY_BYTES,
-        device.memory_bytes // MAX_MEMORY_SHARE if device.memory_bytes is not None else ARRAY_BYTES,
-        device.max_buffer_bytes if device.max_buffer_bytes is not None else ARRAY_BYTES,
+        array_bytes,
+        device.memory_bytes // MAX_MEMORY_SHARE if device.memory_bytes is not None else array_bytes,
+        device.max_buffer_bytes if device.max_buffer_bytes is not None else array_bytes,
     )
     stretch = BLOCK_THREAD_COUNT * ELEMENTS_PER_READING_THREAD
-    return max(1, size_bytes // np.dtype(np.float32).itemsize // stretch) * stretch
+    return max(1, size_bytes // FLOAT_BYTES // stretch) * stretch
 
 
 def _touch(session: DeviceSession, source: KernelSource, arrays: Sequence[Argument], element_count: int) -> None:
@@ -108,13 +120,6 @@ def _touch(session: DeviceSession, source: KernelSource, arrays: Sequence[Argume
     for left, right, target in ((first, second, third), (second, third, first), (third, first, second)):
         arguments = [left, right, target, np.int32(element_count)]
         session.run(_prepare(session, source, "ceiling_triad", arguments, _blocks_for(element_count)))
-
-
-def _byte_rate(
-    session: DeviceSession, source: KernelSource, function_name: str, arguments: list[Argument], block_count: int, *, element_count: int
-) -> float:
-    launch = _prepare(session, source, function_name, arguments, block_count)
-    return element_count * np.dtype(np.float32).itemsize / _best_seconds(session, launch)
 
 
 # ---------------------------------------------------------------- compute
@@ -156,7 +161,12 @@ def _prepare(
 
 def _best_seconds(session: DeviceSession, launch: PreparedLaunch) -> float:
     session.run(launch)
-    return max(1.0, float(session.time(launch, REPETITION_COUNT, cold=False).min())) / 1e9
+    best_ns, total_ns = math.inf, 0.0
+    while total_ns < MIN_REPETITION_NS:
+        durations_ns = session.time(launch, BATCH_LAUNCH_COUNT, cold=False)
+        best_ns = min(best_ns, max(1.0, float(durations_ns.min())))
+        total_ns += max(1.0, float(durations_ns.sum()))
+    return best_ns / 1e9
 
 
 def _blocks_for(element_count: int) -> int:
@@ -172,5 +182,5 @@ def _ceiling(device: Device, ceiling_name: str, unit: str, path: str, rates: dic
         value=max(rates.values()),
         path=path,
         source="measured",
-        note=f"Best of {REPETITION_COUNT} launches each: {shown} {unit}.",
+        note=f"Best launch of each form: {shown} {unit}.",
     )

@@ -90,6 +90,16 @@ CONSTRUCTS = (
         "  y[i] = threadIdx.x - 1 > 5 ? 1.0f : 0.0f;",
         lambda x: (((np.arange(COUNT) % THREADS) - 1) % 2**32 > 5).astype(np.float32),
     ),
+    Construct(
+        "whole index vectors",
+        "  dim3 t = threadIdx;\n  uint3 b = blockIdx;\n  y[i] = t.x + b.x * blockDim.x + 0 * t.y;",
+        lambda x: np.arange(COUNT, dtype=np.float32),
+    ),
+    Construct(
+        "index below zero",
+        "  int before = threadIdx.x - 1;\n  unsigned wrapped = threadIdx.x - 1;\n  y[i] = (before < 0) + 2 * (wrapped > 1000u) + 4 * (threadIdx.x < before);",
+        lambda x: np.tile(np.where(np.arange(THREADS) == 0, 7, 0), 4).astype(np.float32),
+    ),
     Construct("mixed min and max", "  y[i] = x[min(threadIdx.x, n - 1)] + max(3, (int)blockIdx.y);", lambda x: np.tile(x[:THREADS], 4) + 3),
     Construct("device helper", "  y[i] = twice(x[i]);", lambda x: 2 * x, before="__device__ float twice(float v) { return 2.0f * v; }"),
     Construct(

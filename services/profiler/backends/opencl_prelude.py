@@ -45,6 +45,7 @@ _COMMON: Final = """
 #define __threadfence_block() mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #define __ldg(p) (*(p))
 #define warpSize 32
+#define dim3 uint3
 #define int8_t char
 #define uint8_t uchar
 #define int16_t short

@@ -38,6 +38,7 @@ from services.profiler.backends.opencl_constructs import (
     refuse_unsupported,
 )
 from services.profiler.backends.opencl_edits import Edit, apply_edits, insert_before, remove, replace
+from services.profiler.backends.opencl_indices import index_edits
 from services.profiler.backends.opencl_scope import KernelScope, scope_of
 from services.profiler.backends.opencl_spaces import SpacedFunctions
 
@@ -93,6 +94,7 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
         *_scope_edits(scope),
         *_kernel_edits(kernel, scope, text, file_name, target, uses_warps=warp_call is not None),
         *(edit for node in kept for edit in _shared_text_edits(node)),
+        *(edit for item in scope.kept if item.is_function for edit in index_edits(item.inner)),
     ]
     if target.dialect is Dialect.C:
         edits = SpacedFunctions(scope, text, edits, file_name, target.runtime).all_edits()

@@ -78,11 +78,10 @@ def bench(
     insecure: InsecureOption = False,
 ) -> None:
     """Measure kernels: live progress, then a table. Status 1: the run, a configuration or a verification failed."""
-    from rich.console import Console
-
     from services.cli.revision import revision_of
     from services.cli.session import Server, analyzer_session
     from services.cli.sweep_request import DefinitionOptions, SweepRequest, build_sweep
+    from services.cli.terminal import console as make_console
     from services.core.model import BackendName, CacheMode, RunSpec
 
     request = SweepRequest(
@@ -101,7 +100,7 @@ def bench(
         seed=seed,
         skip_verification=no_verify,
     )
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     sweep, notices = build_sweep(request)
     for notice in notices:
         console.print(notice, markup=False, highlight=False)
@@ -142,11 +141,10 @@ def _node_id(client: AnalyzerClient, node: str) -> str:
 
 
 def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
-    from rich.console import Console
-
     from services.cli.run_display import failure_lines, result_table
+    from services.cli.terminal import console as make_console
 
-    console = Console(stderr=quiet)
+    console = make_console(stderr=quiet)
     if not frames["measurements"].is_empty():
         console.print(result_table(frames["measurements"], frames["roofline"]))
     for line in failure_lines(frames["failures"]):

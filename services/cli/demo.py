@@ -6,8 +6,8 @@ from typing import Final
 
 from services.core.model import KernelSelection, KernelSweep, MeasuringOptions, RunSpec
 
-MIN_DURATION_NS: Final = 250_000_000
-MAX_DURATION_NS: Final = 1_500_000_000
+MIN_DURATION_NS: Final = 500_000_000
+MAX_DURATION_NS: Final = 2_500_000_000
 """A point every second or two: short enough to be watched, long enough for intervals that mean something."""
 
 KERNELS: Final = (

@@ -91,7 +91,8 @@ class LocalServices:
         finally:
             for number in STOP_SIGNALS:
                 signal.signal(number, self._kill)  # the second Ctrl-C does not wait
-            stop_children(self._children, grace_s=STOP_GRACE_S)
+            stop_children((self._ui, self._profiler), grace_s=STOP_GRACE_S)
+            stop_children((self._analyzer,), grace_s=STOP_GRACE_S)  # after the profiler: it collects how its run ended
 
     def _start(self, *, has_demo: bool, opens_browser: bool) -> None:
         self._say("Starting profiler, analyzer and dashboard…")

@@ -116,8 +116,6 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
         "hostname": None if node is None else node.hostname,
         "version": None if node is None else node.version,
         "device_count": None if node is None else len(node.devices),
-        "running_run_count": None if node is None else len(node.running_run_ids),
-        "queued_run_count": None if node is None else len(node.queued_run_ids),
         "problem": status.problem or None,
     }
 
@@ -144,14 +142,13 @@ def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
 
 
 def _print_rows(rows: list[dict[str, object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from services.cli.quantities import UNKNOWN, size
+    from services.cli.terminal import console, plain_table
 
-    table = Table(*rows[0])
+    table = plain_table(*(name.removesuffix("_bytes") for name in rows[0]))
     for row in rows:
         cells = {name: size(value) if name.endswith("_bytes") and isinstance(value, int) else value for name, value in row.items()}
         table.add_row(*(Text(UNKNOWN if cell is None else str(cell)) for cell in cells.values()))
-    Console().print(table)
+    console().print(table)

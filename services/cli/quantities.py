@@ -27,9 +27,9 @@ def percentage(ratio: float | None) -> str:
 
 
 def median_with_interval(median_ns: float, low_ns: float, high_ns: float) -> str:
-    """Median and half the width of its 95 % interval: "1.23 ms ± 0.5 %"."""
+    """Median and half the width of its 95 % interval: "1.23 ms ±0.5 %"."""
     half_width_ratio = (high_ns - low_ns) / 2 / median_ns if median_ns > 0 else None
-    return f"{duration(median_ns)} ± {percentage(half_width_ratio)}"
+    return f"{duration(median_ns)} ±{UNKNOWN if half_width_ratio is None else f'{half_width_ratio * 100:.2g} %'}"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.quantities import UNKNOWN, giga, median_with_interval, percentage
+from services.cli.terminal import plain_table
 from services.core.errors import UnavailableError
-from services.core.model import LogLevel, Run, RunState, TableChunk
+from services.core.model import LogLevel, Run, RunState, StopReason, TableChunk
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +26,12 @@ RECONNECT_S: Final = 30.0
 """An analyzer that was killed is back within seconds when something restarts it; after half a minute it stays away."""
 
 RETRY_S: Final = 0.5
+SHOWN_STOP_REASONS: Final = {
+    StopReason.CONFIDENCE_REACHED: "confident",
+    StopReason.NO_IMPROVEMENT: "no gain",
+    StopReason.TIME_LIMIT: "time",
+    StopReason.SAMPLE_LIMIT: "samples",
+}
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
@@ -98,10 +105,11 @@ class RunDisplay:
 def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
     """One row per measured configuration. Input: the tables measurements and roofline of one run."""
     latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
-    table = Table("kernel", "parameters")
-    for heading in ("median ± 95 % CI", "GFLOP/s", "GB/s", "efficiency"):
+    table = plain_table("kernel", "parameters")
+    table.add_column("median ± CI", justify="right", no_wrap=True)
+    for heading in ("GFLOP/s", "GB/s", "efficiency"):
         table.add_column(heading, justify="right")
-    for heading in ("bound", "verified", "stopped by"):
+    for heading in ("bound", "verified", "stop"):
         table.add_column(heading)
     for row in measurements.sort("configuration_index").iter_rows(named=True):
         table.add_row(*map(Text, _result_cells(row, latest_roofline.get(row["configuration_index"], {}))))
@@ -121,7 +129,7 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
         percentage(roofline.get("efficiency_ratio")),
         roofline.get("bound") or UNKNOWN,
         str(measurement["verification_state"]).lower().replace("_", " "),
-        str(measurement["stop_reason"]).lower().replace("_", " "),
+        SHOWN_STOP_REASONS[StopReason(measurement["stop_reason"])],
     )
 
 

@@ -56,13 +56,12 @@ def cancel(
 
 
 def _print_table(found: tuple[Run, ...]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from services.cli.terminal import console, plain_table
 
     if not found:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")
         return
-    table = Table("run", "title", "state", "done", "failed", "device", "started", "duration")
+    table = plain_table("run", "title", "state", "done", "failed", "device", "started", "duration")
     for run in found:
         table.add_row(
             run.run_id,
@@ -74,7 +73,7 @@ def _print_table(found: tuple[Run, ...]) -> None:
             _local(run.start_time),
             _duration(run),
         )
-    Console().print(table)
+    console().print(table)
 
 
 def _print_json(found: tuple[Run, ...]) -> None:

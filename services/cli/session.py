@@ -116,7 +116,8 @@ def own_services(*, with_profiler: bool) -> Iterator[AnalyzerClient]:
                 with _added_node(client, announcements.get("profiler")):
                     yield client
         finally:
-            stop_children(children, grace_s=STOP_GRACE_S)
+            for child in reversed(children):  # the analyzer last: it collects how the profiler's run ended
+                stop_children((child,), grace_s=STOP_GRACE_S)
 
 
 def _own_child(service: str, folder: Path) -> Child:

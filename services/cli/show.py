@@ -27,6 +27,10 @@ OVERVIEW_COLUMNS: Final = {
         "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
         "efficiency_ratio", "bound", "ceiling_source",
     ),
+    "kernels": (
+        "kernel_name", "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
+        "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound",
+    ),
     "samples": ("configuration_index", "sample_index", "duration_ns"),
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
@@ -109,23 +113,28 @@ def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputForma
 def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> None:
     from rich.console import Console
 
+    from services.cli.terminal import FILE_WIDTH
+    from services.cli.terminal import console as make_console
+
     if output is None:
-        console = Console()
+        console = make_console()
         for name, frame in frames.items():
             _print_frame(console, name, frame)
         return
     with output.open("w") as file:
-        console = Console(file=file, width=240)
+        console = Console(file=file, width=FILE_WIDTH)
         for name, frame in frames.items():
             _print_frame(console, name, frame)
 
 
 def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
-    from rich.table import Table
     from rich.text import Text
 
+    from services.cli.terminal import plain_table
+
     columns = [column for column in OVERVIEW_COLUMNS.get(name, frame.columns) if column in frame.columns]
-    table = Table(title=f"{name}: {frame.height} rows", title_justify="left")
+    console.print(f"{name}: {frame.height} rows", highlight=False)
+    table = plain_table()
     for column in columns:
         table.add_column(column, justify="right" if frame[column].dtype.is_numeric() else "left", overflow="fold")
     for row in frame.select(columns).head(MAX_SHOWN_ROWS).iter_rows():

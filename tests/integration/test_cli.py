@@ -1,0 +1,285 @@
+"""The command `kernalyse` as a user runs it: real services, real kernels, real exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from tests.service_processes import ServiceProcess, ServiceProcesses
+
+QUICK = ("--max-time", "0.2", "--samples", "50")
+COMMAND = (sys.executable, "-m", "services.cli.main")
+
+
+def kernalyse(*arguments: str | Path, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 40) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.05)
+
+
+def own_processes(folder: Path) -> list[psutil.Process]:
+    """Every process that carries this test's private folder in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("XDG_DATA_HOME") == str(folder / "data"):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(private_folders: Path) -> Iterator[None]:
+    yield
+    left = own_processes(private_folders)
+    names = [" ".join(process.cmdline()) for process in left]
+    for process in left:
+        process.kill()
+    assert not names
+
+
+@pytest.fixture
+def server(services: ServiceProcesses) -> tuple[str, ...]:
+    """Options that lead to a running analyzer with one node."""
+    profiler, analyzer = services.start("profiler"), services.start("analyzer")
+    token_file = services.folder / "config" / "kernalyse" / "token"
+    options = ("--server", analyzer.address, "--token-file", str(token_file))
+    added = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options)
+    assert added.returncode == 0, added.stderr
+    return options
+
+
+def test_bench_needs_no_service_and_show_reads_what_it_stored(private_folders: Path, tmp_path: Path) -> None:
+    done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, "--json", tmp_path / "results.json", "--title", "first")
+    assert done.returncode == 0, done.stderr
+    for text in ("saxpy", "N=1024", "N=4096", "passed", "memory"):
+        assert text in done.stdout
+    assert own_processes(private_folders) == []
+
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [row["label"] for row in results["measurements"]] == ["saxpy N=1024", "saxpy N=4096"]
+    assert all(row["sample_count"] >= 10 for row in results["measurements"])
+    assert results["failures"] == []
+    assert results["run"]["title"] == "first"
+    assert results["run"]["run_id"] in done.stderr
+
+    shown = kernalyse("show", "last", "measurements", "samples", "kernels", "roofline", "--format", "json")
+    tables = json.loads(shown.stdout)
+    assert list(tables) == ["measurements", "samples", "kernels", "roofline"]
+    assert tables["measurements"] == results["measurements"]
+    assert len(tables["samples"]) == sum(row["sample_count"] for row in results["measurements"])
+    assert tables["kernels"][0]["configuration_count"] == 2
+
+    kernalyse("show", "last", "samples", "roofline", "--format", "parquet", "-o", tmp_path / "tables")
+    assert pl.read_parquet(tmp_path / "tables" / "samples.parquet").height == len(tables["samples"])
+    csv = kernalyse("show", "last", "--format", "csv").stdout
+    assert pl.read_csv(BytesIO(csv.encode()))["label"].to_list() == ["saxpy N=1024", "saxpy N=4096"]
+
+
+def test_a_second_bench_adds_to_the_same_store_and_repeats_nothing(private_folders: Path) -> None:
+    for _ in range(2):
+        assert kernalyse("bench", "saxpy", "-p", "N=1024", *QUICK).returncode == 0
+    runs = json.loads(kernalyse("runs", "--json").stdout)
+    assert [run["state"] for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
+    assert runs[0]["node_id"] == runs[1]["node_id"]
+    for run in runs:
+        tables = json.loads(kernalyse("show", run["run_id"][:-2], "samples", "measurements", "--format", "json").stdout)
+        assert len(tables["samples"]) == tables["measurements"][0]["sample_count"]
+
+
+def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_folders: Path) -> None:
+    with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        announced: list[str] = []
+        while not any("Dashboard:" in line for line in announced):
+            line = up.stdout.readline()
+            assert line, f"up ended: {announced}"
+            announced.append(line)
+        url = announced[-1].split()[-1]
+        assert url.startswith("http://127.0.0.1:")
+        assert "?token=" in url
+
+        second = kernalyse("up")
+        assert second.returncode == 0
+        assert url in second.stdout
+
+        devices = json.loads(kernalyse("devices", "--json").stdout)
+        assert devices
+        assert all(device["health"] == "SERVING" for device in devices)
+
+        announcement = private_folders / "run" / "kernalyse" / "profiler.json"
+        first_profiler = json.loads(announcement.read_text())
+        os.kill(first_profiler["process_id"], signal.SIGKILL)
+        wait_for(lambda: json.loads(announcement.read_text())["process_id"] != first_profiler["process_id"], "the profiler's restart")
+        assert json.loads(announcement.read_text())["address"] == first_profiler["address"]
+        assert "The profiler was ended by SIGKILL; starting it again" in up.stdout.readline() + up.stdout.readline() + up.stdout.readline()
+        wait_for(lambda: kernalyse("bench", "saxpy", "-p", "N=1024", *QUICK).returncode == 0, "a run on the new profiler", 60)
+
+        start = time.monotonic()
+        up.terminate()
+        assert up.wait(20) == 0
+        assert time.monotonic() - start < 10
+    assert own_processes(private_folders) == []
+    assert kernalyse("up", "--port", "notaport").returncode == 2
+
+
+def test_the_services_end_when_up_is_killed(private_folders: Path) -> None:
+    with subprocess.Popen([*COMMAND, "up", "--port", "0"], stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        while "Dashboard:" not in (line := up.stdout.readline()):
+            assert line, "up ended"
+        assert len(own_processes(private_folders)) >= 4
+        up.kill()
+    wait_for(lambda: own_processes(private_folders) == [], "the services' end", 20)
+
+
+def test_up_says_which_port_is_taken_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setenv("KERNALYSE_ANALYZER_ADDRESS", f"127.0.0.1:{other.getsockname()[1]}")
+        monkeypatch.setenv("KERNALYSE_PROFILER_ADDRESS", "127.0.0.1:0")
+        done = kernalyse("up", "--port", str(free_port()))
+    assert done.returncode == 1
+    assert f"listen address 127.0.0.1:{other.getsockname()[1] if other.fileno() != -1 else ''}" in done.stderr
+    assert "--port 0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+BROKEN = """extern "C" __global__ void broken(int N, float* x) {
+    x[0] = undeclared_name;
+}
+"""
+
+DOUBLING = """extern "C" __global__ void doubling(int N, float factor, const float* a, float* b) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) b[i] = factor * a[i];
+}
+"""
+
+
+def test_bad_requests_end_with_status_1_and_say_why(server: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "broken.cu").write_text(BROKEN)
+    for arguments, message in (
+        (("no_such_kernel",), "kernel no_such_kernel"),
+        (("saxpy", "-p", "N=0"), "found 0; expected at least 1"),
+        (("saxpy", "-p", "Q=1"), "axis Q"),
+        (("matmul_naive", "-p", "M=1..300:1", "-p", "N=1..300:1", "-p", "K=1..300:1"), "27000000 configurations"),
+        (("saxpy", "--where", "N > 10**12"), "none of"),
+        (("saxpy", "--where", "N >"), "expression 'N >'"),
+        (("saxpy", "--device", "cuda:99"), "cuda:99"),
+        (("matmul_naive", "--block", "99999x1"), "99999"),
+        ((f"{tmp_path}/broken.cu:broken", "-p", "N=16"), "undeclared_name"),
+    ):
+        done = kernalyse("bench", *arguments, *QUICK, *server)
+        assert done.returncode == 1, (arguments, done)
+        assert message in " ".join((done.stderr + done.stdout).split()), (arguments, done)
+        assert "Traceback" not in done.stderr
+    assert kernalyse("bench", "saxpy", "-p", "N=64", *QUICK, *server).returncode == 0  # still up
+
+
+def test_a_kernel_of_ones_own_is_described_on_the_command_line(server: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "own.cu").write_text(DOUBLING)
+    kernel = f"{tmp_path}/own.cu:doubling"
+    assumed = kernalyse("bench", kernel, "-p", "N=256,512", *QUICK, *server)
+    assert assumed.returncode == 0, assumed.stderr
+    assert "a, b: taken to have N elements" in assumed.stderr
+    assert "factor: taken to be 1.0" in assumed.stderr
+
+    said = kernalyse(
+        "bench", kernel, "-p", "N=512", "--buffer", "a=N", "--buffer", "b=N", "--arg", "factor=3.0", "--flop", "N", "--bytes", "8*N",
+        "--block", "64", "--json", "-", *QUICK, *server,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert "taken to have" not in said.stderr
+    results = json.loads(said.stdout)
+    assert (results["measurements"][0]["flop"], results["measurements"][0]["bytes"]) == (512.0, 4096.0)
+    assert results["roofline"][0]["achieved_flop_per_s"] > 0
+
+    unused = kernalyse("bench", kernel, "-p", "N=512", "--buffer", "c=N", *server)
+    assert (unused.returncode, "--buffer c" in unused.stderr) == (2, True)
+
+
+def test_a_kernel_of_ones_own_is_described_by_a_file(server: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "own.cu").write_text(DOUBLING)
+    (tmp_path / "own.toml").write_text(
+        '[doubling]\nsource = "own.cu"\nparameters = { N = [128, 256] }\nblock = [64]\ngrid = ["ceil_div(N, block_x)"]\nflop = "N"\n'
+        'bytes = "8*N"\narguments = { factor = "2.0" }\n[doubling.buffers]\na = { shape = ["N"], role = "INPUT" }\n'
+        'b = { shape = ["N"], role = "OUTPUT" }\n'
+    )
+    for kernel in ("doubling", f"{tmp_path}/own.cu:doubling"):
+        done = kernalyse("bench", kernel, "--definition", tmp_path / "own.toml", "--json", "-", *QUICK, *server)
+        assert done.returncode == 0, done.stderr
+        assert [row["label"] for row in json.loads(done.stdout)["measurements"]] == ["doubling N=128", "doubling N=256"]
+
+
+def test_ctrl_c_cancels_the_run_and_keeps_what_was_measured(server: tuple[str, ...]) -> None:
+    command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1", *server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
+        wait_for(lambda: any(run["completed_configuration_count"] for run in listed(server)), "the first measurement")
+        bench.send_signal(signal.SIGINT)
+        stdout, stderr = bench.communicate(timeout=30)
+    assert bench.returncode == 1
+    assert "Cancelling run" in stderr
+    assert "cancelled" in stderr
+    assert "saxpy" in stdout
+    (run,) = listed(server)
+    assert run["state"] == "CANCELLED"
+    assert kernalyse("cancel", "last", *server).stdout.split() == [run["run_id"], "CANCELLED"]
+
+
+def listed(server: tuple[str, ...]) -> list[dict[str, object]]:
+    runs: list[dict[str, object]] = json.loads(kernalyse("runs", "--json", *server).stdout)
+    return runs
+
+
+def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer: ServiceProcess, private_folders: Path) -> None:
+    wrong = kernalyse("runs", "--server", analyzer.address, "--token", "wrong")
+    assert wrong.returncode == 1
+    assert "no token or a wrong one" in wrong.stderr
+    missing = kernalyse("runs", "--server", analyzer.address, "--token-file", private_folders / "nothing")
+    assert missing.returncode == 1
+    assert "No such file" in missing.stderr
+    assert kernalyse("show", "no-such-run", "--server", analyzer.address, "--token", analyzer.token).returncode == 1
+
+
+def test_nodes_are_added_listed_and_removed(profiler: ServiceProcess, analyzer: ServiceProcess, private_folders: Path) -> None:
+    token_file = private_folders / "config" / "kernalyse" / "token"
+    server = ("--server", analyzer.address, "--token-file", str(token_file))
+    assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *server).returncode == 0
+    wait_for(lambda: "SERVING" in kernalyse("nodes", "list", *server).stdout, "the node to serve")
+    again = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *server)
+    assert again.returncode == 1
+    assert "collected from" in again.stderr
+    assert kernalyse("nodes", "remove", profiler.address, *server).returncode == 0
+    assert json.loads(kernalyse("nodes", "list", "--json", *server).stdout) == []
+    assert kernalyse("nodes", "remove", profiler.address, *server).returncode == 1
+
+
+def test_doctor_tells_what_is_there_and_the_remedy_for_what_is_not() -> None:
+    checks = {check["name"]: check for check in json.loads(kernalyse("doctor", "--json").stdout)}
+    assert {"NVIDIA GPU and driver", "CUDA toolkit (nvcc)", "PyCUDA", "OpenCL devices", "GPU performance counters"} <= checks.keys()
+    assert all(check["remedy"] for check in checks.values() if check["state"] == "missing")
+    assert "opencl:" in checks["OpenCL devices"]["found"]

@@ -353,14 +353,18 @@ async def test_a_queued_run_waits_for_the_processes_of_a_lost_one(own_node: Prof
         worker_id = int(id_file.read_text())
         supervisor_id = int(Path(f"/proc/{worker_id}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(supervisor_id, signal.SIGSTOP)  # so that it does not end its tree by itself
-    own_node.kill()
-    own_node.start()
-    async with calls_to(own_node) as calls:
-        await asyncio.sleep(0.5)
-        assert (await calls.get(run.run_id)).state is RunState.LOST
-        assert (await calls.get(queued.run_id)).state is RunState.QUEUED
-        os.kill(supervisor_id, signal.SIGCONT)
-        assert (await calls.finished(queued.run_id)).state is RunState.SUCCEEDED
+    try:
+        own_node.kill()
+        own_node.start()
+        async with calls_to(own_node) as calls:
+            await asyncio.sleep(0.5)
+            assert (await calls.get(run.run_id)).state is RunState.LOST
+            assert (await calls.get(queued.run_id)).state is RunState.QUEUED
+            os.kill(supervisor_id, signal.SIGCONT)
+            assert (await calls.finished(queued.run_id)).state is RunState.SUCCEEDED
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(supervisor_id, signal.SIGCONT)
     assert not is_alive(worker_id)
 
 

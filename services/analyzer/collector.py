@@ -88,9 +88,7 @@ class Collector:
                 self._set_status(NodeHealth.UNREACHABLE, problem)
                 await asyncio.sleep(pause_s)
         finally:
-            for task in self._compactions:
-                with suppress(KernalyseError):
-                    await task
+            await asyncio.gather(*self._compactions)
 
     async def _collect(self, link: NodeLink) -> None:
         node = await link.describe()

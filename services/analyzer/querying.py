@@ -65,7 +65,9 @@ def chunks(table_name: str, frame: pl.DataFrame) -> Iterator[TableChunk]:
 
 def _ipc(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer, compression="lz4")
+    # polars locks the frame object while it writes, and takes the GIL for each write into the buffer: a thread that holds
+    # the GIL and reads the same object then waits for ever. The clone (no data is copied) is nobody else's.
+    frame.clone().write_ipc_stream(buffer, compression="lz4")
     return buffer.getvalue()
 
 

@@ -60,6 +60,10 @@ class Segment:
     def byte_count(self) -> int:
         return sum(int(frame.estimated_size()) for frame in self.frames.values())
 
+    @property
+    def row_count(self) -> int:
+        return sum(frame.height for frame in self.frames.values())
+
     def is_news_at(self, position: int) -> bool:
         return self.next_event_index > position or self.first_event_index == self.next_event_index
 
@@ -104,7 +108,7 @@ class RunFeed:
         row_count = 0
         for position in range(number - self.first_number, len(self.segments)):
             segment = self.segments[position]
-            row_count += sum(frame.height for frame in segment.frames.values())
+            row_count += segment.row_count
             if taken and row_count > PAGE_ROW_COUNT:
                 break
             taken.append(segment)

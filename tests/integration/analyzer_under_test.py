@@ -1,0 +1,153 @@
+"""The analyzer in a process of its own, and the calls that tests make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from kernalyse.channel import Endpoint, open_async_channel
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
+from services.analyzer.server import serve
+from services.core import wire
+from services.core.discovery import find_service
+from services.core.model import Run, TableQuery
+from services.core.rpc import translated_errors
+from services.core.settings import AnalyzerSettings
+
+START_TIMEOUT_S = 60.0
+WAIT_TIMEOUT_S = 20.0
+PROGRAM = """
+import asyncio, sys
+from services.analyzer.server import serve
+from services.core.errors import KernalyseError
+from services.core.settings import AnalyzerSettings
+try:
+    asyncio.run(serve(AnalyzerSettings.load()))
+except KernalyseError as error:
+    sys.exit(error.message)
+"""
+
+
+@dataclass(slots=True)
+class AnalyzerProcess:
+    """Started on a store folder; listens on a Unix socket beside it."""
+
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    endpoint: Endpoint = field(default_factory=lambda: Endpoint("", ""))
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "analyzer.log").read_text()
+
+    def start(self) -> None:
+        announcement_path = self.folder / "analyzer.json"
+        settings = {"ADDRESS": f"unix:{self.folder}/a.sock", "DATA_FOLDER": f"{self.folder}/store", "NODE_RETRY_S": "0.2"}
+        environment = {f"KERNALYSE_ANALYZER_{name}": value for name, value in settings.items()}
+        environment |= {"KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE": str(announcement_path)}
+        announcement_path.unlink(missing_ok=True)
+        with (self.folder / "analyzer.log").open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=os.environ | environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (found := find_service(announcement_path)) is None:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+        self.endpoint = Endpoint(found.address, Path(found.token_file).read_text().strip())
+
+    def kill(self) -> None:
+        """kill -9, as a crash would be."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(10)
+            self.process = None
+
+    def stop(self) -> int | None:
+        """SIGTERM; answers with the exit status."""
+        if self.process is None:
+            return None
+        self.process.terminate()
+        try:
+            return self.process.wait(20)
+        finally:
+            self.kill()
+
+
+@dataclass(slots=True)
+class AnalyzerHere:
+    """The service in the test's own process: starts in no time, where a test needs no process of its own."""
+
+    folder: Path
+    endpoint: Endpoint
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[AnalyzerHere]:
+    settings = AnalyzerSettings(address=f"unix:{folder}/a.sock", data_folder=folder / "store", node_retry_s=0.2)
+    task = asyncio.create_task(serve(settings))
+    while (found := find_service(settings.announcement_path())) is None:
+        assert not task.done(), task.exception()
+        await asyncio.sleep(0.01)
+    try:
+        yield AnalyzerHere(folder, Endpoint(found.address, settings.token()))
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def connected(endpoint: Endpoint) -> AsyncIterator[Any]:
+    channel = open_async_channel(endpoint)
+    try:
+        yield AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
+    finally:
+        await channel.close()
+
+
+async def add_node(stub: Any, endpoint: Endpoint) -> None:
+    with translated_errors():
+        await stub.AddNode(messages.AddNodeRequest(address=endpoint.address, token=endpoint.token))
+
+
+async def get_run(stub: Any, run_id: str) -> Run:
+    with translated_errors():
+        answer = await stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id=run_id))
+    return wire.decode(answer.run, Run)
+
+
+async def get_table(stub: Any, query: TableQuery) -> tuple[pl.DataFrame, int]:
+    """The rows, and the count of rows before offset and limit."""
+    with translated_errors():
+        answers = [answer async for answer in stub.GetTable(wire.encode(query))]
+    return pl.concat([frame_of_bytes(answer.chunk.arrow_ipc) for answer in answers]), answers[0].total_row_count
+
+
+def frame_of_bytes(arrow_ipc: bytes) -> pl.DataFrame:
+    return pl.read_ipc_stream(io.BytesIO(arrow_ipc))
+
+
+async def watch_run(stub: Any, run_id: str, next_event_index: int = 0) -> AsyncIterator[Any]:
+    with translated_errors():
+        async for answer in stub.WatchRun(messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)):
+            yield answer
+
+
+async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
+    """Waits until the check holds."""
+    async with asyncio.timeout(WAIT_TIMEOUT_S):
+        while not await check():
+            await asyncio.sleep(0.01)

@@ -128,7 +128,7 @@ def prepared_ceilings(folder: Path) -> Path:
 
     file = folder / "ceilings.json"
     for device in OpenCLBackend().devices():
-        write_ceilings(file, device, (Ceiling(device.device_id, "dram", "bytes_per_s", 1e9, "copy", "measured"),))
+        write_ceilings(file, device, (Ceiling(device.device_id, "dram", "bytes_per_s", 1e9, "copy", "measured"),), 0.0)
     return file
 
 

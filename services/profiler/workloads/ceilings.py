@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from services.core.errors import KernalyseError
 from services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
@@ -18,6 +20,8 @@ from services.profiler.measuring.ceilings import FMA_FILE, MEMORY_FILE, CeilingS
 from services.profiler.workloads.events import EventSink
 
 MAX_AGE_NS: Final = 24 * 3600 * 1_000_000_000  # a day: long enough for a session of sweeps, short enough to notice a changed host
+MAX_BUSY_RATIO: Final = 0.25  # ceilings of a busier host come out low (by half and more at 1.0), so the next sweep tries again
+BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
 CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
 ACTIVITY: Final = "measuring ceilings"
 
@@ -62,31 +66,41 @@ def load_sources() -> CeilingSources:
 
 
 def _measure_and_tell(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
+    busy_ratio = psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100
+    if busy_ratio > MAX_BUSY_RATIO:
+        text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low, and the next sweep measures them again."
+        sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
     ceilings = measure_ceilings(session, sources)
-    sink.write(CeilingsMeasured(ceilings))
     if ceilings_file is not None:
-        write_ceilings(ceilings_file, session.device, ceilings)
+        ceilings = write_ceilings(ceilings_file, session.device, ceilings, busy_ratio)
+    sink.write(CeilingsMeasured(ceilings))
 
 
 # ---------------------------------------------------------------- the file
 
 
 def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = time.time_ns) -> tuple[Ceiling, ...]:
-    """The ceilings of this device and driver, if measured within a day; none otherwise."""
-    entry = _read_entries(file).get(device.device_id)
-    try:
-        if entry is None or _identity(device) != entry["identity"] or not 0 <= now_unix_ns() - entry["measured_unix_ns"] <= MAX_AGE_NS:
-            return ()
-        return tuple(Ceiling(**fields) for fields in entry["ceilings"])
-    except (KeyError, TypeError):  # a file of another version: as good as none
-        return ()
+    """The ceilings of this device and driver, if measured within a day on a host that had nothing else to do; none otherwise."""
+    known = _known_ceilings(file, device, now_unix_ns())
+    return known.ceilings if known is not None and known.busy_ratio <= MAX_BUSY_RATIO else ()
 
 
-def write_ceilings(file: Path, device: Device, ceilings: tuple[Ceiling, ...], now_unix_ns: Callable[[], int] = time.time_ns) -> None:
-    """Puts this device's ceilings beside those of the others. A file that cannot be written only costs the next sweep its time."""
+def write_ceilings(
+    file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float, now_unix_ns: Callable[[], int] = time.time_ns
+) -> tuple[Ceiling, ...]:
+    """Puts this device's ceilings beside those of the others, and answers with what is now known.
+
+    A ceiling is a maximum, so the higher one stays of what was measured within a day. A file that cannot be written only
+    costs the next sweep its time.
+    """
+    known = _known_ceilings(file, device, now_unix_ns())
+    if known is not None:
+        ceilings = _higher(ceilings, known.ceilings)
+        busy_ratio = min(busy_ratio, known.busy_ratio)
     entry = {
         "identity": _identity(device),
         "measured_unix_ns": now_unix_ns(),
+        "busy_ratio": busy_ratio,
         "ceilings": [asdict(ceiling) for ceiling in ceilings],
     }
     entries = {**_read_entries(file), device.device_id: entry}
@@ -95,6 +109,32 @@ def write_ceilings(file: Path, device: Device, ceilings: tuple[Ceiling, ...], no
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(json.dumps(entries, indent=1), encoding="utf-8")
         unfinished.replace(file)  # whoever reads meanwhile sees the old file or the new one
+    return ceilings
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownCeilings:
+    ceilings: tuple[Ceiling, ...]
+    busy_ratio: float  # of the host, just before
+
+
+def _known_ceilings(file: Path, device: Device, now_unix_ns: int) -> _KnownCeilings | None:
+    entry = _read_entries(file).get(device.device_id)
+    try:
+        if entry is None or _identity(device) != entry["identity"] or not 0 <= now_unix_ns - entry["measured_unix_ns"] <= MAX_AGE_NS:
+            return None
+        return _KnownCeilings(tuple(Ceiling(**fields) for fields in entry["ceilings"]), float(entry["busy_ratio"]))
+    except (KeyError, TypeError):  # a file of another version: as good as none
+        return None
+
+
+def _higher(fresh: tuple[Ceiling, ...], known: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
+    best = {(ceiling.ceiling_name, ceiling.path): ceiling for ceiling in known}
+    for ceiling in fresh:
+        key = (ceiling.ceiling_name, ceiling.path)
+        if key not in best or ceiling.value > best[key].value:
+            best[key] = ceiling
+    return tuple(best.values())
 
 
 def _identity(device: Device) -> dict[str, str | int | None]:

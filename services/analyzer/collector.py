@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -72,6 +73,7 @@ class Collector:
         try:
             while True:
                 self.link = NodeLink(self._endpoint)
+                begin_s = time.monotonic()
                 try:
                     await self._collect(self.link)
                     problem = unreachable(self._record.address, "the node closed the stream").message
@@ -84,7 +86,9 @@ class Collector:
                 finally:
                     link, self.link = self.link, None
                     await link.close()
-                pause_s = FIRST_RETRY_S if self.status.health is NodeHealth.SERVING else min(2 * pause_s, self._retry_s)
+                # Only a connection that held counts: a node may answer and yet fail its stream every time.
+                has_held = time.monotonic() - begin_s > self._retry_s
+                pause_s = FIRST_RETRY_S if has_held else min(2 * pause_s, self._retry_s)
                 self._set_status(NodeHealth.UNREACHABLE, problem)
                 await asyncio.sleep(pause_s)
         finally:

@@ -17,20 +17,23 @@ class StoreLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "r+")
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.read(self._descriptor, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._descriptor)
+            holder = self._file.read().strip() or "unknown"
+            self._file.close()
             raise StoreLockedError(
                 f"store {path.parent}",
                 found=f"in use by process {holder}",
                 expected="a store that no other analyzer has open",
                 remedy=f"Use that analyzer, stop it (kill {holder}), or choose another data folder.",
             ) from error
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        """Does nothing the second time."""
+        self._file.close()

@@ -96,7 +96,7 @@ class AnalyzerHere:
 
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[AnalyzerHere]:
-    settings = AnalyzerSettings(address=f"unix:{folder}/a.sock", data_folder=folder / "store", node_retry_s=0.2)
+    settings = AnalyzerSettings.load(address=f"unix:{folder}/a.sock", data_folder=folder / "store", node_retry_s=0.2)
     task = asyncio.create_task(serve(settings))
     while (found := find_service(settings.announcement_path())) is None:
         assert not task.done(), task.exception()

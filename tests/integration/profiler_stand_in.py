@@ -55,7 +55,7 @@ EVENTS_PER_RESPONSE = 50
 
 
 @dataclass(slots=True)
-class ProfilerStandIn(ProfilerServiceServicer):  # type: ignore[misc]
+class ProfilerStandIn(ProfilerServiceServicer):
     """events: the journal. expired_before: indexes under it answer EVENT_EXPIRED."""
 
     address: str

@@ -1,0 +1,168 @@
+"""The store on a real folder: exactly once, compacted without loss, opened once, full disks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+import sqlalchemy as sa
+
+from services.analyzer.archive import Archive
+from services.analyzer.schema import CONFIGURATIONS, LOG_LINES, SAMPLES
+from services.analyzer.store import Store
+from services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
+from services.core.model import LogLevel, LogLines, RunState, StateChanged
+from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def node() -> ProfilerStandIn:
+    """Nothing listens: only its journal is used."""
+    node = ProfilerStandIn("unix:none")
+    node.add_run("run-1")
+    node.journal(
+        "run-1", *started(), configuration(0), samples(0, 0, 10), samples(0, 10, 10), LogLines(LogLevel.INFO, "worker", ("a", "b"))
+    )
+    return node
+
+
+def commit(store: Store, node: ProfilerStandIn, first: int = 0) -> None:
+    store.commit_events(node.node.node_id, node.node.journal_id, node.events[first:], list(node.runs.values()))
+
+
+def sample_indexes(store: Store) -> list[int]:
+    return store.read(SAMPLES, ["run-1"]).collect()["sample_index"].to_list()
+
+
+def test_events_sent_again_are_stored_once(store: Store, node: ProfilerStandIn) -> None:
+    commit(store, node)
+    commit(store, node)
+    commit(store, node, first=3)
+    assert sample_indexes(store) == list(range(20))
+    assert store.read(LOG_LINES, None).collect()["line"].to_list() == ["a", "b"]
+    assert store.nodes.next_event_index("node-1", "journal-1") == len(node.events)
+
+
+def test_a_batch_that_fails_leaves_neither_rows_nor_cursor(store: Store, node: ProfilerStandIn) -> None:
+    commit(store, node)
+    size = len(node.events)
+    node.journal("run-1", *(samples(0, 20 + n * 5000, 5000) for n in range(20)))
+    with store._catalogue._writer.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 10}")
+    with pytest.raises(StorageFullError, match="Free space"):
+        commit(store, node, first=size)
+    assert sample_indexes(store) == list(range(20))
+    assert store.nodes.next_event_index("node-1", "journal-1") == size
+    with store._catalogue._writer.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+    commit(store, node, first=size)
+    assert len(sample_indexes(store)) == 20 + 20 * 5000
+
+
+def test_a_compacted_run_reads_as_before(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
+    node.journal("run-1", StateChanged(RunState.SUCCEEDED))
+    commit(store, node)
+    before = {table.table_name: store.read(table, ["run-1"]).collect() for table in (SAMPLES, CONFIGURATIONS, LOG_LINES)}
+    counts = store.row_counts("run-1", 4)
+    assert store.runs.to_compact() == ["run-1"]
+    store.compact("run-1")
+    store.compact("run-1")
+    assert store.runs.to_compact() == []
+    for table in (SAMPLES, CONFIGURATIONS, LOG_LINES):
+        assert store.read(table, ["run-1"]).collect().equals(before[table.table_name])
+        assert store.read(table, None, 5, 6).collect().equals(before[table.table_name].filter(pl.col("event_index") == 5))
+    assert store.row_counts("run-1", 4).equals(counts)
+    assert (tmp_path / "store" / "runs" / "run-1" / "samples.parquet").exists()
+
+
+def test_an_event_after_compaction_is_kept_beside_the_files(store: Store, node: ProfilerStandIn) -> None:
+    node.journal("run-1", StateChanged(RunState.SUCCEEDED))
+    commit(store, node)
+    store.compact("run-1")
+    node.journal("run-1", LogLines(LogLevel.INFO, "service", ("late",)))
+    commit(store, node, first=len(node.events) - 1)
+    assert store.read(LOG_LINES, ["run-1"]).collect()["line"].to_list() == ["a", "b", "late"]
+
+
+@pytest.mark.parametrize("moment", ["before the rename", "after the rename"])
+def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
+    store: Store, node: ProfilerStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    node.journal("run-1", StateChanged(RunState.SUCCEEDED))
+    commit(store, node)
+
+    class PowerCut(Exception):
+        pass
+
+    write = Archive.write
+
+    def broken(archive: Archive, run_id: str, frames: dict[str, pl.DataFrame]) -> None:
+        if moment == "after the rename":
+            write(archive, run_id, frames)
+        raise PowerCut
+
+    monkeypatch.setattr(Archive, "write", broken)
+    with pytest.raises(PowerCut):
+        store.compact("run-1")
+    monkeypatch.undo()
+    assert sample_indexes(store) == list(range(20))
+    store.close()
+    again = Store(tmp_path / "store")
+    try:
+        assert sample_indexes(again) == list(range(20))
+        again.compact("run-1")
+        assert sample_indexes(again) == list(range(20))
+    finally:
+        again.close()
+
+
+def test_a_run_is_deleted_with_all_it_has_once_it_is_final(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
+    commit(store, node)
+    with pytest.raises(RunNotFinishedError, match="Cancel"):
+        store.delete_run("run-1")
+    node.journal("run-1", StateChanged(RunState.CANCELLED))
+    commit(store, node, first=len(node.events) - 1)
+    store.compact("run-1")
+    store.delete_run("run-1")
+    with pytest.raises(RunNotFoundError):
+        store.runs.get("run-1")
+    assert list((tmp_path / "store" / "runs").iterdir()) == []
+    assert sample_indexes(store) == []
+
+
+def test_events_of_an_unknown_run_move_the_cursor_only(store: Store, node: ProfilerStandIn) -> None:
+    assert store.commit_events("node-1", "journal-1", node.events) == []
+    assert store.nodes.next_event_index("node-1", "journal-1") == len(node.events)
+
+
+def test_a_second_process_is_refused_and_told_who_has_the_store(store: Store, tmp_path: Path) -> None:
+    program = f"from services.analyzer.store import Store; from pathlib import Path; Store(Path({str(tmp_path / 'store')!r}))"
+    second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "StoreLockedError" in second.stderr
+    assert "in use by process" in second.stderr
+    with pytest.raises(StoreLockedError):
+        Store(tmp_path / "store")
+
+
+def test_a_catalogue_of_an_older_version_gets_the_new_columns(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
+    with store._catalogue.writing() as connection:
+        connection.execute(sa.text("ALTER TABLE rows_log_lines DROP COLUMN source"))
+    store.close()
+    again = Store(tmp_path / "store")
+    try:
+        commit(again, node)
+        assert again.read(LOG_LINES, None).collect()["source"].to_list() == ["worker", "worker"]
+    finally:
+        again.close()

@@ -191,6 +191,7 @@ class LaunchDefinition:
     block: tuple[str, ...]  # 1 to 3 expressions
     grid: tuple[str, ...]
     shared_memory_bytes: str = "0"  # dynamic shared memory
+    requires: str = ""  # condition that the source sets on its launch; other launches are refused. Empty: none
 
 
 @dataclass(frozen=True, slots=True)

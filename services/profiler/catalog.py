@@ -132,6 +132,7 @@ def _read_definition(file_name: str, kernel_name: str, entry: dict[str, Any]) ->
             block=fields.expressions("block"),
             grid=fields.expressions("grid"),
             shared_memory_bytes=fields.expression("shared_memory_bytes", "0") or "0",
+            requires=fields.expression("requires", "") or "",
         ),
         parameters=_read_parameters(fields.table("parameters")),
         buffers=tuple(_read_buffer(buffers.table(name)) for name in buffers.entry),

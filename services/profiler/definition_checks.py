@@ -69,6 +69,7 @@ def _expressions(
     yield "block", definition.launch.block, parameters
     yield "grid", definition.launch.grid, with_block
     yield "shared_memory_bytes", (definition.launch.shared_memory_bytes,), with_block
+    yield "requires", (definition.launch.requires,) if definition.launch.requires else (), with_block
     yield from ((f"buffers.{buffer.name}.shape", buffer.shape, with_block) for buffer in definition.buffers)
     yield from ((f"arguments.{argument.name}", (argument.expression,), with_block) for argument in definition.arguments)
     yield "flop", () if definition.flop is None else (definition.flop,), with_block

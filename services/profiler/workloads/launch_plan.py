@@ -63,6 +63,18 @@ def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
     return LaunchPlan(planned, configuration, launch, {**planned.values, **arguments})
 
 
+def check_requirement(plan: LaunchPlan) -> None:
+    """Raises LaunchLimitError for a launch that the kernel's source is not written for."""
+    requires = plan.definition.launch.requires
+    if requires and not parse_expression(requires).evaluate(plan.planned.names):
+        raise LaunchLimitError(
+            f"launch of {plan.configuration.label}",
+            found=f"block {plan.launch.block}",
+            expected=f"{requires}, which the kernel's source relies on",
+            remedy="Choose another block (--block), or leave it to the definition.",
+        )
+
+
 def _check_extents(planned: PlannedConfiguration, grid: Dim3, shared_memory_bytes: int) -> None:
     block = planned.block
     for what, found in (

@@ -33,7 +33,7 @@ from services.profiler.measuring.inputs import INPUT_DISTRIBUTION, Array, Buffer
 from services.profiler.measuring.references import compute_reference
 from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
 from services.profiler.workloads.events import EventSink, run_error, store_artifact
-from services.profiler.workloads.launch_plan import LaunchPlan, plan_launch
+from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
 from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
 
 
@@ -85,6 +85,7 @@ class SweepRun:
         start_ns = time.perf_counter_ns()
         plan = plan_launch(planned)
         self._sink.write(plan.configuration)
+        check_requirement(plan)
         check_launch(self._session.device, plan.definition.kernel_name, plan.launch)
         buffer_plans = plan.buffers()
         check_fits(buffer_plans, self._session.device)

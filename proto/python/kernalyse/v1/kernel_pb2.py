@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernalyse/v1/kernel.proto\x12\x0ckernalyse.v1\"~\n\x10\x42ufferDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\t\x12%\n\x05\x64type\x18\x03 \x01(\x0e\x32\x16.kernalyse.v1.DataType\x12&\n\x04role\x18\x04 \x01(\x0e\x32\x18.kernalyse.v1.BufferRole\"a\n\x13ParameterDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x65\x66\x61ult_values\x18\x02 \x03(\x03\x12\x16\n\tmin_value\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0c\n\n_min_value\"6\n\x12\x41rgumentDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"i\n\x10LaunchDefinition\x12\r\n\x05\x62lock\x18\x01 \x03(\t\x12\x0c\n\x04grid\x18\x02 \x03(\t\x12 \n\x13shared_memory_bytes\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x16\n\x14_shared_memory_bytes\"\x8b\x04\n\x10KernelDefinition\x12\x13\n\x0bkernel_name\x18\x01 \x01(\t\x12\x18\n\x10source_file_name\x18\x02 \x01(\t\x12.\n\x06launch\x18\x03 \x01(\x0b\x32\x1e.kernalyse.v1.LaunchDefinition\x12\x35\n\nparameters\x18\x04 \x03(\x0b\x32!.kernalyse.v1.ParameterDefinition\x12/\n\x07\x62uffers\x18\x05 \x03(\x0b\x32\x1e.kernalyse.v1.BufferDefinition\x12\x15\n\rfunction_name\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x08 \x01(\t\x12%\n\x05\x64type\x18\t \x01(\x0e\x32\x16.kernalyse.v1.DataType\x12\x33\n\targuments\x18\n \x03(\x0b\x32 .kernalyse.v1.ArgumentDefinition\x12\x11\n\x04\x66lop\x18\x0b \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x62ytes\x18\x0c \x01(\tH\x01\x88\x01\x01\x12\x16\n\treference\x18\r \x01(\tH\x02\x88\x01\x01\x12\x1f\n\x12relative_tolerance\x18\x0e \x01(\x01H\x03\x88\x01\x01\x42\x07\n\x05_flopB\x08\n\x06_bytesB\x0c\n\n_referenceB\x15\n\x13_relative_tolerance\"/\n\x0cKernelSource\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xb4\x01\n\x0fKernelSelection\x12\x13\n\x0bkernel_name\x18\x01 \x01(\t\x12*\n\x06source\x18\x02 \x01(\x0b\x32\x1a.kernalyse.v1.KernelSource\x12\x32\n\ndefinition\x18\x03 \x01(\x0b\x32\x1e.kernalyse.v1.KernelDefinition\x12\x1a\n\rbundle_digest\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x10\n\x0e_bundle_digest*\xe9\x01\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x02\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT64\x10\x03\x12\x12\n\x0e\x44\x41TA_TYPE_INT8\x10\x04\x12\x13\n\x0f\x44\x41TA_TYPE_INT32\x10\x05\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x06\x12\x13\n\x0f\x44\x41TA_TYPE_UINT8\x10\x07\x12\x14\n\x10\x44\x41TA_TYPE_UINT32\x10\x08\x12\x14\n\x10\x44\x41TA_TYPE_UINT64\x10\t*v\n\nBufferRole\x12\x1b\n\x17\x42UFFER_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42UFFER_ROLE_INPUT\x10\x01\x12\x16\n\x12\x42UFFER_ROLE_OUTPUT\x10\x02\x12\x1c\n\x18\x42UFFER_ROLE_INPUT_OUTPUT\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kernalyse/v1/kernel.proto\x12\x0ckernalyse.v1\"~\n\x10\x42ufferDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\t\x12%\n\x05\x64type\x18\x03 \x01(\x0e\x32\x16.kernalyse.v1.DataType\x12&\n\x04role\x18\x04 \x01(\x0e\x32\x18.kernalyse.v1.BufferRole\"a\n\x13ParameterDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x65\x66\x61ult_values\x18\x02 \x03(\x03\x12\x16\n\tmin_value\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0c\n\n_min_value\"6\n\x12\x41rgumentDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"{\n\x10LaunchDefinition\x12\r\n\x05\x62lock\x18\x01 \x03(\t\x12\x0c\n\x04grid\x18\x02 \x03(\t\x12 \n\x13shared_memory_bytes\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08requires\x18\x04 \x01(\tB\x16\n\x14_shared_memory_bytes\"\x8b\x04\n\x10KernelDefinition\x12\x13\n\x0bkernel_name\x18\x01 \x01(\t\x12\x18\n\x10source_file_name\x18\x02 \x01(\t\x12.\n\x06launch\x18\x03 \x01(\x0b\x32\x1e.kernalyse.v1.LaunchDefinition\x12\x35\n\nparameters\x18\x04 \x03(\x0b\x32!.kernalyse.v1.ParameterDefinition\x12/\n\x07\x62uffers\x18\x05 \x03(\x0b\x32\x1e.kernalyse.v1.BufferDefinition\x12\x15\n\rfunction_name\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x08 \x01(\t\x12%\n\x05\x64type\x18\t \x01(\x0e\x32\x16.kernalyse.v1.DataType\x12\x33\n\targuments\x18\n \x03(\x0b\x32 .kernalyse.v1.ArgumentDefinition\x12\x11\n\x04\x66lop\x18\x0b \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x62ytes\x18\x0c \x01(\tH\x01\x88\x01\x01\x12\x16\n\treference\x18\r \x01(\tH\x02\x88\x01\x01\x12\x1f\n\x12relative_tolerance\x18\x0e \x01(\x01H\x03\x88\x01\x01\x42\x07\n\x05_flopB\x08\n\x06_bytesB\x0c\n\n_referenceB\x15\n\x13_relative_tolerance\"/\n\x0cKernelSource\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xb4\x01\n\x0fKernelSelection\x12\x13\n\x0bkernel_name\x18\x01 \x01(\t\x12*\n\x06source\x18\x02 \x01(\x0b\x32\x1a.kernalyse.v1.KernelSource\x12\x32\n\ndefinition\x18\x03 \x01(\x0b\x32\x1e.kernalyse.v1.KernelDefinition\x12\x1a\n\rbundle_digest\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x10\n\x0e_bundle_digest*\xe9\x01\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x02\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT64\x10\x03\x12\x12\n\x0e\x44\x41TA_TYPE_INT8\x10\x04\x12\x13\n\x0f\x44\x41TA_TYPE_INT32\x10\x05\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x06\x12\x13\n\x0f\x44\x41TA_TYPE_UINT8\x10\x07\x12\x14\n\x10\x44\x41TA_TYPE_UINT32\x10\x08\x12\x14\n\x10\x44\x41TA_TYPE_UINT64\x10\t*v\n\nBufferRole\x12\x1b\n\x17\x42UFFER_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42UFFER_ROLE_INPUT\x10\x01\x12\x16\n\x12\x42UFFER_ROLE_OUTPUT\x10\x02\x12\x1c\n\x18\x42UFFER_ROLE_INPUT_OUTPUT\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kernalyse.v1.kernel_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DATATYPE']._serialized_start=1192
-  _globals['_DATATYPE']._serialized_end=1425
-  _globals['_BUFFERROLE']._serialized_start=1427
-  _globals['_BUFFERROLE']._serialized_end=1545
+  _globals['_DATATYPE']._serialized_start=1210
+  _globals['_DATATYPE']._serialized_end=1443
+  _globals['_BUFFERROLE']._serialized_start=1445
+  _globals['_BUFFERROLE']._serialized_end=1563
   _globals['_BUFFERDEFINITION']._serialized_start=43
   _globals['_BUFFERDEFINITION']._serialized_end=169
   _globals['_PARAMETERDEFINITION']._serialized_start=171
@@ -42,11 +42,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARGUMENTDEFINITION']._serialized_start=270
   _globals['_ARGUMENTDEFINITION']._serialized_end=324
   _globals['_LAUNCHDEFINITION']._serialized_start=326
-  _globals['_LAUNCHDEFINITION']._serialized_end=431
-  _globals['_KERNELDEFINITION']._serialized_start=434
-  _globals['_KERNELDEFINITION']._serialized_end=957
-  _globals['_KERNELSOURCE']._serialized_start=959
-  _globals['_KERNELSOURCE']._serialized_end=1006
-  _globals['_KERNELSELECTION']._serialized_start=1009
-  _globals['_KERNELSELECTION']._serialized_end=1189
+  _globals['_LAUNCHDEFINITION']._serialized_end=449
+  _globals['_KERNELDEFINITION']._serialized_start=452
+  _globals['_KERNELDEFINITION']._serialized_end=975
+  _globals['_KERNELSOURCE']._serialized_start=977
+  _globals['_KERNELSOURCE']._serialized_end=1024
+  _globals['_KERNELSELECTION']._serialized_start=1027
+  _globals['_KERNELSELECTION']._serialized_end=1207
 # @@protoc_insertion_point(module_scope)

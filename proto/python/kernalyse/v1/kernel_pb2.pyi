@@ -72,14 +72,16 @@ class ArgumentDefinition(_message.Message):
     def __init__(self, name: _Optional[str] = ..., expression: _Optional[str] = ...) -> None: ...
 
 class LaunchDefinition(_message.Message):
-    __slots__ = ("block", "grid", "shared_memory_bytes")
+    __slots__ = ("block", "grid", "shared_memory_bytes", "requires")
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     GRID_FIELD_NUMBER: _ClassVar[int]
     SHARED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRES_FIELD_NUMBER: _ClassVar[int]
     block: _containers.RepeatedScalarFieldContainer[str]
     grid: _containers.RepeatedScalarFieldContainer[str]
     shared_memory_bytes: str
-    def __init__(self, block: _Optional[_Iterable[str]] = ..., grid: _Optional[_Iterable[str]] = ..., shared_memory_bytes: _Optional[str] = ...) -> None: ...
+    requires: str
+    def __init__(self, block: _Optional[_Iterable[str]] = ..., grid: _Optional[_Iterable[str]] = ..., shared_memory_bytes: _Optional[str] = ..., requires: _Optional[str] = ...) -> None: ...
 
 class KernelDefinition(_message.Message):
     __slots__ = ("kernel_name", "source_file_name", "launch", "parameters", "buffers", "function_name", "description", "category", "dtype", "arguments", "flop", "bytes", "reference", "relative_tolerance")

@@ -29,7 +29,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 bench: $(INSTALLED) $(INSTALLED_BENCH)
-	$(BIN)/python tests/benchmarks/run.py $(ARGS)
+	$(BIN)/python -m tests.benchmarks.run $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -68,7 +68,7 @@ $(INSTALLED): requirements.lock requirements-cuda.lock pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "Python's venv module is missing. Install it: apt-get install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing the locked dependencies (about 1.5 GB the first time; a few minutes)"
+	@echo "Installing the locked dependencies (about 2 GB the first time; a few minutes)"
 	@$(PIP_INSTALL) --require-hashes --requirement requirements.lock
 	@if nvidia-smi --list-gpus >/dev/null 2>&1 && nvcc --version >/dev/null 2>&1; then \
 	  echo "NVIDIA GPU and CUDA toolkit found: building PyCUDA (a minute or two)"; \

@@ -1,0 +1,46 @@
+"""Every figure of `make bench`, one script after the other, each in a process of its own.
+
+python -m tests.benchmarks.run [NAME...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BENCHMARKS = {
+    "idle_memory": "Memory of idle services",
+    "watch_throughput": "Samples a second through WatchRun",
+    "live_latency": "From a sample's measurement to its drawing in a browser",
+    "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",
+}
+
+
+def cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="NAME", help=f"some of {', '.join(BENCHMARKS)}; none: all")
+    names = parser.parse_args().names or list(BENCHMARKS)
+    print(f"{cpu_model()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}", flush=True)
+    failed = []
+    for name in names:
+        print(f"\n== {BENCHMARKS[name]}", flush=True)
+        start = time.monotonic()
+        status = subprocess.run([sys.executable, "-m", f"tests.benchmarks.{name}"], check=False).returncode
+        print(f"   ({name}, {time.monotonic() - start:.0f} s{f', status {status}' if status else ''})", flush=True)
+        if status:
+            failed.append(name)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -187,7 +187,7 @@ ROOFLINE: Final = _table(
     CATEGORY,
     DTYPE,
     DEVICE_ID,
-    Column("memory_level", TEXT, "Memory that intensity and ceiling refer to: dram."),
+    Column("memory_level", TEXT, "Memory whose ceiling counts: dram, or l2 for hot bytes that came faster than DRAM can."),
     DURATION_MEDIAN_NS,
     FLOP,
     BYTES,

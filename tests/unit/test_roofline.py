@@ -54,6 +54,25 @@ def test_a_kernel_without_flop_is_held_against_bandwidth(flop: float | None) -> 
     assert row["bound"] == "memory"
 
 
+CACHE = MEMORY | {"ceiling_name": "l2", "value": 500e9, "source": "measured"}
+
+
+def test_hot_bytes_faster_than_dram_are_held_against_the_cache() -> None:
+    found = rows(
+        [
+            measured(flop=20e6, bytes=200e6, cache_mode="HOT"),
+            measured(flop=20e6, bytes=99e6, cache_mode="HOT"),
+            measured(flop=20e6, bytes=200e6, cache_mode="COLD"),  # cold bytes come from DRAM: above it something is wrong
+        ],
+        [MEMORY, CACHE, COMPUTE],
+    )
+    assert [row["memory_level"] for row in found] == ["l2", "dram", "dram"]
+    assert [row["efficiency_ratio"] for row in found] == pytest.approx([0.4, 0.99, 2.0])
+    assert [row["ceiling_source"] for row in found] == ["measured", "datasheet", "datasheet"]
+    (row,) = rows([measured(flop=20e6, bytes=200e6, cache_mode="HOT")], [MEMORY, COMPUTE])
+    assert (row["memory_level"], row["efficiency_ratio"]) == ("dram", pytest.approx(2.0))
+
+
 @pytest.mark.parametrize("ceilings", [[], [MEMORY], [COMPUTE]])
 def test_what_a_missing_ceiling_would_tell_stays_unknown(ceilings: list[dict[str, Any]]) -> None:
     (row,) = rows([measured(flop=100e6, bytes=50e6)], ceilings)

@@ -15,10 +15,14 @@ PATH_RANKS: Final = {"fma": 0, "copy": 0, "tensor": 1}
 """Tensor units only where a data type has no other path: a kernel without their instructions cannot reach that peak."""
 
 NS_PER_S: Final = 1e9
+MEMORY_COLUMNS: Final = ("ceiling_bytes_per_s", "source", "event_index")
 
 
 def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per measurement: intensity, achieved, attainable, efficiency and bound against DRAM.
+    """One row per measurement: intensity, achieved, attainable, efficiency and bound.
+
+    The memory level is DRAM. A hot measurement that moves its bytes faster than DRAM can has had them from the
+    last-level cache, and is held against that one's ceiling where it is known ("l2").
 
     attainable flop/s = min(compute ceiling of the data type, intensity x memory ceiling), after Williams, Waterman and
     Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 52(4), 2009. A kernel
@@ -42,14 +46,16 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
     only_bytes = ~has_flop.fill_null(False) & pl.col("achieved_bytes_per_s").is_not_null() & memory_ceiling.is_not_null()
     is_memory_bound = memory_roof < compute_ceiling
     return (
-        measurements.join(_best_memory_ceilings(ceilings), on=["run_id", "device_id"], how="left")
+        measurements.with_columns(achieved_bytes_per_s=pl.when(has_bytes).then(pl.col("bytes") / duration_s))
+        .join(_best_memory_ceilings(ceilings, "dram"), on=["run_id", "device_id"], how="left")
+        .join(_best_memory_ceilings(ceilings, "l2"), on=["run_id", "device_id"], how="left")
+        .with_columns(memory_level=pl.when(_is_cached()).then(pl.lit("l2")).otherwise(pl.lit("dram")))
+        .with_columns(_of_level(column) for column in MEMORY_COLUMNS)
         .join(_best_compute_ceilings(ceilings), on=["run_id", "device_id", "dtype"], how="left")
         .with_columns(
             event_index=pl.max_horizontal("event_index", "memory_event_index", "compute_event_index"),
-            memory_level=pl.lit("dram"),
             intensity_flop_per_byte=pl.when(has_flop & has_bytes).then(pl.col("flop") / pl.col("bytes")),
             achieved_flop_per_s=pl.when(has_flop).then(pl.col("flop") / duration_s),
-            achieved_bytes_per_s=pl.when(has_bytes).then(pl.col("bytes") / duration_s),
             ridge_flop_per_byte=compute_ceiling / memory_ceiling,
         )
         .with_columns(
@@ -69,19 +75,26 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
     )
 
 
-def _best_memory_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One DRAM ceiling per run and device."""
-    is_dram = (pl.col("unit") == "bytes_per_s") & (pl.col("ceiling_name") == "dram")
+def _is_cached() -> pl.Expr:
+    is_faster_than_dram = pl.col("achieved_bytes_per_s") > pl.col("dram_ceiling_bytes_per_s")
+    return (is_faster_than_dram & (pl.col("cache_mode") == "HOT") & pl.col("l2_ceiling_bytes_per_s").is_not_null()).fill_null(False)
+
+
+def _of_level(column: str) -> pl.Expr:
+    """The column of the memory level that counts."""
     return (
-        _ranked(ceilings.filter(is_dram))
+        pl.when(pl.col("memory_level") == "l2").then(pl.col(f"l2_{column}")).otherwise(pl.col(f"dram_{column}")).alias(f"memory_{column}")
+    )
+
+
+def _best_memory_ceilings(ceilings: pl.LazyFrame, level: str) -> pl.LazyFrame:
+    """One ceiling of this memory level per run and device, columns named after the level."""
+    is_of_level = (pl.col("unit") == "bytes_per_s") & (pl.col("ceiling_name") == level)
+    return (
+        _ranked(ceilings.filter(is_of_level))
         .unique(["run_id", "device_id"], keep="first", maintain_order=True)
-        .select(
-            "run_id",
-            "device_id",
-            memory_ceiling_bytes_per_s="value",
-            memory_source="source",
-            memory_event_index="event_index",
-        )
+        .select("run_id", "device_id", "event_index", ceiling_bytes_per_s="value", source="source")
+        .rename({column: f"{level}_{column}" for column in MEMORY_COLUMNS})
     )
 
 

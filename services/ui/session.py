@@ -102,6 +102,9 @@ class BrowserSession:
             self._document.add_next_tick_callback(self._update)
 
     def _update(self) -> None:
+        if not pn.state.loaded:  # Panel holds changes back for ever when they come before the page's first event
+            self._loop.call_later(self._interval_s, self._enter_document)
+            return
         self._is_scheduled = False
         self._has_news = False
         self._last_update_time = self._loop.time()

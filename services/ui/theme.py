@@ -30,7 +30,8 @@ def digits(value: float) -> str:
         return "0"
     if size < 0.001:
         return f"{value:.2g}"
-    places = max(0, 2 - math.floor(math.log10(size)))
+    # Rounded first: 0.9999 has the places of 1.00.
+    places = max(0, 2 - math.floor(math.log10(float(f"{size:.3g}"))))
     return f"{value:.{places}f}"
 
 

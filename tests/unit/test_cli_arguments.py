@@ -111,7 +111,7 @@ def test_a_bad_expression_of_an_argument_is_refused() -> None:
         (giga(2.5e10), "25"),
         (giga(None), "–"),
         (percentage(0.1234), "12.3 %"),
-        (median_with_interval(1e6, 0.99e6, 1.01e6), "1 ms ± 1 %"),
+        (median_with_interval(1e6, 0.99e6, 1.01e6), "1 ms ±1 %"),
         (describe_exit(-9), "was ended by SIGKILL"),
         (describe_exit(3), "ended with status 3"),
     ],

@@ -33,7 +33,7 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
         ceilings: table ceilings, of the same runs, every source.
 
     Returns:
-        Table roofline. What needs a ceiling that is not known is null. event_index is the later one of the measurement
+        Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is the later one of the measurement
         and the ceilings it is held against.
     """
     duration_s = pl.col("duration_median_ns") / NS_PER_S
@@ -47,11 +47,11 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
     is_memory_bound = memory_roof < compute_ceiling
     return (
         measurements.with_columns(achieved_bytes_per_s=pl.when(has_bytes).then(pl.col("bytes") / duration_s))
-        .join(_best_memory_ceilings(ceilings, "dram"), on=["run_id", "device_id"], how="left")
-        .join(_best_memory_ceilings(ceilings, "l2"), on=["run_id", "device_id"], how="left")
+        .join(_best_memory_ceilings(ceilings, "dram"), on=["run_id", "device_id"], how="left", maintain_order="left")
+        .join(_best_memory_ceilings(ceilings, "l2"), on=["run_id", "device_id"], how="left", maintain_order="left")
         .with_columns(memory_level=pl.when(_is_cached()).then(pl.lit("l2")).otherwise(pl.lit("dram")))
         .with_columns(_of_level(column) for column in MEMORY_COLUMNS)
-        .join(_best_compute_ceilings(ceilings), on=["run_id", "device_id", "dtype"], how="left")
+        .join(_best_compute_ceilings(ceilings), on=["run_id", "device_id", "dtype"], how="left", maintain_order="left")
         .with_columns(
             event_index=pl.max_horizontal("event_index", "memory_event_index", "compute_event_index"),
             intensity_flop_per_byte=pl.when(has_flop & has_bytes).then(pl.col("flop") / pl.col("bytes")),

@@ -66,7 +66,7 @@
   function waitForBokeh() {
     const doc = window.Bokeh?.documents?.[0]
     const found = doc?.get_model_by_name("bridge")?.tags?.[0]
-    if (!found) return void setTimeout(waitForBokeh, 30)
+    if (!found || !doc.is_idle) return void setTimeout(waitForBokeh, 30)
     attach(found)
     doc.on_event("connection_lost", lost)
   }

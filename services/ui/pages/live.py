@@ -44,6 +44,8 @@ class LivePage(PageBase):
         no_lines = {line: telemetry.no_line() for line in telemetry.LINES}
         self.telemetry = LiveFigure("telemetry", telemetry.telemetry_chart(no_lines, self.palette), telemetry.LINES)
         self._cancelling = ""
+        self._made_for: object = None
+        self._made: dict[str, str] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -95,14 +97,27 @@ class LivePage(PageBase):
             "runs": self._runs_fragment(overview, run_ids, now_unix_s),
             "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
-            "legend": self._legend(),
             "samples_note": self._samples_note(memory),
-            "roofline_note": self._roofline_note(),
-            "telemetry_legend": self._telemetry_legend(),
-            "tiles": fragment("tiles.html", tiles=self._tiles()),
-            "log": fragment("log.html", lines=self._log),
-            **self._results(),
+            **self._table_fragments(),
         }
+
+    def _table_fragments(self) -> dict[str, str]:
+        """Those that change with other rows than samples; made anew only then, for samples come ten times a second."""
+        arrived = (
+            self._run_id,
+            *(self._positions.get(name) for name in ("configurations", "roofline", "ceilings", "telemetry", "log_lines")),
+        )
+        if arrived != self._made_for:
+            self._made_for = arrived
+            self._made = {
+                "legend": self._legend(),
+                "roofline_note": self._roofline_note(),
+                "telemetry_legend": self._telemetry_legend(),
+                "tiles": fragment("tiles.html", tiles=self._tiles()),
+                "log": fragment("log.html", lines=self._log),
+                **self._results(),
+            }
+        return self._made
 
     def _clear_charts(self) -> None:
         self._forget()

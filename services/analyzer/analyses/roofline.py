@@ -33,8 +33,8 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
         ceilings: table ceilings, of the same runs, every source.
 
     Returns:
-        Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is the later one of the measurement
-        and the ceilings it is held against.
+        Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
+        the later one of the measurement and the ceilings it is held against.
     """
     duration_s = pl.col("duration_median_ns") / NS_PER_S
     has_flop = pl.col("flop") > 0

@@ -78,10 +78,10 @@ async def subscribed(watched: Watched, calls: Calls, count: int, *, stalled_coun
     """Samples a second that each subscriber of a new run got, how many each got in all, and the run's id."""
     began = time.perf_counter()
     run = await calls.start(behaving(f"succeed:{BATCH_COUNT}"))
-    stalled = [await stalled_stream(watched, run.run_id) for _ in range(stalled_count)]
+    stalling = [asyncio.create_task(stalled_stream(watched, run.run_id)) for _ in range(stalled_count)]
     counts = await asyncio.gather(*(watched.count(run.run_id) for _ in range(count)))
     elapsed_s = time.perf_counter() - began
-    for stream in stalled:
+    for stream in await asyncio.gather(*stalling):
         stream.cancel()
     return SAMPLE_COUNT / elapsed_s, counts, run.run_id
 

@@ -77,7 +77,8 @@ def python_files() -> list[Path]:
 
 
 def test_a_file_holds_one_noun_in_at_most_400_lines() -> None:
-    long = {str(path.relative_to(ROOT)): count for path in python_files() if (count := len(path.read_text().splitlines())) > MAX_LINES}
+    shipped = [path for path in python_files() if "tests" not in path.relative_to(ROOT).parts]
+    long = {str(path.relative_to(ROOT)): count for path in shipped if (count := len(path.read_text().splitlines())) > MAX_LINES}
     allowed = {"services/core/model.py"}  # one list of the nouns, read from top to bottom
     assert long.keys() - allowed == set()
     assert not [path.name for path in python_files() if path.stem in ("utils", "util", "helpers", "helper", "manager", "common", "misc")]

@@ -251,5 +251,5 @@ def _enum_members(cls: type[StrEnum], descriptor: EnumDescriptor) -> dict[int, S
 def model_classes() -> Iterator[type]:
     """Every dataclass of the model, for tests of completeness."""
     for value in vars(model).values():
-        if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__ == model.__name__:
+        if isinstance(value, type) and dataclasses.is_dataclass(value) and value.__module__.startswith(f"{model.__name__}."):
             yield value

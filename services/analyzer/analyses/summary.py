@@ -24,9 +24,9 @@ def kernel_summary(
     """
     return (
         _announced(configurations)
-        .join(_failed(configurations, failures), on=KEYS, how="left")
-        .join(_measured(measurements), on=KEYS, how="left")
-        .join(_achieved(roofline), on=KEYS, how="left")
+        .join(_failed(configurations, failures), on=KEYS, how="left", maintain_order="left")
+        .join(_measured(measurements), on=KEYS, how="left", maintain_order="left")
+        .join(_achieved(roofline), on=KEYS, how="left", maintain_order="left")
         .with_columns(
             pl.max_horizontal("event_index", "failed_event_index", "measured_event_index", "roofline_event_index").alias("event_index"),
             pl.col("failed_configuration_count", "sample_count", "verification_failed_count").fill_null(0),

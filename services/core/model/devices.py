@@ -1,0 +1,146 @@
+"""Nodes, devices, what they read of themselves, and what they can do at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Dim3:
+    x: int
+    y: int = 1
+    z: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.x * self.y * self.z
+
+    def __str__(self) -> str:
+        return f"{self.x}x{self.y}x{self.z}"
+
+
+class BackendName(StrEnum):
+    AUTO = "AUTO"  # pycuda where an NVIDIA device answers, else opencl
+    PYCUDA = "PYCUDA"
+    NVCC = "NVCC"
+    OPENCL = "OPENCL"
+
+
+class DeviceKind(StrEnum):
+    GPU = "GPU"
+    CPU = "CPU"
+    ACCELERATOR = "ACCELERATOR"
+
+
+class NodeHealth(StrEnum):
+    CONNECTING = "CONNECTING"
+    SERVING = "SERVING"
+    UNREACHABLE = "UNREACHABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    device_id: str  # stable on its node: "cuda:0", "opencl:intel:0", "opencl:pocl:0"
+    name: str  # as the runtime reports it
+    kind: DeviceKind
+    backends: tuple[BackendName, ...]  # those that can drive it
+    runtime: str | None = None  # OpenCL platform, or "CUDA"
+    driver_version: str | None = None
+    toolkit_version: str | None = None  # CUDA toolkit; None for OpenCL
+    uuid: str | None = None
+    compute_capability: str | None = None  # "9.0"; None off NVIDIA
+    compute_unit_count: int | None = None  # streaming multiprocessors, or cores of a CPU device
+    memory_bytes: int | None = None
+    l2_cache_bytes: int | None = None  # the last-level cache that a cold sample must flush
+    max_clock_hz: int | None = None
+    max_threads_per_block: int | None = None
+    max_block: Dim3 | None = None
+    max_grid: Dim3 | None = None
+    max_shared_memory_bytes: int | None = None  # per block
+    max_buffer_bytes: int | None = None  # largest single allocation
+
+
+@dataclass(frozen=True, slots=True)
+class NodePolicy:
+    allow_inline_source: bool = True
+    allow_commands: bool = True
+    allow_catalog_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: str  # stable over restarts; made at first start
+    hostname: str
+    version: str  # of kernalyse
+    journal_id: str
+    start_time: datetime
+    devices: tuple[Device, ...] = ()
+    operating_system: str | None = None
+    cpu_model: str | None = None
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+    python_version: str | None = None
+    policy: NodePolicy = NodePolicy()
+    running_run_ids: tuple[str, ...] = ()
+    queued_run_ids: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()  # what this node lacks and the remedy, one sentence each
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """One reading of one device, or of the host when device_id is None."""
+
+    measured_unix_ns: int
+    device_id: str | None = None
+    utilization_ratio: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    clock_hz: int | None = None  # SM clock, or the CPU's current frequency
+    memory_clock_hz: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    load_average: float | None = None  # host, 1 minute
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What a device can do at most, on one path.
+
+    unit is ``flop_per_s`` or ``bytes_per_s``; path is "fma" or "tensor" for compute, "copy" for memory.
+    """
+
+    device_id: str
+    ceiling_name: str  # "dram", "l2", "l1" for memory; the dtype for compute: "float32"
+    unit: str
+    value: float
+    path: str
+    source: str  # "datasheet", "clock", "measured"
+    confidence: str = ""  # of a datasheet figure: high, medium, low
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Efficiencies below which a kernel counts as inefficient."""
+
+    memory_inefficient_ratio: float = 0.5
+    compute_inefficient_ratio: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as the analyzer sees it."""
+
+    address: str
+    health: NodeHealth
+    node: Node | None = None  # what it last said of itself
+    problem: str = ""  # why it is unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTelemetry:
+    node_id: str
+    telemetry: Telemetry

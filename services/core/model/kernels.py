@@ -1,0 +1,103 @@
+"""Kernels: what is known of them, and how a request names one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DataType(StrEnum):
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    INT8 = "int8"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT8 = "uint8"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+
+
+class BufferRole(StrEnum):
+    INPUT = "INPUT"  # filled with random values, read by the kernel
+    OUTPUT = "OUTPUT"  # filled with a poison value, written by the kernel
+    INPUT_OUTPUT = "INPUT_OUTPUT"  # filled with random values, read and written; restored before verification
+
+
+@dataclass(frozen=True, slots=True)
+class BufferDefinition:
+    """One pointer parameter of a kernel."""
+
+    name: str
+    shape: tuple[str, ...]  # expressions over the parameters, outermost dimension first
+    dtype: DataType
+    role: BufferRole
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDefinition:
+    """One integer parameter that a sweep may vary."""
+
+    name: str
+    default_values: tuple[int, ...]
+    min_value: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentDefinition:
+    """One scalar argument with a value of its own, e.g. alpha = 2.0."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDefinition:
+    """Launch configuration as expressions over the parameters and block_x, block_y, block_z."""
+
+    block: tuple[str, ...]  # 1 to 3 expressions
+    grid: tuple[str, ...]
+    shared_memory_bytes: str = "0"  # dynamic shared memory
+    requires: str = ""  # condition that the source sets on its launch; other launches are refused. Empty: none
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDefinition:
+    """What the catalogue knows of a kernel, and what a request may say of one outside it."""
+
+    kernel_name: str  # unique name, also that of the __global__ function unless function_name says otherwise
+    source_file_name: str
+    launch: LaunchDefinition
+    parameters: tuple[ParameterDefinition, ...]
+    buffers: tuple[BufferDefinition, ...]
+    function_name: str = ""  # the __global__ function; empty: kernel_name
+    description: str = ""
+    category: str = "other"  # matmul, elementwise, stream, transpose, reduction, normalization, other
+    dtype: DataType = DataType.FLOAT32  # of the arithmetic; picks the compute ceiling
+    arguments: tuple[ArgumentDefinition, ...] = ()
+    flop: str | None = None  # floating-point operations of one launch; an FMA counts two
+    bytes: str | None = None  # bytes one launch must move to and from device memory, each element once
+    reference: str | None = None  # name of a NumPy reference in services.profiler.measuring.references
+    relative_tolerance: float = 1e-5  # allowed max|output - reference| / max|reference|
+
+    @property
+    def function(self) -> str:
+        return self.function_name or self.kernel_name
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """Source text that travels with a request, for kernels outside the catalogue."""
+
+    file_name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSelection:
+    """A kernel to run: by catalogue name alone, or with source and definition of its own."""
+
+    kernel_name: str
+    source: KernelSource | None = None  # None: the catalogue's
+    definition: KernelDefinition | None = None  # None: the catalogue's, or derived from the source when there is one
+    bundle_digest: str | None = None  # uploaded folder with headers that the source includes

@@ -1,0 +1,170 @@
+"""Runs: what to do, how far it is, how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from services.core.model.devices import BackendName, Dim3
+from services.core.model.kernels import ArgumentDefinition, KernelSelection
+
+
+class RunState(StrEnum):
+    QUEUED = "QUEUED"  # accepted, waiting for its device
+    RUNNING = "RUNNING"  # a worker process is at it
+    SUCCEEDED = "SUCCEEDED"  # finished; some configurations may still carry an error of their own
+    FAILED = "FAILED"  # ended by an error; what was measured before it is kept
+    CANCELLED = "CANCELLED"  # ended on request
+    LOST = "LOST"  # the profiler died under it; what was measured before is kept
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (RunState.QUEUED, RunState.RUNNING)
+
+
+class CacheMode(StrEnum):
+    DEFAULT = "DEFAULT"  # cold on GPUs, hot on CPU devices
+    COLD = "COLD"  # the last-level cache is overwritten before every sample
+    HOT = "HOT"  # samples follow each other
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Values of one integer parameter, in the order given."""
+
+    name: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Parameter ``name`` always takes the value of ``source_name``."""
+
+    name: str
+    source_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringOptions:
+    """When to stop and how to time. None: the default of the device kind (design: stopping)."""
+
+    cache_mode: CacheMode = CacheMode.DEFAULT
+    min_sample_count: int = 10
+    max_sample_count: int | None = None
+    min_duration_ns: int = 500_000_000
+    max_duration_ns: int = 15_000_000_000
+    target_half_width_ratio: float | None = None  # of the median's 95 % interval; None: 0.005 GPU, 0.02 CPU
+    warm_up_count: int = 1
+    skip_verification: bool = False
+    seed: int = 0  # of the input data
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSweep:
+    """Every kernel over the cartesian product of the axes, first axis slowest."""
+
+    kernels: tuple[KernelSelection, ...]
+    axes: tuple[Axis, ...] = ()
+    ties: tuple[Tie, ...] = ()
+    where: str = ""  # expression; configurations for which it is false are left out. Empty: all
+    arguments: tuple[ArgumentDefinition, ...] = ()  # override those of the definitions
+    block: Dim3 | None = None  # None: the definition's
+    backend: BackendName = BackendName.AUTO
+    device_id: str | None = None  # None: the backend's first device
+    measuring: MeasuringOptions = MeasuringOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentVariable:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandProfile:
+    """A command under a collector."""
+
+    arguments: tuple[str, ...]  # program first
+    collector: str  # "nsys", "ncu", "kineto", "proton"
+    environment: tuple[EnvironmentVariable, ...] = ()
+    bundle_digest: str | None = None
+    max_duration_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """A whole model on the project's own kernels, or an ONNX file."""
+
+    model_name: str
+    variant: str = ""
+    batch_size: int = 1
+    sequence_length: int = 64
+    backend: BackendName = BackendName.AUTO
+    device_id: str | None = None
+    bundle_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingMeasurement:
+    """Measures what the device reaches on copies and fused multiply-adds."""
+
+    backend: BackendName = BackendName.AUTO
+    device_id: str | None = None
+
+
+Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """None: the node's own limit, which a request may lower but not raise."""
+
+    time_limit_ns: int | None = None
+    memory_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """State of the git checkout that a run was submitted from."""
+
+    commit: str
+    is_dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    work: Work
+    title: str = ""
+    limits: RunLimits = RunLimits()
+    revision: Revision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """An error of the work, as opposed to one of the request."""
+
+    code: str  # name of a gRPC status code
+    reason: str
+    message: str
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    run_id: str
+    node_id: str
+    spec: RunSpec
+    state: RunState
+    create_time: datetime
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    error: RunError | None = None
+    request_id: str | None = None
+    device_id: str | None = None  # known once the worker has chosen
+    completed_configuration_count: int = 0  # measured or failed
+    failed_configuration_count: int = 0
+    total_configuration_count: int | None = None  # None until the sweep is expanded
+    activity: str = ""  # what the worker does now
+    tags: tuple[str, ...] = ()
+    notes: str = ""

@@ -1,0 +1,48 @@
+"""What is asked of the tables of the analyzer, and what they answer with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class FilterOperator(StrEnum):
+    EQUAL = "EQUAL"
+    NOT_EQUAL = "NOT_EQUAL"
+    LESS = "LESS"
+    LESS_EQUAL = "LESS_EQUAL"
+    GREATER = "GREATER"
+    GREATER_EQUAL = "GREATER_EQUAL"
+    CONTAINS = "CONTAINS"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    column: str
+    value: str
+    operator: FilterOperator = FilterOperator.EQUAL
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    column: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableChunk:
+    table_name: str
+    arrow_ipc: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs."""
+
+    table_name: str
+    run_ids: tuple[str, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    order_by: tuple[SortKey, ...] = ()
+    offset: int = 0
+    limit: int = 0
+    columns: tuple[str, ...] = ()

@@ -249,7 +249,7 @@ CONSTRUCTS = (
     Construct(
         "float4 by reinterpret_cast",
         "  if (i < n / 4) {\n    float4 v = reinterpret_cast<const float4*>(x)[i];\n    v.x += 1;\n    v.w *= 2;\n    reinterpret_cast<float4*>(y)[i] = v;\n  }",
-        lambda x: (x.reshape(-1, 4) * np.float32([1, 1, 1, 2]) + np.float32([1, 0, 0, 0])).reshape(-1),
+        lambda x: (x.reshape(-1, 4) * np.array([1, 1, 1, 2], np.float32) + np.array([1, 0, 0, 0], np.float32)).reshape(-1),
     ),
     Construct(
         "float2 by C cast",

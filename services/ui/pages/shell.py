@@ -63,7 +63,7 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
         template.add_panel(name, pn.pane.Bokeh(model, sizing_mode="stretch_width") if name != "anchor" else pn.pane.Bokeh(model))
     template.add_variable("page", page)
     template.add_variable("page_title", PAGE_TITLES[page])
-    template.add_variable("theme_name", state.theme)
+    template.add_variable("chosen_theme", state.theme)
     # Fragments are HTML already, escaped where they were made.
     template.add_variable("fragments", fragments)
     template.add_variable("asset_version", asset_version)

@@ -1,0 +1,134 @@
+"""How long after a sample was taken it is on a screen: worker's stamp to the animation frame that draws it.
+
+Starts the three services in private folders, keeps the kernels to one core, and lets a real Chromium measure with the same
+clock that the worker stamps with. Prints the median and the 95th percentile for one viewer and for ten (the browser and
+nine socket clients).
+
+    python -m tests.benchmarks.live_latency [--seconds 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from playwright.async_api import Browser, async_playwright
+
+from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
+from tests.browser.socket_viewer import SocketViewer, log_in
+from tests.service_processes import ServiceProcesses
+
+VIEWER_COUNTS: Final = (1, 10)
+TARGETS_MS: Final = {1: (150.0, 300.0), 10: (None, 400.0)}
+
+MEASURE: Final = """() => {
+  const source = Bokeh.documents[0].get_model_by_name("samples:samples")
+  window.latencies = []
+  let seen = 0
+  const drawn = () => {
+    const stamps = source.data.measured_unix_ms
+    const newest = stamps[stamps.length - 1]
+    if (!(newest > seen)) return
+    seen = newest
+    requestAnimationFrame(() => window.latencies.push(Date.now() - newest))
+  }
+  source.streaming.connect(drawn)
+  source.properties.data.change.connect(drawn)
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of watching for each number of viewers")
+    seconds = parser.parse_args().seconds
+    path = chromium()
+    if path is None:
+        sys.exit("live latency: Chromium is not installed; nothing measured.")
+    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    for variable, name in (
+        ("XDG_CONFIG_HOME", "config"),
+        ("XDG_DATA_HOME", "data"),
+        ("XDG_RUNTIME_DIR", "run"),
+        ("XDG_CACHE_HOME", "cache"),
+    ):
+        (folder / name).mkdir(mode=0o700)
+        os.environ[variable] = str(folder / name)
+    services = ServiceProcesses(folder)
+    try:
+        own_cores = os.sched_getaffinity(0)
+        # A worker inherits the cores of the service that starts it, and a CPU runtime makes a thread for each.
+        os.sched_setaffinity(0, {min(own_cores)})
+        profiler = services.start("profiler")
+        os.sched_setaffinity(0, own_cores)
+        with dashboard_of(services, profiler) as dashboard:
+            asyncio.run(measure(dashboard, path, seconds))
+    finally:
+        services.stop_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def measure(dashboard: Dashboard, chromium_path: str, seconds: float) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium_path, args=list(CHROMIUM_ARGUMENTS))
+        try:
+            for viewer_count in VIEWER_COUNTS:
+                report(viewer_count, await latencies_ms(dashboard, browser, viewer_count, seconds))
+        finally:
+            await browser.close()
+
+
+async def latencies_ms(dashboard: Dashboard, browser: Browser, viewer_count: int, seconds: float) -> list[float]:
+    run = dashboard.start_sweep("saxpy", "vector_add", seconds=1.0, sizes=tuple(range(2**18, 2**18 + 200 * 4096, 4096)))
+    cookie = log_in(dashboard.ui.address, dashboard.ui.token)
+    viewers = [SocketViewer(dashboard.ui.address, cookie) for _ in range(viewer_count - 1)]
+    watching = [asyncio.create_task(viewer.watch()) for viewer in viewers]
+    context = await browser.new_context(viewport={"width": 1280, "height": 860})
+    page = await context.new_page()
+    try:
+        await page.goto(f"{dashboard.url}/live?token={dashboard.ui.token}")
+        await page.goto(f"{dashboard.url}/live?runs={run.run_id}")
+        await page.wait_for_selector(".shell[data-ready]", timeout=60_000)
+        await page.wait_for_function('Bokeh.documents[0].get_model_by_name("samples:samples").data.x.length > 0', timeout=60_000)
+        await all_served(viewers, watching)
+        await asyncio.sleep(1)
+        await page.evaluate(MEASURE)
+        await asyncio.sleep(seconds)
+        found: list[Any] = await page.evaluate("() => window.latencies")
+    finally:
+        await context.close()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        await asyncio.to_thread(dashboard.cancel, run.run_id)
+    return [float(value) for value in found]
+
+
+async def all_served(viewers: list[SocketViewer], watching: list[asyncio.Task[None]]) -> None:
+    async with asyncio.timeout(60):
+        while not all(viewer.update_count for viewer in viewers):
+            await asyncio.sleep(0.1)
+            for task in watching:
+                if task.done():
+                    task.result()
+
+
+def report(viewer_count: int, found_ms: list[float]) -> None:
+    viewers = "1 viewer  " if viewer_count == 1 else f"{viewer_count} viewers"
+    if not found_ms:
+        print(f"sample to screen, {viewers}: no update was drawn")
+        return
+    median, p95 = np.percentile(found_ms, [50, 95])
+    wanted_median, wanted_p95 = TARGETS_MS[viewer_count]
+    targets = f"targets {f'{wanted_median:.0f} / ' if wanted_median else 'p95 '}{wanted_p95:.0f} ms"
+    print(f"sample to screen, {viewers}: median {median:.0f} ms, p95 {p95:.0f} ms over {len(found_ms)} updates ({targets})")
+
+
+if __name__ == "__main__":
+    main()

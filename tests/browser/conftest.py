@@ -1,0 +1,84 @@
+"""One set of services for all browser tests, and pages that report what went wrong in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
+from tests.service_processes import ServiceProcesses
+
+FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
+
+
+@pytest.fixture(scope="package")
+def dashboard() -> Iterator[Dashboard]:
+    """Profiler, analyzer and dashboard in private folders; nothing may be left of them."""
+    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for variable, name in FOLDERS.items():
+            (folder / name).mkdir(mode=0o700)
+            monkeypatch.setenv(variable, str(folder / name))
+        for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
+            monkeypatch.delenv(variable)
+        services = ServiceProcesses(folder)
+        try:
+            with dashboard_of(services, services.start("profiler")) as found:
+                yield found
+        finally:
+            services.stop_all()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    if path is None:
+        pytest.skip("needs Chromium (package chromium) on PATH")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_ARGUMENTS))
+        yield started
+        started.close()
+
+
+@dataclass(slots=True)
+class Visit:
+    """A browser that is logged in, and what its pages complained of or asked other machines for."""
+
+    context: BrowserContext
+    dashboard: Dashboard
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> Page:
+        page = self.context.new_page()
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self._check(request.url))
+        page.goto(f"{self.dashboard.url}{path}")
+        page.wait_for_selector(".shell[data-ready]", timeout=30_000)
+        return page
+
+    def _check(self, url: str) -> None:
+        if not url.startswith((self.dashboard.url, f"blob:{self.dashboard.url}", "data:")):
+            self.complaints.append(f"request to {url}")
+
+
+@pytest.fixture
+def visit(browser: Browser, dashboard: Dashboard) -> Iterator[Visit]:
+    """Logged in, 1280 pixels wide. The test fails when a page had errors or asked anybody else for anything."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860})
+    page = context.new_page()
+    page.goto(f"{dashboard.url}/?token={dashboard.ui.token}")
+    page.close()
+    made = Visit(context, dashboard)
+    yield made
+    context.close()
+    assert made.complaints == []

@@ -1,0 +1,123 @@
+"""The real page in a real browser while a real sweep runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from services.core.model import RunState
+from tests.browser.conftest import Visit
+from tests.browser.dashboard import MANY_SIZES
+
+pytestmark = pytest.mark.browser
+
+EVIL_TITLE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
+
+
+def drawn_count(page: Page, source: str) -> int:
+    count: int = page.evaluate(
+        "name => { const source = Bokeh.documents[0].get_model_by_name(name); return Object.values(source.data)[0].length }", source
+    )
+    return count
+
+
+def eventually(check: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not check():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.1)
+
+
+def test_without_runs_the_page_says_how_to_start(visit: Visit) -> None:
+    page = visit.open("/live")
+    expect(page.locator("#f-run")).to_contain_text("kernalyse bench saxpy")
+    expect(page.locator("#f-nodes")).to_contain_text("serving")
+
+
+def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> None:
+    page = visit.open("/live")
+    run = visit.dashboard.start_sweep("saxpy", title=EVIL_TITLE, seconds=0.4, sizes=MANY_SIZES)
+    expect(page.locator(".run-name")).to_contain_text("running", timeout=20_000)
+    eventually(lambda: drawn_count(page, "samples:samples") > 0)
+    first = drawn_count(page, "samples:samples")
+    eventually(lambda: drawn_count(page, "samples:samples") > first)
+    eventually(lambda: drawn_count(page, "roofline:points") >= 2)
+    eventually(lambda: drawn_count(page, "telemetry:host_busy") >= 2)
+    assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
+    expect(page.locator("#activity")).to_contain_text("saxpy")
+    expect(page.locator("#f-results tbody tr").first).to_contain_text("saxpy N=")
+
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Keep it running").click()
+    assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the run").click()
+    expect(page.locator(".run-name")).to_contain_text("cancelled", timeout=15_000)
+    assert visit.dashboard.run(run.run_id).state is RunState.CANCELLED
+    expect(page.locator("h1")).to_have_text(EVIL_TITLE)
+    assert page.evaluate("window.pwned") is None
+
+
+def test_a_late_page_starts_from_memory_and_its_link_shows_the_same(visit: Visit) -> None:
+    run_id = visit.open("/live").locator(".run-row").first.get_attribute("data-value")
+    page = visit.open(f"/live?runs={run_id}&theme=dark")
+    eventually(lambda: drawn_count(page, "samples:samples") > 0, 10)
+    assert f"runs={run_id}" in page.url
+    expect(page.locator(".shell")).to_have_attribute("data-theme", "dark")
+
+
+def test_the_theme_is_kept_in_url_and_cookie(visit: Visit) -> None:
+    page = visit.open("/live")
+    page.get_by_role("button", name="Switch between light and dark").click()
+    page.wait_for_selector('.shell[data-theme="dark"][data-ready]')
+    assert "theme=dark" in page.url
+    expect(visit.open("/kernels").locator(".shell")).to_have_attribute("data-theme", "dark")
+
+
+@pytest.mark.parametrize("path", ["/live", "/roofline", "/kernels"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_fit_the_screen(visit: Visit, path: str, width: int) -> None:
+    page = visit.open(path)
+    page.set_viewport_size({"width": width, "height": 844})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_roofline_filters_points_and_keeps_them_in_the_url(visit: Visit) -> None:
+    page = visit.open("/roofline")
+    eventually(lambda: drawn_count(page, "roofline:points") > 0)
+    assert drawn_count(page, "roofline:ceilings") >= 2
+    page.get_by_role("searchbox").fill("no such kernel")
+    eventually(lambda: drawn_count(page, "roofline:points") == 0)
+    page.wait_for_url(re.compile("kernel=no"))
+    page.get_by_role("searchbox").fill("SAXPY")
+    eventually(lambda: drawn_count(page, "roofline:points") > 0)
+
+
+def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit) -> None:
+    page = visit.open("/kernels")
+    rows = page.locator("#f-table tbody tr")
+    expect(rows.first).to_contain_text("saxpy", timeout=10_000)
+    page.get_by_role("button", name="Median").click()
+    expect(page.locator('th[aria-sort="ascending"]')).to_contain_text("Median")
+    page.get_by_role("searchbox").fill("nothing like it")
+    expect(page.locator("#f-table")).to_contain_text("No row matches")
+    page.get_by_role("searchbox").fill("")
+    expect(rows.first).to_contain_text("saxpy")
+    page.locator("summary").click()
+    page.get_by_label("Cache", exact=True).check()
+    expect(page.locator("thead")).to_contain_text("Cache")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download CSV").click()
+    text = download.value.path().read_text()
+    assert text.startswith("run_id,")
+    assert text.count("\n") >= 2
+
+
+def test_a_run_that_does_not_exist_is_said_in_a_sentence(visit: Visit) -> None:
+    page = visit.open("/live?runs=no-such-run")
+    expect(page.locator("#f-run")).to_contain_text("cannot be shown", timeout=10_000)

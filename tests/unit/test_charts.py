@@ -1,0 +1,222 @@
+"""Data and labels of the charts, not their pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import holoviews as hv
+import numpy as np
+import polars as pl
+import pytest
+
+from services.ui.charts import roofline, strips, telemetry
+from services.ui.live_figure import LiveFigure
+from services.ui.theme import CATEGORIES, DARK, LIGHT, style_of
+
+POINT: dict[str, Any] = {
+    "run_id": "20260102-101500-6ca949ef",
+    "configuration_index": 0,
+    "kernel_name": "saxpy",
+    "label": "saxpy N=1024",
+    "category": "elementwise",
+    "dtype": "float32",
+    "duration_median_ns": 1500.0,
+    "flop": 2048.0,
+    "bytes": 12288.0,
+    "intensity_flop_per_byte": 1 / 6,
+    "achieved_flop_per_s": 2.0e9,
+    "achieved_bytes_per_s": 12.0e9,
+    "attainable_flop_per_s": 4.0e9,
+    "efficiency_ratio": 0.5,
+    "bound": "memory",
+    "ceiling_source": "measured",
+    "verification_state": "PASSED",
+}
+
+
+def points(*changes: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame([POINT | change for change in changes], infer_schema_length=None)
+
+
+def ceiling(name: str, value: float, source: str = "measured") -> dict[str, Any]:
+    unit = "bytes_per_s" if name == "dram" else "flop_per_s"
+    return {
+        "device_id": "d", "ceiling_name": name, "unit": unit, "value": value,
+        "path": "copy" if name == "dram" else "fma", "source": source, "confidence": "", "note": "",
+    }  # fmt: skip
+
+
+CEILINGS = pl.DataFrame([ceiling("dram", 24e9), ceiling("float32", 240e9), ceiling("float64", 120e9)])
+SPAN = roofline.Span(0.1, 1000.0, 1e9, 1e12)
+
+
+def test_a_point_tells_every_figure_with_its_unit() -> None:
+    columns = roofline.point_columns(points({}), LIGHT)
+    told = {name: column[0] for name, column in columns.items()}
+    assert told["achieved"] == "2.00 Gflop/s"
+    assert told["achieved_bytes"] == "12.0 GB/s"
+    assert told["attainable"] == "4.00 Gflop/s"
+    assert told["efficiency"] == "50.0 %"
+    assert told["bound"] == "memory-bound"
+    assert told["intensity_text"] == "0.167 flop/B"
+    assert told["duration"] == "1.50 µs"
+    assert told["run"] == "6ca949ef"
+
+
+def test_a_kernel_without_flop_has_no_place_and_unknown_figures_are_dashes() -> None:
+    rows = points({"intensity_flop_per_byte": None, "achieved_flop_per_s": None}, {"attainable_flop_per_s": None, "bound": None})
+    columns = roofline.point_columns(rows, LIGHT)
+    assert len(columns["rate"]) == 1
+    assert columns["attainable"][0] == "–"
+    assert columns["bound"][0] == "bound not known"
+
+
+def test_wrong_results_are_hollow_and_crossed() -> None:
+    columns = roofline.point_columns(points({}, {"verification_state": "FAILED", "configuration_index": 1}), LIGHT)
+    assert columns["fill_alpha"].tolist() == [0.85, 0.0]
+    assert columns["marker"].tolist() == ["square", "square_x"]
+    assert columns["verification"][1] == "WRONG RESULT"
+
+
+def test_the_last_row_of_a_configuration_counts() -> None:
+    rows = points({"efficiency_ratio": None}, {"configuration_index": 1}, {"efficiency_ratio": 0.7})
+    newest = roofline.newest_rows(rows)
+    assert newest.height == 2
+    assert newest.filter(pl.col("configuration_index") == 0)["efficiency_ratio"].to_list() == [0.7]
+
+
+def test_categories_differ_in_colour_and_in_shape() -> None:
+    for palette in (LIGHT, DARK):
+        styles = [style_of(category, CATEGORIES, palette) for category in CATEGORIES]
+        assert len({style.color for style in styles}) == len({style.marker for style in styles}) == len(CATEGORIES)
+
+
+def test_the_slope_ends_at_the_highest_roof_and_roofs_begin_at_their_ridges() -> None:
+    lines = roofline.ceiling_columns(CEILINGS, (), SPAN, LIGHT)
+    assert lines["name"].tolist() == ["DRAM", "float32", "float64"]
+    assert (lines["x0"].tolist(), lines["x1"].tolist()) == ([0.1, 10.0, 5.0], [10.0, 1000.0, 1000.0])
+    assert lines["y1"].tolist() == [240e9, 240e9, 120e9]
+    assert lines["value"].tolist() == ["24.0 GB/s", "240 Gflop/s", "120 Gflop/s"]
+    assert roofline.ridges(CEILINGS, ()) == (("float32", 10.0), ("float64", 5.0))
+
+
+def test_only_the_wanted_dtypes_are_drawn_and_other_sources_are_dashed() -> None:
+    both = pl.concat([CEILINGS, pl.DataFrame([ceiling("dram", 40e9, "datasheet")])])
+    lines = roofline.ceiling_columns(both, ("float32",), SPAN, LIGHT)
+    assert lines["name"].tolist() == ["DRAM", "DRAM", "float32"]
+    assert lines["line_dash"].tolist() == ["solid", "dashed", "solid"]
+    assert roofline.label_columns(lines)["text"].tolist() == ["DRAM 24.0 GB/s", "float32 240 Gflop/s"]
+
+
+def test_the_span_shows_all_points_and_ridges() -> None:
+    columns = roofline.point_columns(points({}), LIGHT)
+    span = roofline.span_of(columns, CEILINGS, ("float32",))
+    assert span.x_start < 1 / 6
+    assert span.x_end > 10
+    assert span.y_start < 2.0e9
+    assert span.y_end > 240e9
+    assert roofline.span_of(roofline.point_columns(points({}).clear(), LIGHT), None, ()) == roofline.Span(*roofline.NO_POINT_SPAN)
+
+
+def test_points_above_the_ceiling_are_explained() -> None:
+    assert roofline.over_ceiling_note(points({})) == ""
+    assert roofline.over_ceiling_note(points({"efficiency_ratio": 3.9})).startswith("1 above the DRAM ceiling")
+
+
+def samples(count: int, configuration_count: int = 1) -> pl.DataFrame:
+    index = np.arange(count)
+    return pl.DataFrame(
+        {
+            "run_id": ["r"] * count,
+            "configuration_index": index % configuration_count,
+            "sample_index": index // configuration_count,
+            "duration_ns": 1000.0 + index,
+            "measured_unix_ns": np.full(count, 1_700_000_000_000_000_000),
+        }
+    )
+
+
+def test_samples_stay_within_their_strip() -> None:
+    columns = strips.sample_columns(samples(1000, 4), np.array(["#111"] * 4))
+    assert np.all(np.abs(columns["x"] - columns["configuration"]) <= strips.STRIP_WIDTH / 2 + 1e-9)
+    assert columns["measured_unix_ms"][0] == 1_700_000_000_000.0
+
+
+def test_thinning_keeps_fastest_and_slowest_of_each_configuration() -> None:
+    whole = samples(30_000, 3)
+    kept = strips.thinned(whole, 3000)
+    assert kept.height <= 3100
+    extremes = kept.group_by("configuration_index").agg(low=pl.col("duration_ns").min(), high=pl.col("duration_ns").max())
+    expected = whole.group_by("configuration_index").agg(low=pl.col("duration_ns").min(), high=pl.col("duration_ns").max())
+    assert extremes.sort("configuration_index").equals(expected.sort("configuration_index"))
+    assert strips.thinned(whole.head(100), 3000).height == 100
+
+
+def test_axis_names_are_few_and_short() -> None:
+    configurations = pl.DataFrame(
+        {
+            "configuration_index": range(40),
+            "label": [f"a_kernel_with_a_very_long_name N={n}" for n in range(40)],
+            "category": ["other"] * 40,
+        }
+    )
+    labels = strips.tick_labels(configurations)
+    assert len(labels) <= 6
+    assert labels[0] == "a_kernel_with_a_v…\nN=0"
+    assert strips.tick_labels(None) == {}
+
+
+def test_telemetry_lines_part_host_and_device() -> None:
+    readings = pl.DataFrame(
+        {
+            "measured_unix_ns": [10**9, 10**9, 2 * 10**9],
+            "device_id": [None, "cuda:0", None],
+            "utilization_ratio": [0.5, 0.9, None],
+            "memory_used_bytes": [1, 3, 2],
+            "memory_total_bytes": [4, 4, 4],
+        }
+    )
+    assert telemetry.line_columns(readings, "host_busy")["share"].tolist() == [50.0]
+    assert telemetry.line_columns(readings, "device_busy")["share"].tolist() == [90.0]
+    assert telemetry.line_columns(readings, "memory_used")["share"].tolist() == [75.0]
+    assert telemetry.line_columns(readings.filter(pl.col("device_id").is_null()), "memory_used")["share"].tolist() == [25.0, 50.0]
+
+
+def empty_charts() -> dict[str, tuple[hv.Overlay, tuple[str, ...]]]:
+    point_columns = roofline.point_columns(points({}).clear(), LIGHT)
+    lines = roofline.ceiling_columns(None, (), SPAN, LIGHT)
+    medians, intervals = strips.no_medians()
+    return {
+        "roofline": (roofline.roofline_chart(point_columns, lines, SPAN, LIGHT), ("ceilings", "names", "points")),
+        "strips": (strips.strip_chart(strips.no_samples(), medians, intervals, LIGHT), ("samples", "intervals", "medians")),
+        "telemetry": (telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, LIGHT), telemetry.LINES),
+    }
+
+
+@pytest.mark.parametrize("name", ["roofline", "strips", "telemetry"])
+def test_an_empty_chart_renders_with_its_layers_in_order(name: str) -> None:
+    element, layers = empty_charts()[name]
+    figure = LiveFigure(name, element, layers)
+    assert [renderer.data_source.name for renderer in figure.figure.renderers] == [f"{name}:{layer}" for layer in layers]
+
+
+def test_rows_reach_a_chart_that_was_rendered_empty() -> None:
+    element, layers = empty_charts()["roofline"]
+    figure = LiveFigure("roofline", element, layers)
+    figure.stream("points", roofline.point_columns(points({}), LIGHT))
+    figure.stream("points", roofline.point_columns(points({"configuration_index": 1}), LIGHT))
+    lines = roofline.ceiling_columns(CEILINGS, (), SPAN, LIGHT)
+    figure.replace("ceilings", lines)
+    figure.replace("names", roofline.label_columns(lines))
+    assert (figure.row_count("points"), figure.row_count("ceilings"), figure.row_count("names")) == (2, 3, 3)
+
+
+def test_an_axis_follows_the_data_until_the_user_moves_it() -> None:
+    element, layers = empty_charts()["roofline"]
+    figure = LiveFigure("roofline", element, layers)
+    figure.follow("x", 1.0, 10.0)
+    figure.follow("x", 1.0, 100.0)
+    assert (figure.figure.x_range.start, figure.figure.x_range.end) == (1.0, 100.0)
+    figure.figure.x_range.end = 50.0
+    figure.follow("x", 1.0, 1000.0)
+    assert figure.figure.x_range.end == 50.0

@@ -1,0 +1,144 @@
+"""The dashboard's state in its URL, its formats, its memory, and who may open it."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
+
+from services.ui import theme
+from services.ui.access import COOKIE_NAME, Access
+from services.ui.memory import TableMemory
+from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
+
+names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1, max_size=20)
+
+
+@given(
+    st.builds(
+        ViewState,
+        runs=st.lists(names, unique=True, max_size=MAX_RUNS).map(tuple),
+        theme=st.sampled_from(("light", "dark")),
+        kernel=st.text(st.characters(codec="utf-8"), max_size=50),
+        category=names | st.just(""),
+        color_by=st.sampled_from(("category", "dtype", "kernel", "run")),
+        table=st.sampled_from(("measurements", "kernels")),
+        columns=st.lists(names, unique=True, max_size=5).map(tuple),
+        descending=st.booleans(),
+        row=st.integers(0, 10**9),
+    )
+)
+def test_a_view_survives_its_url(state: ViewState) -> None:
+    assert from_query(parse_qs(to_query(state), keep_blank_values=True)) == state
+
+
+@pytest.mark.parametrize("query", ["theme=blue", "row=-1", "row=²", "table=secrets", "color_by=", "nothing=1", "row=" + "9" * 400])
+def test_what_cannot_be_read_takes_its_default(query: str) -> None:
+    assert from_query(parse_qs(query, keep_blank_values=True)) == ViewState()
+
+
+def test_a_filter_starts_again_at_the_first_row() -> None:
+    assert ViewState(row=50).changed("kernel", "saxpy") == ViewState(kernel="saxpy")
+    assert ViewState(kernel="saxpy").changed("row", "25").row == 25
+    assert ViewState(row=50).changed("no_such_field", "1") == ViewState(row=50)
+
+
+def test_toggling_runs_adds_removes_and_keeps_to_the_limit() -> None:
+    assert ViewState(runs=("a",)).with_run_toggled("b").runs == ("a", "b")
+    assert ViewState(runs=("a", "b")).with_run_toggled("a").runs == ("b",)
+    full = ViewState(runs=tuple(str(number) for number in range(MAX_RUNS)))
+    assert full.with_run_toggled("new").runs == (*full.runs[1:], "new")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (theme.duration(950), "950 ns"),
+        (theme.duration(1500), "1.50 µs"),
+        (theme.duration(999_900), "1.00 ms"),
+        (theme.duration(2.5e9), "2.50 s"),
+        (theme.duration(None), "–"),
+        (theme.flop_rate(345e9), "345 Gflop/s"),
+        (theme.byte_rate(24.3e9), "24.3 GB/s"),
+        (theme.memory(2**31), "2.00 GiB"),
+        (theme.memory(512), "512 B"),
+        (theme.percent(0.1234), "12.3 %"),
+        (theme.percent(3.96), "396 %"),
+        (theme.span(75), "1 min 15 s"),
+        (theme.span(7260), "2 h 01 min"),
+        (theme.intensity(None), "–"),
+        (theme.frequency(2.6e9), "2.60 GHz"),
+    ],
+)
+def test_figures_carry_their_units(text: str, expected: str) -> None:
+    assert text == expected
+
+
+def rows(first: int, count: int) -> pl.DataFrame:
+    return pl.DataFrame({"value": range(first, first + count)})
+
+
+def test_memory_gives_what_is_new_since_a_position() -> None:
+    memory = TableMemory()
+    assert memory.since(0).frame is None
+    memory.append(rows(0, 3))
+    memory.append(rows(3, 2))
+    first = memory.since(0)
+    assert first.frame is not None
+    assert first.frame["value"].to_list() == [0, 1, 2, 3, 4]
+    memory.append(rows(5, 1))
+    second = memory.since(first.position)
+    assert second.frame is not None
+    assert (second.frame["value"].to_list(), second.is_restart) == ([5], False)
+    assert memory.since(second.position).frame is None
+
+
+def test_memory_drops_the_oldest_and_tells_a_late_reader_to_start_over() -> None:
+    memory = TableMemory(row_limit=10)
+    for first in range(0, 40, 5):
+        memory.append(rows(first, 5))
+    late = memory.since(7)
+    assert late.is_restart
+    assert late.frame is not None
+    assert late.frame["value"].to_list() == list(range(30, 40))
+    assert memory.dropped_row_count == 30
+
+
+def test_memory_of_many_small_frames_keeps_every_row_in_order() -> None:
+    memory = TableMemory()
+    for first in range(1000):
+        memory.append(rows(first, 1))
+    kept = memory.all()
+    assert kept is not None
+    assert kept["value"].to_list() == list(range(1000))
+    assert memory.since(995).frame is not None
+
+
+def request(**headers: str) -> HTTPServerRequest:
+    named = HTTPHeaders({"Host": "localhost:7003"} | headers)
+    return HTTPServerRequest(start_line=RequestStartLine("GET", "/live", "HTTP/1.1"), headers=named)
+
+
+def test_the_cookie_is_not_the_token_and_only_the_right_one_opens() -> None:
+    access = Access("secret", frozenset({"localhost:7003"}), is_secure=False)
+    assert "secret" not in access.cookie_value
+    assert access.has_cookie(request(Cookie=f"other=1; {COOKIE_NAME}={access.cookie_value}"))
+    assert not access.has_cookie(request(Cookie=f"{COOKIE_NAME}=secret"))
+    assert not access.has_cookie(request())
+    assert Access("another", frozenset(), is_secure=False).cookie_value != access.cookie_value
+
+
+def test_foreign_hosts_and_origins_are_told_apart() -> None:
+    access = Access("secret", frozenset({"localhost:7003"}), is_secure=False)
+    assert access.is_host_allowed(request(Host="LOCALHOST:7003"))
+    assert not access.is_host_allowed(request(Host="evil.example:7003"))
+    assert not access.is_host_allowed(request(Host="localhost:80"))
+    assert access.is_origin_allowed(request())
+    assert access.is_origin_allowed(request(Origin="http://localhost:7003"))
+    assert not access.is_origin_allowed(request(Origin="http://evil.example"))
+    assert not access.is_origin_allowed(request(Origin="https://localhost:7003"))
+    assert not access.is_origin_allowed(request(Origin="null"))

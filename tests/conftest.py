@@ -18,6 +18,7 @@ os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 SERIAL_FOLDERS = ("integration", "browser", "gpu")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist's own hook reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever runs kernels or services goes to one worker of pytest-xdist, and starts first: it takes longest."""
     for item in items:

@@ -71,7 +71,8 @@ class Gate(Router):
     def __init__(self, pages: Application, access: Access) -> None:
         self._pages = pages
         self._access = access
-        self._gate = Application([(r".*", _GateHandler, {"access": access})])
+        # No access log: these are the URLs that may hold the token.
+        self._gate = Application([(r".*", _GateHandler, {"access": access})], log_function=lambda _handler: None)
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate | None:
         access = self._access

@@ -126,6 +126,8 @@ class Dashboard:
         self._server._http.request_callback = Gate(self._server._tornado, access)
         self._server.start()
         self.client.start()
+        # The first rendering loads half of HoloViews: better here than under the first visitor.
+        LivePage(self.client, ViewState())
         self._heartbeat = self._loop.create_task(self._beat())
         return f"{self._settings.address.rpartition(':')[0]}:{port}"
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from services.core.model import RunState
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import MANY_SIZES
+from tests.service_processes import ServiceProcesses
 
 pytestmark = pytest.mark.browser
 
@@ -121,3 +122,16 @@ def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit) -> None:
 def test_a_run_that_does_not_exist_is_said_in_a_sentence(visit: Visit) -> None:
     page = visit.open("/live?runs=no-such-run")
     expect(page.locator("#f-run")).to_contain_text("cannot be shown", timeout=10_000)
+
+
+def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, services: ServiceProcesses) -> None:
+    address = f"unix:{services.folder}/run/analyzer.sock"
+    ui = services.start("ui", "--analyzer-address", address)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"http://{ui.address}/?token={ui.token}")
+    expect(page.locator("#f-banner")).to_contain_text("Analyzer unreachable, trying again", timeout=15_000)
+    services.start("analyzer", address=address)
+    expect(page.locator("#f-banner")).to_be_empty(timeout=15_000)
+    expect(page.locator("#f-run")).to_contain_text("kernalyse bench saxpy")
+    context.close()

@@ -20,6 +20,7 @@ POINT: dict[str, Any] = {
     "label": "saxpy N=1024",
     "category": "elementwise",
     "dtype": "float32",
+    "memory_level": "dram",
     "duration_median_ns": 1500.0,
     "flop": 2048.0,
     "bytes": 12288.0,
@@ -39,10 +40,10 @@ def points(*changes: dict[str, Any]) -> pl.DataFrame:
 
 
 def ceiling(name: str, value: float, source: str = "measured") -> dict[str, Any]:
-    unit = "bytes_per_s" if name == "dram" else "flop_per_s"
+    unit = "bytes_per_s" if name in ("dram", "l2") else "flop_per_s"
     return {
         "device_id": "d", "ceiling_name": name, "unit": unit, "value": value,
-        "path": "copy" if name == "dram" else "fma", "source": source, "confidence": "", "note": "",
+        "path": "copy" if unit == "bytes_per_s" else "fma", "source": source, "confidence": "", "note": "",
     }  # fmt: skip
 
 
@@ -120,7 +121,17 @@ def test_the_span_shows_all_points_and_ridges() -> None:
 
 def test_points_above_the_ceiling_are_explained() -> None:
     assert roofline.over_ceiling_note(points({})) == ""
-    assert roofline.over_ceiling_note(points({"efficiency_ratio": 3.9})).startswith("1 above the DRAM ceiling")
+    assert roofline.over_ceiling_note(points({"efficiency_ratio": 3.9})).startswith("1 above their ceiling")
+    assert roofline.over_ceiling_note(points({"memory_level": "l2"})).startswith("1 faster than DRAM")
+
+
+def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:
+    with_cache = pl.concat([CEILINGS, pl.DataFrame([ceiling("l2", 48e9)])])
+    lines = roofline.ceiling_columns(with_cache, ("float32",), SPAN, LIGHT)
+    assert lines["name"].tolist() == ["DRAM", "L2 cache", "float32"]
+    assert lines["line_dash"].tolist() == ["solid", "dotted", "solid"]
+    assert (lines["x1"].tolist()[:2], lines["x0"].tolist()[2]) == ([10.0, 5.0], 5.0)
+    assert roofline.ridges(with_cache, ("float32",)) == (("float32", 10.0),)
 
 
 def samples(count: int, configuration_count: int = 1) -> pl.DataFrame:

@@ -33,10 +33,14 @@ POINT_TEXTS: Final = (
     "flop",
     "bytes",
     "ceiling_source",
+    "memory_level",
     "verification",
 )
 CEILING_NUMBERS: Final = ("x0", "y0", "x1", "y1", "line_width")
 CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "note")
+
+MEMORY_LEVELS: Final = {"dram": "DRAM", "l2": "L2 cache"}
+"""What the chart calls the memories it draws a slope for; a CPU's last-level cache counts as L2."""
 
 NO_POINT_SPAN: Final = (1e-2, 1e3, 1e8, 1e12)
 """Ranges of an empty chart: intensity low and high, rate low and high."""
@@ -107,6 +111,7 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "flop": [theme.si(value, "flop") for value in rows["flop"]],
         "bytes": [theme.memory(value) for value in rows["bytes"]],
         "ceiling_source": [value or theme.UNKNOWN for value in rows["ceiling_source"]],
+        "memory_level": [MEMORY_LEVELS.get(value, value) for value in rows["memory_level"]],
         "verification": [VERIFICATION_TEXTS.get(value, value) for value in rows["verification_state"]],
     }
     columns.update({name: np.array(values, dtype=np.str_) for name, values in texts.items()})
@@ -114,9 +119,10 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
 
 
 def ceiling_columns(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], span: Span, palette: Palette) -> Columns:
-    """One line a ceiling: DRAM's slope up to the highest compute ceiling, and a flat line for each dtype right of its ridge.
+    """One line a ceiling: a slope for each memory up to the highest compute ceiling, and a flat line for each dtype.
 
-    The source that counts most (measured, then derived from the clock, then the datasheet) is drawn solid, the others dashed.
+    A flat line begins where the steepest slope of its source reaches it. The source that counts most (measured, then
+    derived from the clock, then the datasheet) is drawn solid, dotted for the cache; the others dashed.
 
     Args:
         ceilings: the table of that name, or None.
@@ -135,16 +141,17 @@ def ceiling_columns(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], span
         x_end = span.x_end if peak is None else min(span.x_end, peak / row["value"])
         lines.append(_line(row, (span.x_start, span.x_start * row["value"]), (x_end, x_end * row["value"]), palette))
     for row in roofs:
-        slope = next((other for other in slopes if other["source"] == row["source"]), slopes[0] if slopes else None)
-        x_start = span.x_start if slope is None else max(span.x_start, row["value"] / slope["value"])
+        steepest = max((slope["value"] for slope in slopes if slope["source"] == row["source"]), default=None)
+        steepest = max((slope["value"] for slope in slopes), default=None) if steepest is None else steepest
+        x_start = span.x_start if steepest is None else max(span.x_start, row["value"] / steepest)
         lines.append(_line(row, (x_start, row["value"]), (span.x_end, row["value"]), palette))
     names = (*CEILING_NUMBERS, *CEILING_TEXTS)
     return {name: np.array([line[name] for line in lines]) for name in names}
 
 
 def label_columns(ceilings: Columns) -> Columns:
-    """A name for each solid ceiling: flat ones at their right end, slopes left above their upper part, where points are rare."""
-    solid = np.flatnonzero(ceilings["line_dash"] == "solid") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
+    """A name for each ceiling that counts: flat ones at their right end, slopes left above their upper part, where points are rare."""
+    solid = np.flatnonzero(ceilings["line_dash"] != "dashed") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
     is_flat = ceilings["y0"][solid] == ceilings["y1"][solid]
     texts = [f"{ceilings['name'][row]} {ceilings['value'][row]}" for row in solid]
     label_x = ceilings["x0"][solid] ** 0.3 * ceilings["x1"][solid] ** 0.7
@@ -157,18 +164,26 @@ def label_columns(ceilings: Columns) -> Columns:
 
 
 def ridges(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
-    """Ridge point in flop/B of each compute ceiling drawn solid, by name."""
+    """Ridge point in flop/B, against DRAM, of each compute ceiling drawn solid, by name."""
     rows = [row for row in _lines(ceilings, dtypes) if row["is_preferred"]]
-    slope = next((row["value"] for row in rows if row["unit"] == "bytes_per_s"), None)
+    slope = next((row["value"] for row in rows if row["ceiling_name"] == "dram"), None)
     return () if slope is None else tuple((row["ceiling_name"], row["value"] / slope) for row in rows if row["unit"] == "flop_per_s")
 
 
 def over_ceiling_note(roofline: pl.DataFrame) -> str:
-    """A sentence on points above their ceiling, empty without any: data that stays in a cache is no fault of the chart."""
+    """What to know of points above DRAM's ceiling or above their own; empty without any."""
+    cached_count = roofline.filter(pl.col("memory_level") == "l2").height
     over_count = roofline.filter(pl.col("efficiency_ratio") > 1.05).height
-    if not over_count:
-        return ""
-    return f"{over_count} above the DRAM ceiling: their data stays in a cache from one launch to the next."
+    sentences = []
+    if cached_count:
+        sentences.append(
+            f"{cached_count} faster than DRAM: their data stays in the cache between launches, so its ceiling counts (dotted)."
+        )
+    if over_count:
+        sentences.append(
+            f"{over_count} above their ceiling: their data stays in a nearer cache, or the ceiling was measured on a busy host."
+        )
+    return " ".join(sentences)
 
 
 def span_of(points: Columns, ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> Span:
@@ -199,7 +214,7 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
             ("Work", "@flop · @bytes"),
             ("Kind", "@category · @dtype"),
             ("Result", "@verification"),
-            ("Ceilings", "@ceiling_source"),
+            ("Ceilings", "@memory_level · @ceiling_source"),
             ("Run", "@run"),
         ]
     )
@@ -231,13 +246,13 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
 
 
 def _lines(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The newest DRAM and compute ceilings as rows, each with is_preferred."""
+    """The newest memory and compute ceilings as rows, each with is_preferred."""
     if ceilings is None or ceilings.is_empty():
         return []
     kept = ceilings.filter(
         (pl.col("value") > 0)
         & (
-            (pl.col("ceiling_name") == "dram")
+            pl.col("ceiling_name").is_in(list(MEMORY_LEVELS))
             | ((pl.col("unit") == "flop_per_s") & (pl.lit(not dtypes) | pl.col("ceiling_name").is_in(dtypes)))
         )
     ).unique(subset=["device_id", "ceiling_name", "unit", "path", "source"], keep="last", maintain_order=True)
@@ -259,8 +274,8 @@ def _line(row: dict[str, Any], start: tuple[float, float], end: tuple[float, flo
         "y1": end[1],
         "line_width": 2.0 if row["is_preferred"] else 1.2,
         "color": palette.muted,
-        "line_dash": "solid" if row["is_preferred"] else "dashed",
-        "name": "DRAM" if is_memory else f"{row['ceiling_name']}{' tensor' if row['path'] == 'tensor' else ''}",
+        "line_dash": "dashed" if not row["is_preferred"] else "dotted" if row["ceiling_name"] == "l2" else "solid",
+        "name": MEMORY_LEVELS[row["ceiling_name"]] if is_memory else f"{row['ceiling_name']}{' tensor' if row['path'] == 'tensor' else ''}",
         "value": theme.byte_rate(row["value"]) if is_memory else theme.flop_rate(row["value"]),
         "source": row["source"] + (f" ({row['confidence']} confidence)" if row["confidence"] else ""),
         "note": row["note"] or "",

@@ -26,7 +26,7 @@ run: $(INSTALLED)
 
 # Two workers: unit tests on both, everything that runs kernels or services one after the other on one (tests/conftest.py).
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 bench: $(INSTALLED) $(INSTALLED_BENCH)
 	$(BIN)/python -m tests.benchmarks.run $(ARGS)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
@@ -18,13 +20,19 @@ os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 SERIAL_FOLDERS = ("integration", "browser", "gpu")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist's own hook reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever runs kernels or services goes to one worker of pytest-xdist, and starts first: it takes longest."""
-    for item in items:
-        if item.path.parent.name in SERIAL_FOLDERS:
-            item.add_marker(pytest.mark.xdist_group("services"))
-    items.sort(key=lambda item: item.path.parent.name not in SERIAL_FOLDERS)
+class ServicesOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
+    """Whatever runs kernels or services stays on one worker, one after the other; unit tests are spread file by file.
+
+    A scheduler of our own and not xdist_group marks: those are written into node ids, which pytest 9 no longer lets be changed.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file_name = nodeid.partition("::")[0]
+        return "services" if Path(file_name).parent.name in SERIAL_FOLDERS else file_name
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ServicesOnOneWorker:
+    return ServicesOnOneWorker(config, log)
 
 
 @pytest.fixture(autouse=True)

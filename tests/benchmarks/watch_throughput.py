@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -136,27 +136,35 @@ def watched_analyzer(stub: Any) -> Watched:
     return Watched("analyzer", count, open_stream)
 
 
-async def measure_both(node: ProfilerNode, analyzer: ServiceProcess) -> None:
+async def measure_profiler(node: ProfilerNode) -> None:
     async with calls_to(node) as calls:
         await measure(watched_profiler(calls), calls)
-        async with open_async_channel(analyzer.endpoint) as channel:
-            stub: Any = analyzer_service_pb2_grpc.AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
-            await stub.AddNode(analyzer_messages.AddNodeRequest(address=node.endpoint.address, token=node.endpoint.token))
-            await measure(watched_analyzer(stub), calls)
+
+
+async def measure_analyzer(node: ProfilerNode, analyzer: ServiceProcess) -> None:
+    async with calls_to(node) as calls, open_async_channel(analyzer.endpoint) as channel:
+        stub: Any = analyzer_service_pb2_grpc.AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
+        await stub.AddNode(analyzer_messages.AddNodeRequest(address=node.endpoint.address, token=node.endpoint.token))
+        await measure(watched_analyzer(stub), calls)
 
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    for name in ("config", "data", "run", "node"):
+    for name in ("config", "data", "run", "first", "second"):
         (folder / name).mkdir(mode=0o700)
     places = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run"}
     os.environ |= {variable: str(folder / name) for variable, name in places.items()}
-    services, node = ServiceProcesses(folder), ProfilerNode(folder / "node", stand_in=True)
+    services = ServiceProcesses(folder)
+    # A node each: an analyzer would have to collect first what the profiler's own measurements left in the journal.
+    nodes = [ProfilerNode(folder / name, stand_in=True) for name in ("first", "second")]
     try:
-        node.start()
-        asyncio.run(measure_both(node, services.start("analyzer")))
+        with closing(nodes[0]) as node:
+            node.start()
+            asyncio.run(measure_profiler(node))
+        with closing(nodes[1]) as node:
+            node.start()
+            asyncio.run(measure_analyzer(node, services.start("analyzer")))
     finally:
-        node.close()
         services.stop_all()
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,5 +1,5 @@
-// What device memory can deliver at most. Which of the three patterns is fastest depends on the device: a CPU reads a line
-// of memory before it writes one, so a copy moves half as much again as it seems to, and only the read shows the whole rate.
+// What device memory can deliver at most. Which of the four patterns is fastest depends on the device: a CPU reads a line
+// of memory before it writes one, so a copy moves half as much again as it seems to; an update in place and a read do not.
 
 __global__ void ceiling_copy(const float *source, float *target, int count) {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -12,6 +12,13 @@ __global__ void ceiling_triad(const float *left, const float *right, float *targ
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index < count) {
         target[index] = left[index] + 3.0f * right[index];
+    }
+}
+
+__global__ void ceiling_update(const float *source, float *target, int count) {
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index < count) {
+        target[index] = target[index] + 3.0f * source[index];
     }
 }
 

@@ -113,7 +113,7 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 
 def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.profiler.catalog import load_catalog
-    from services.profiler.workloads.ceilings import load_sources, tell_ceilings_before_sweep
+    from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
     from services.profiler.workloads.sweep import run_sweep
     from services.profiler.workloads.sweep_plan import plan_sweep
 
@@ -122,8 +122,11 @@ def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
         sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
     sink.write(Progress(0, 0, plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id)
-    tell_ceilings_before_sweep(session, load_sources(), sink, order.ceilings_file, plan.configuration_count)
+    sources = load_sources()
+    are_settled = tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     run_sweep(sweep, plan, session, sink, order.folder)
+    if not are_settled:
+        tell_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:

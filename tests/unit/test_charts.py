@@ -106,7 +106,7 @@ def test_only_the_wanted_dtypes_are_drawn_and_other_sources_are_dashed() -> None
     lines = roofline.ceiling_columns(both, ("float32",), SPAN, LIGHT)
     assert lines["name"].tolist() == ["DRAM", "DRAM", "float32"]
     assert lines["line_dash"].tolist() == ["solid", "dashed", "solid"]
-    assert roofline.label_columns(lines)["text"].tolist() == ["DRAM 24.0 GB/s", "float32 240 Gflop/s"]
+    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 24.0 GB/s ", " float32 240 Gflop/s "]
 
 
 def test_the_span_shows_all_points_and_ridges() -> None:
@@ -131,6 +131,8 @@ def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:
     assert lines["name"].tolist() == ["DRAM", "L2 cache", "float32"]
     assert lines["line_dash"].tolist() == ["solid", "dotted", "solid"]
     assert (lines["x1"].tolist()[:2], lines["x0"].tolist()[2]) == ([10.0, 5.0], 5.0)
+    labels = roofline.label_columns(lines)
+    assert labels["text_align"].tolist() == ["left", "right", "right"]  # DRAM's name right of its line, away from the cache's
     assert roofline.ridges(with_cache, ("float32",)) == (("float32", 10.0),)
 
 

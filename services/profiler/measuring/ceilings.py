@@ -92,6 +92,7 @@ def _measure_bandwidth(session: DeviceSession, source: KernelSource, ceiling_nam
         work: tuple[tuple[str, list[Argument], int, int], ...] = (
             ("copy", [left, target, count], full_grid, 2 * element_count),
             ("triad", [left, right, target, count], full_grid, 3 * element_count),
+            ("update", [left, target, count], full_grid, 3 * element_count),
             ("read", [left, target, count], reading_grid, element_count + sum_count),
         )
         rates = {

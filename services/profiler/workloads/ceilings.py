@@ -33,28 +33,40 @@ def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSin
         KernalyseError: none could be measured.
     """
     sink.write(Progress(0, 0, 1, ACTIVITY, session.device.device_id))
-    _measure_and_tell(session, sources, sink, ceilings_file)
+    _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep")
     sink.write(Progress(1, 0, 1, "", session.device.device_id))
 
 
 def tell_ceilings_before_sweep(
     session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None, configuration_count: int
-) -> None:
+) -> bool:
     """On a CPU device, for which no datasheet has figures: tells the ceilings of the file, or measures them first.
 
     A sweep is worth having without ceilings, so what goes wrong here is only logged.
+
+    Returns:
+        Whether they are settled: False when the host was busy meanwhile, and they should be measured again after the sweep.
     """
     if session.device.kind is not DeviceKind.CPU:
-        return
+        return True
     known = read_ceilings(ceilings_file, session.device) if ceilings_file is not None else ()
     if known:
         sink.write(CeilingsMeasured(known))
-        return
+        return True
     sink.write(Progress(0, 0, configuration_count, ACTIVITY, session.device.device_id))
     try:
-        _measure_and_tell(session, sources, sink, ceilings_file)
+        return _measure_and_tell(session, sources, sink, ceilings_file, "after the sweep")
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"No ceilings: {error.message}",)))
+        return True
+
+
+def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
+    """Measures ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged."""
+    try:
+        _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep")
+    except KernalyseError as error:
+        sink.write(LogLines(LogLevel.WARNING, "worker", (f"Ceilings were not measured again: {error.message}",)))
 
 
 def load_sources() -> CeilingSources:
@@ -65,15 +77,19 @@ def load_sources() -> CeilingSources:
     return CeilingSources(memory, fma)
 
 
-def _measure_and_tell(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
+def _measure_and_tell(
+    session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None, next_chance: str
+) -> bool:
+    """Whether the host was quiet enough for the figures to be final."""
     busy_ratio = psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100
     if busy_ratio > MAX_BUSY_RATIO:
-        text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low, and the next sweep measures them again."
+        text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low. They are measured again {next_chance}."
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
     ceilings = measure_ceilings(session, sources)
     if ceilings_file is not None:
         ceilings = write_ceilings(ceilings_file, session.device, ceilings, busy_ratio)
     sink.write(CeilingsMeasured(ceilings))
+    return busy_ratio <= MAX_BUSY_RATIO
 
 
 # ---------------------------------------------------------------- the file

@@ -150,16 +150,22 @@ def ceiling_columns(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], span
 
 
 def label_columns(ceilings: Columns) -> Columns:
-    """A name for each ceiling that counts: flat ones at their right end, slopes left above their upper part, where points are rare."""
-    solid = np.flatnonzero(ceilings["line_dash"] != "dashed") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
-    is_flat = ceilings["y0"][solid] == ceilings["y1"][solid]
-    texts = [f"{ceilings['name'][row]} {ceilings['value'][row]}" for row in solid]
-    label_x = ceilings["x0"][solid] ** 0.3 * ceilings["x1"][solid] ** 0.7
-    label_y = ceilings["y0"][solid] ** 0.3 * ceilings["y1"][solid] ** 0.7
+    """A name for each ceiling that counts: flat ones at their right end, slopes near their upper end.
+
+    The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's.
+    """
+    named = np.flatnonzero(ceilings["line_dash"] != "dashed") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
+    x0, y0, x1, y1 = (ceilings[name][named] for name in ("x0", "y0", "x1", "y1"))
+    is_flat = y0 == y1
+    steepness = np.where(is_flat, 0.0, y0 / x0)
+    is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
+    place = np.where(is_flat, 1.0, np.where(is_right, 0.6, 0.9))  # along the line, 0 its lower and 1 its upper end
     return {
-        "x": np.where(is_flat, ceilings["x1"][solid], label_x),
-        "y": np.where(is_flat, ceilings["y1"][solid], label_y),
-        "text": np.array(texts, dtype=np.str_),
+        "x": x0 ** (1 - place) * x1**place,
+        "y": y0 ** (1 - place) * y1**place,
+        "text": np.array([f" {ceilings['name'][row]} {ceilings['value'][row]} " for row in named], dtype=np.str_),
+        "text_align": np.where(is_right, "left", "right"),
+        "text_baseline": np.where(is_right, "top", "bottom"),
     }
 
 
@@ -224,8 +230,8 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
     lines = hv.Segments(ceilings, ["x0", "y0", "x1", "y1"], ["line_width", *CEILING_TEXTS]).opts(
         color="color", line_dash="line_dash", line_width="line_width", tools=[ceiling_hover]
     )
-    names = hv.Labels(labels, ["x", "y"], ["text"]).opts(
-        text_color=palette.muted, text_font_size="8pt", text_align="right", text_baseline="bottom", padding=0
+    names = hv.Labels(labels, ["x", "y"], ["text", "text_align", "text_baseline"]).opts(
+        text_color=palette.muted, text_font_size="8pt", text_align="text_align", text_baseline="text_baseline", padding=0
     )
     marks = hv.Points(points, ["intensity", "rate"], [*POINT_TEXTS, "fill_alpha"]).opts(
         color="color", marker="marker", fill_alpha="fill_alpha", size=9, line_width=1.5, tools=[point_hover]

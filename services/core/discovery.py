@@ -40,7 +40,7 @@ def announced(path: Path, service: str, address: str, token_file: Path, ca_file:
 
 
 def find_service(path: Path) -> Announcement | None:
-    """The service that the file names, if its process still lives."""
+    """The service that the file names, if its process still lives. A file of another user is passed over."""
     found = _read(path)
     if found is None or _start_ticks(found.process_id) != found.process_start_ticks:
         return None
@@ -49,7 +49,10 @@ def find_service(path: Path) -> Announcement | None:
 
 def _read(path: Path) -> Announcement | None:
     try:
-        return Announcement(**json.loads(path.read_text()))
+        with path.open() as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return None  # it could send this user's token to whoever wrote it
+            return Announcement(**json.load(file))
     except (OSError, ValueError, TypeError):
         return None  # absent, or half of another version's: nothing that could be connected to
 

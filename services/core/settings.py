@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -32,8 +33,10 @@ def data_folder() -> Path:
 
 
 def runtime_folder() -> Path:
-    """For sockets and the file that names running services; private to the user, gone at logout where there is one."""
-    return platformdirs.user_runtime_path("kernalyse")
+    """For the files that name running services: in XDG_RUNTIME_DIR, or below /tmp where a session has none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # platformdirs warns of every fallback; `find_service` trusts nobody else's files
+        return platformdirs.user_runtime_path("kernalyse")
 
 
 def config_file() -> Path:

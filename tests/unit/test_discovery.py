@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +23,14 @@ def test_a_service_is_found_while_its_block_runs(tmp_path: Path) -> None:
         assert (own.token_file, own.ca_file) == (str(tmp_path / "token"), str(tmp_path / "ca.pem"))
     assert find_service(path) is None
     assert not path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_file_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "analyzer.json"
+    with announced(path, "analyzer", "127.0.0.1:7002", tmp_path / "token"):
+        os.chown(path, 65534, 65534)
+        assert find_service(path) is None
 
 
 def test_a_dead_process_is_no_service(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import typer
 
 ServerOption = Annotated[str | None, typer.Option("--server", metavar="ADDRESS", help="Analyzer to use: host:port or unix:PATH.")]
 TokenOption = Annotated[
-    str | None, typer.Option("--token", envvar="KERNALYSE_TOKEN", help="Its token; other users of this machine can see it here.")
+    str | None, typer.Option("--token", envvar="KERNALYSE_TOKEN", help="Token of --server; other users of this machine can see it here.")
 ]
-TokenFileOption = Annotated[Path | None, typer.Option("--token-file", help="File with its token.")]
-CaFileOption = Annotated[Path | None, typer.Option("--ca-file", help="PEM CA certificate of an analyzer that serves TLS.")]
+TokenFileOption = Annotated[Path | None, typer.Option("--token-file", help="File with the token of --server.")]
+CaFileOption = Annotated[Path | None, typer.Option("--ca-file", help="PEM CA certificate of --server, when it serves TLS.")]
 InsecureOption = Annotated[bool, typer.Option("--insecure", help="Send the token to another machine without TLS.")]

@@ -197,7 +197,9 @@ def span_of(points: Columns, ceilings: pl.DataFrame | None, dtypes: tuple[str, .
     rows = _lines(ceilings, dtypes)
     slopes = [row["value"] for row in rows if row["unit"] == "bytes_per_s"]
     roofs = [row["value"] for row in rows if row["unit"] == "flop_per_s"]
-    x = [*points["intensity"], *(roof / slope for roof in roofs for slope in slopes)]
+    ridge_points = [roof / slope for roof in roofs for slope in slopes]
+    # Left of the first ridge there must be room for the name of its slope.
+    x = [*points["intensity"], *ridge_points, *(ridge / 30 for ridge in ridge_points)]
     if not x:
         return Span(*NO_POINT_SPAN)
     x_start, x_end = _outwards(min(x) / 2), _outwards(max(x) * 4, up=True)

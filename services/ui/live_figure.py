@@ -49,8 +49,9 @@ class LiveFigure:
     def name_ticks(self, names: dict[int, str]) -> None:
         """Ticks of the x axis at the keys; those that would overlap are left out by the browser."""
         axis = self.figure.xaxis[0]
-        if isinstance(axis.ticker, FixedTicker) and axis.ticker.ticks == list(names):
-            return
-        axis.major_label_policy = NoOverlap()
-        axis.ticker = FixedTicker(ticks=list(names), minor_ticks=[])
-        axis.major_label_overrides = dict(names)
+        if not isinstance(axis.ticker, FixedTicker):
+            axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=NoOverlap())
+        # A new ticker each time would make Bokeh walk through the whole document; new ticks do not.
+        if axis.ticker.ticks != list(names):
+            axis.ticker.ticks = list(names)
+            axis.major_label_overrides = dict(names)

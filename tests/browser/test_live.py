@@ -52,10 +52,10 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
     expect(page.locator("#activity")).to_contain_text("saxpy")
     expect(page.locator("#f-results tbody tr").first).to_contain_text("saxpy N=")
 
-    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel", exact=True).dispatch_event("click")  # made anew with each step of the progress
     page.get_by_role("button", name="Keep it running").click()
     assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
-    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel", exact=True).dispatch_event("click")  # made anew with each step of the progress
     page.get_by_role("button", name="Cancel the run").click()
     expect(page.locator(".run-name")).to_contain_text("cancelled", timeout=15_000)
     assert visit.dashboard.run(run.run_id).state is RunState.CANCELLED

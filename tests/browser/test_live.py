@@ -44,18 +44,19 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
     run = visit.dashboard.start_sweep("saxpy", title=EVIL_TITLE, seconds=0.4, sizes=MANY_SIZES)
     expect(page.locator(".run-name")).to_contain_text("running", timeout=20_000)
     eventually(lambda: drawn_count(page, "samples:samples") > 0)
-    first = drawn_count(page, "samples:samples")
-    eventually(lambda: drawn_count(page, "samples:samples") > first)
+    eventually(lambda: drawn_count(page, "samples:finished") > 0)
+    first = drawn_count(page, "samples:finished")
+    eventually(lambda: drawn_count(page, "samples:finished") > first)
     eventually(lambda: drawn_count(page, "roofline:points") >= 2)
     eventually(lambda: drawn_count(page, "telemetry:host_busy") >= 2)
     assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
     expect(page.locator("#activity")).to_contain_text("saxpy")
     expect(page.locator("#f-results tbody tr").first).to_contain_text("saxpy N=")
 
-    page.get_by_role("button", name="Cancel", exact=True).dispatch_event("click")  # made anew with each step of the progress
+    page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Keep it running").click()
     assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
-    page.get_by_role("button", name="Cancel", exact=True).dispatch_event("click")  # made anew with each step of the progress
+    page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Cancel the run").click()
     expect(page.locator(".run-name")).to_contain_text("cancelled", timeout=15_000)
     assert visit.dashboard.run(run.run_id).state is RunState.CANCELLED
@@ -66,7 +67,7 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
 def test_a_late_page_starts_from_memory_and_its_link_shows_the_same(visit: Visit) -> None:
     run_id = visit.open("/live").locator(".run-row").first.get_attribute("data-value")
     page = visit.open(f"/live?runs={run_id}&theme=dark")
-    eventually(lambda: drawn_count(page, "samples:samples") > 0, 10)
+    eventually(lambda: drawn_count(page, "samples:finished") > 0, 10)
     assert f"runs={run_id}" in page.url
     expect(page.locator(".shell")).to_have_attribute("data-theme", "dark")
 

@@ -155,16 +155,6 @@ def test_samples_stay_within_their_strip() -> None:
     assert columns["measured_unix_ms"][0] == 1_700_000_000_000.0
 
 
-def test_thinning_keeps_fastest_and_slowest_of_each_configuration() -> None:
-    whole = samples(30_000, 3)
-    kept = strips.thinned(whole, 3000)
-    assert kept.height <= 3100
-    extremes = kept.group_by("configuration_index").agg(low=pl.col("duration_ns").min(), high=pl.col("duration_ns").max())
-    expected = whole.group_by("configuration_index").agg(low=pl.col("duration_ns").min(), high=pl.col("duration_ns").max())
-    assert extremes.sort("configuration_index").equals(expected.sort("configuration_index"))
-    assert strips.thinned(whole.head(100), 3000).height == 100
-
-
 def test_axis_names_are_few_and_short() -> None:
     configurations = pl.DataFrame(
         {
@@ -201,7 +191,10 @@ def empty_charts() -> dict[str, tuple[hv.Overlay, tuple[str, ...]]]:
     medians, intervals = strips.no_medians()
     return {
         "roofline": (roofline.roofline_chart(point_columns, lines, SPAN, LIGHT), ("ceilings", "names", "points")),
-        "strips": (strips.strip_chart(strips.no_samples(), medians, intervals, LIGHT), ("samples", "intervals", "medians")),
+        "strips": (
+            strips.strip_chart(strips.no_samples(), strips.no_samples(), medians, intervals, LIGHT),
+            ("finished", "samples", "intervals", "medians"),
+        ),
         "telemetry": (telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, LIGHT), telemetry.LINES),
     }
 

@@ -21,20 +21,45 @@
   function place(id, html) {
     const element = document.getElementById("f-" + id)
     if (element === null) return
-    const open = [...element.querySelectorAll("details[open]")].map((details) => details.id)
-    const focused = element.contains(document.activeElement) ? document.activeElement : null
-    const mark = focused && {action: focused.dataset.action, value: focused.dataset.value, column: focused.dataset.column}
-    const scroll = [...element.querySelectorAll(".runs")].map((list) => list.scrollTop)
-    const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < 24
-    element.innerHTML = html
-    for (const name of open) document.getElementById(name)?.setAttribute("open", "")
-    element.querySelectorAll(".runs").forEach((list, index) => { list.scrollTop = scroll[index] ?? 0 })
-    if (element.classList.contains("log") && isAtEnd) element.scrollTop = element.scrollHeight
-    if (mark) {
-      const same = [...element.querySelectorAll("[data-action],[data-column]")].find(
-        (other) => other.dataset.action === mark.action && other.dataset.value === mark.value && other.dataset.column === mark.column)
-      same?.focus({preventScroll: true})
+    const isLog = element.classList.contains("log")
+    const isAtEnd = isLog && element.scrollHeight - element.scrollTop - element.clientHeight < 24
+    const wanted = document.createElement("template")
+    wanted.innerHTML = html
+    patchChildren(element, wanted.content)
+    if (isAtEnd) element.scrollTop = element.scrollHeight
+  }
+
+  // Changes only what differs: elements that stay keep focus, scroll position, open menus and the pointer's click.
+  function patchChildren(shown, wanted) {
+    let old = shown.firstChild
+    for (const fresh of [...wanted.childNodes]) {
+      if (old === null) shown.append(fresh)
+      else {
+        const next = old.nextSibling
+        if (isSameKind(old, fresh)) patch(old, fresh)
+        else shown.replaceChild(fresh, old)
+        old = next
+      }
     }
+    while (old !== null) {
+      const next = old.nextSibling
+      old.remove()
+      old = next
+    }
+  }
+
+  function isSameKind(old, fresh) {
+    return old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && old.id === fresh.id
+  }
+
+  function patch(old, fresh) {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue
+      return
+    }
+    for (const {name, value} of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value)
+    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name)
+    patchChildren(old, fresh)
   }
 
   function showQuery(query) {

@@ -15,11 +15,10 @@ from services.ui import theme
 from services.ui.charts.elements import Columns, frame_options, tick_formatter
 from services.ui.theme import CATEGORIES, Palette, style_of
 
-MAX_DRAWN_SAMPLES: Final = 20_000
-"""A browser redraws this many in about 20 ms; with more, updates every 100 ms would keep it busy all the time."""
-
 STRIP_WIDTH: Final = 0.6
 """Of the distance between two configurations."""
+
+EMPTY_RANGE_NS: Final = (1e3, 1e6)
 
 MEDIAN_TEXTS: Final = ("label", "median", "interval", "extremes", "noise", "samples", "stop")
 STOP_TEXTS: Final[dict[str | None, str]] = {
@@ -49,19 +48,6 @@ def sample_columns(samples: pl.DataFrame, colors: npt.NDArray[np.str_]) -> Colum
         # Milliseconds: nanoseconds since 1970 do not fit a browser's numbers.
         "measured_unix_ms": samples["measured_unix_ns"].to_numpy() / 1e6,
     }
-
-
-def thinned(samples: pl.DataFrame, limit: int = MAX_DRAWN_SAMPLES) -> pl.DataFrame:
-    """At most about `limit` rows: every n-th sample of each configuration, and always its fastest and slowest."""
-    if samples.height <= limit:
-        return samples
-    step = math.ceil(samples.height / limit)
-    group = ["run_id", "configuration_index"]
-    return samples.filter(
-        (pl.col("sample_index") % step == 0)
-        | (pl.col("duration_ns") == pl.col("duration_ns").min().over(group))
-        | (pl.col("duration_ns") == pl.col("duration_ns").max().over(group))
-    )
 
 
 def configuration_colors(configurations: pl.DataFrame | None, palette: Palette) -> npt.NDArray[np.str_]:
@@ -123,15 +109,17 @@ def tick_labels(configurations: pl.DataFrame | None, limit: int = 6) -> dict[int
     return {index: _tick(label) for index, label in zip(chosen["configuration_index"], chosen["label"], strict=True)}
 
 
-def duration_range(samples: Columns) -> tuple[float, float]:
-    """Of the axis, nanoseconds: all samples and a margin. (1e3, 1e6) when there are none."""
+def duration_range(samples: Columns) -> tuple[float, float] | None:
+    """Of the axis, nanoseconds: all samples and a margin. None when there are none."""
     durations = samples["duration"]
     positive = durations[durations > 0]
-    return (float(positive.min()) / 1.3, float(positive.max()) * 1.3) if len(positive) else (1e3, 1e6)
+    return (float(positive.min()) / 1.3, float(positive.max()) * 1.3) if len(positive) else None
 
 
-def strip_chart(samples: Columns, medians: Columns, intervals: Columns, palette: Palette, height_px: int = 390) -> hv.Overlay:
-    """Three layers, in this order: samples, intervals, medians."""
+def strip_chart(
+    finished: Columns, samples: Columns, medians: Columns, intervals: Columns, palette: Palette, height_px: int = 390
+) -> hv.Overlay:
+    """Four layers, in this order: samples of measured configurations, of those that go on, intervals, medians."""
     sample_hover = HoverTool(tooltips=[("Configuration", "#@configuration"), ("Sample", "@sample"), ("Duration", "@duration{0,0} ns")])
     median_hover = HoverTool(
         tooltips=[
@@ -145,18 +133,21 @@ def strip_chart(samples: Columns, medians: Columns, intervals: Columns, palette:
         ],
         line_policy="interp",
     )
-    dots = hv.Points(samples, ["x", "duration"], ["color", "configuration", "sample", "measured_unix_ms"]).opts(
-        color="color", size=4, alpha=0.55, line_alpha=0, tools=[sample_hover]
-    )
+    dots = [
+        hv.Points(columns, ["x", "duration"], ["color", "configuration", "sample", "measured_unix_ms"]).opts(
+            color="color", size=4, alpha=0.55, line_alpha=0, tools=[sample_hover]
+        )
+        for columns in (finished, samples)
+    ]
     boxes = hv.Rectangles(intervals, ["left", "bottom", "right", "top"]).opts(color=palette.text, alpha=0.25, line_alpha=0)
     marks = hv.Segments(medians, ["x0", "y0", "x1", "y1"], list(MEDIAN_TEXTS)).opts(
         color=palette.text, line_width=2.5, tools=[median_hover]
     )
-    return hv.Overlay([dots, boxes, marks]).opts(
+    return hv.Overlay([*dots, boxes, marks]).opts(
         hv.opts.Overlay(
             logy=True,
             xlim=(-0.5, 0.5),
-            ylim=duration_range(samples),
+            ylim=duration_range(samples) or EMPTY_RANGE_NS,
             xlabel="",
             ylabel="Duration of one launch",
             yformatter=tick_formatter(theme.DURATION_TICKS),

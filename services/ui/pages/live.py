@@ -18,6 +18,7 @@ from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
+from services.ui.sample_strips import LayerChange, SampleStrips
 from services.ui.state import Page, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, style_of
 
@@ -36,7 +37,9 @@ class LivePage(PageBase):
         no_ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
         medians, intervals = strips.no_medians()
         self.samples = LiveFigure(
-            "samples", strips.strip_chart(strips.no_samples(), medians, intervals, self.palette), ("samples", "intervals", "medians")
+            "samples",
+            strips.strip_chart(strips.no_samples(), strips.no_samples(), medians, intervals, self.palette),
+            ("finished", "samples", "intervals", "medians"),
         )
         self.roofline = LiveFigure(
             "roofline", roofline.roofline_chart(self._points, no_ceilings, span, self.palette, 320), ("ceilings", "names", "points")
@@ -54,15 +57,15 @@ class LivePage(PageBase):
         self._positions: dict[str, int] = {}
         self._configurations: pl.DataFrame | None = None
         self._colors = strips.configuration_colors(None, self.palette)
-        self._drawn_step = 1
+        self._strips = SampleStrips()
         self._duration_span: tuple[float, float] | None = None
-        self._sample_count = 0
         self._roofline_rows: pl.DataFrame | None = None
         self._ceilings: pl.DataFrame | None = None
         self._readings: pl.DataFrame | None = None
         self._lines: dict[str, Columns] = {line: telemetry.no_line() for line in telemetry.LINES}
         self._log: list[dict[str, str]] = []
         self._failures: list[dict[str, Any]] = []
+        self._ended_indexes: set[int] = set()  # of configurations that were measured or failed
 
     def roots(self) -> dict[str, Any]:
         return {"samples": self.samples.figure, "roofline": self.roofline.figure, "telemetry": self.telemetry.figure}
@@ -122,7 +125,8 @@ class LivePage(PageBase):
     def _clear_charts(self) -> None:
         self._forget()
         medians, intervals = strips.no_medians()
-        self.samples.replace("samples", strips.no_samples())
+        for layer in ("finished", "samples"):
+            self.samples.replace(layer, strips.no_samples())
         self.samples.replace("medians", medians)
         self.samples.replace("intervals", intervals)
         self._points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
@@ -138,8 +142,9 @@ class LivePage(PageBase):
 
     def _take_in(self, memory: RunMemory) -> None:
         self._take_in_configurations(memory)
-        self._take_in_samples(memory)
         self._take_in_measurements(memory)
+        self._take_in_failures(memory)
+        self._take_in_samples(memory)
         self._take_in_roofline(memory)
         self._take_in_telemetry(memory)
         self._take_in_log(memory)
@@ -153,38 +158,40 @@ class LivePage(PageBase):
         self.samples.name_ticks(strips.tick_labels(self._configurations))
         self.samples.follow("x", -0.5, float(len(self._colors)) - 0.5)
 
-    def _take_in_samples(self, memory: RunMemory) -> None:
-        new, is_restart = self._new_rows(memory, "samples")
-        if new is None:
-            return
-        self._sample_count += new.height
-        is_full = self.samples.row_count("samples") + new.height > strips.MAX_DRAWN_SAMPLES
-        if is_restart or is_full:
-            kept = memory.table("samples")
-            new = new if kept is None else kept
-            # Half full after thinning: the next thinning is then as many samples away.
-            self._drawn_step = max(1, -(-new.height // (strips.MAX_DRAWN_SAMPLES // 2)))
-            columns = strips.sample_columns(strips.thinned(new, strips.MAX_DRAWN_SAMPLES // 2), self._colors)
-            self.samples.replace("samples", columns)
-            self._duration_span = None
-        else:
-            shown = new if self._drawn_step == 1 else new.filter(pl.col("sample_index") % self._drawn_step == 0)
-            columns = strips.sample_columns(shown, self._colors)
-            if len(columns["x"]):
-                self.samples.stream("samples", columns)
-        if len(columns["x"]):
-            low, high = strips.duration_range(columns)
-            old = self._duration_span
-            # Grows only, and by steps: an axis that moves with every sample cannot be read.
-            if old is None or low < old[0] or high > old[1]:
-                self._duration_span = (min(low, old[0]), max(high, old[1])) if old else (low, high)
-                self.samples.follow("y", *self._duration_span)
-
     def _take_in_measurements(self, memory: RunMemory) -> None:
         new, _ = self._new_rows(memory, "measurements")
         if new is not None:
+            self._ended_indexes.update(new["configuration_index"])
             self.samples.stream("medians", strips.median_columns(new))
             self.samples.stream("intervals", strips.interval_columns(new))
+
+    def _take_in_failures(self, memory: RunMemory) -> None:
+        new, _ = self._new_rows(memory, "failures")
+        if new is not None:
+            self._ended_indexes.update(new["configuration_index"])
+            self._failures += new.select("label", "message").to_dicts()
+
+    def _take_in_samples(self, memory: RunMemory) -> None:
+        new, is_restart = self._new_rows(memory, "samples")
+        if is_restart:
+            self._strips, new = SampleStrips(), memory.table("samples")
+        change = self._strips.take(new, self._ended_indexes, len(self._colors))
+        self._draw_samples("finished", change.finished)
+        self._draw_samples("samples", change.live)
+
+    def _draw_samples(self, layer: str, change: LayerChange | None) -> None:
+        if change is None:
+            return
+        columns = strips.sample_columns(change.rows, self._colors)
+        if change.is_new:
+            self.samples.replace(layer, columns)
+        elif len(columns["x"]):
+            self.samples.stream(layer, columns)
+        found, old = strips.duration_range(columns), self._duration_span
+        # Grows only, and by steps: an axis that moves with every sample cannot be read.
+        if found is not None and (old is None or found[0] < old[0] or found[1] > old[1]):
+            self._duration_span = found if old is None else (min(found[0], old[0]), max(found[1], old[1]))
+            self.samples.follow("y", *self._duration_span)
 
     def _take_in_roofline(self, memory: RunMemory) -> None:
         new, _ = self._new_rows(memory, "roofline")
@@ -237,9 +244,6 @@ class LivePage(PageBase):
         new, _ = self._new_rows(memory, "log_lines")
         if new is not None:
             self._log = [*self._log, *(_log_line(row) for row in new.tail(MAX_LOG_LINES).to_dicts())][-MAX_LOG_LINES:]
-        failures, _ = self._new_rows(memory, "failures")
-        if failures is not None:
-            self._failures += failures.select("label", "message").to_dicts()
 
     # ------------------------------------------------------------ fragments
 
@@ -301,11 +305,11 @@ class LivePage(PageBase):
         return fragment("legend.html", entries=entries, has_failed=False)
 
     def _samples_note(self, memory: RunMemory | None) -> str:
-        if memory is None or not self._sample_count:
+        if memory is None or not self._strips.sample_count:
             return "one strip a configuration, one dot a launch, the bar is the median"
-        text = f"{theme.count(self._sample_count)} samples"
-        if self._drawn_step > 1:
-            text += f", 1 in {self._drawn_step} drawn"
+        text = f"{theme.count(self._strips.sample_count)} samples"
+        if self._strips.drawn_count < self._strips.sample_count:
+            text += f", {theme.count(self._strips.drawn_count)} drawn"
         dropped = memory.dropped_row_count("samples")
         return text + (f"; the oldest {theme.count(dropped)} are no longer kept here" if dropped else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import io
 import logging
@@ -27,7 +28,7 @@ from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PAGE_TITLES, anchor, apply_theme, panel_template
-from services.ui.session import BrowserSession
+from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import ViewState, from_query
 from services.ui.theme import ThemeName
 
@@ -77,6 +78,7 @@ class Dashboard:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._sessions: set[BrowserSession] = set()
+        self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
         self._server: Any = None
@@ -128,6 +130,9 @@ class Dashboard:
         self.client.start()
         # The first rendering loads half of HoloViews: better here than under the first visitor.
         LivePage(self.client, ViewState())
+        # What was loaded so far stays: without it a full collection takes a fifth of the time, and no page waits a quarter second.
+        gc.collect()
+        gc.freeze()
         self._heartbeat = self._loop.create_task(self._beat())
         return f"{self._settings.address.rpartition(':')[0]}:{port}"
 
@@ -154,7 +159,7 @@ class Dashboard:
         state: ViewState = from_query(arguments, cookie_theme)
         page = page_class(self.client, state)
         apply_theme(document, page.palette)
-        session = BrowserSession(document, page, self._settings.update_interval_s, self._sessions.discard)
+        session = BrowserSession(document, page, self._pace, self._sessions.discard)
         if isinstance(page, KernelsPage):
             page.on_answer = session.wake  # type: ignore[method-assign]
         self._sessions.add(session)

@@ -13,9 +13,10 @@ from typing import Final
 import polars as pl
 
 from services.core.model import NodeStatus, NodeTelemetry, Run, Telemetry
+from services.ui.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition, SampleStrips
 
-ROW_LIMITS: Final[dict[str, int]] = {"samples": 200_000, "telemetry": 20_000, "log_lines": 5_000}
-"""Newest rows kept of a table that grows without end. 200 000 samples are 6 MB a run; a browser draws fewer."""
+ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
+"""Newest rows kept of a table that grows without end. Of samples only what is drawn is kept (see SampleStrips)."""
 
 MAX_FRAMES: Final = 256
 """Frames of a table before they are joined into one: appending stays cheap, and reading never walks thousands."""
@@ -78,6 +79,25 @@ class TableMemory:
         return self.since(0).frame
 
 
+@dataclass(frozen=True, slots=True)
+class StripsPosition:
+    """How far a page has drawn the strips."""
+
+    live: LayerPosition = NOTHING_DRAWN
+    finished: LayerPosition = NOTHING_DRAWN
+
+
+@dataclass(frozen=True, slots=True)
+class StripsChange:
+    """What a page has to draw anew of the strips; None: the layer stays as it is."""
+
+    live: LayerChange | None
+    finished: LayerChange | None
+    position: StripsPosition
+    sample_count: int
+    drawn_count: int
+
+
 class RunMemory:
     """One run as WatchRun has told it so far."""
 
@@ -87,6 +107,8 @@ class RunMemory:
         self._run: Run | None = None
         self._problem = ""
         self._tables: dict[str, TableMemory] = {}
+        self._strips = SampleStrips()
+        self._configuration_count = 0
         self.next_event_index = 0
         self.is_complete = False
 
@@ -96,7 +118,25 @@ class RunMemory:
             self._problem = ""
             self.next_event_index = max(self.next_event_index, next_event_index)
             for name, frame in frames.items():
-                self._table(name).append(frame)
+                if name != "samples":
+                    self._table(name).append(frame)
+            self._extend_strips(frames)
+
+    def _extend_strips(self, frames: dict[str, pl.DataFrame]) -> None:
+        if "configurations" in frames:
+            self._configuration_count += frames["configurations"].height
+        if "samples" in frames:
+            self._strips.add(frames["samples"])
+        for name in ("measurements", "failures"):
+            if name in frames:
+                self._strips.finish(frames[name]["configuration_index"].to_list(), self._configuration_count)
+
+    def strips_since(self, position: StripsPosition) -> StripsChange:
+        with self.lock:
+            live, live_position = self._strips.live.since(position.live)
+            finished, finished_position = self._strips.finished.since(position.finished)
+            now = StripsPosition(live_position, finished_position)
+            return StripsChange(live, finished, now, self._strips.sample_count, self._strips.drawn_count)
 
     def fail(self, problem: str) -> None:
         with self.lock:
@@ -117,10 +157,6 @@ class RunMemory:
 
     def table(self, table_name: str) -> pl.DataFrame | None:
         return self.since(table_name, 0).frame
-
-    def dropped_row_count(self, table_name: str) -> int:
-        with self.lock:
-            return self._table(table_name).dropped_row_count
 
     def _table(self, name: str) -> TableMemory:
         return self._tables.setdefault(name, TableMemory(ROW_LIMITS.get(name)))

@@ -1,16 +1,19 @@
-"""Which samples of a run are drawn in its strips, and what that changes on the page.
+"""Which samples of a run are drawn in its strips, worked out once for all pages that show the run.
 
-A configuration that is being measured has a small layer of its own, so that an update costs the browser that layer alone
-and not every strip before it. Once measured, it moves to the layer of finished strips, thinned to its share of the chart.
-Thinning keeps every 2^k-th sample, and the fastest and slowest of each configuration.
+A configuration that is being measured is drawn in a small layer of its own, so that an update costs a browser that layer
+alone and not every strip before it. Once measured it moves to the layer of finished strips, thinned to its share of the
+chart. Thinning keeps every 2^k-th sample, and the fastest and slowest of each configuration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, Self
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 MAX_LIVE_SAMPLES: Final = 1_500
@@ -22,104 +25,155 @@ MAX_FINISHED_SAMPLES: Final = 6_000
 MIN_STRIP_SAMPLES: Final = 24
 """Of a finished strip, however many there are: fewer no longer show how samples are spread."""
 
-CONFIGURATION: Final = ["run_id", "configuration_index"]
+
+_NO_INTEGERS: Final[npt.NDArray[np.int64]] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows:
+    """Rows of the table samples as arrays, all of one length."""
+
+    configuration_index: npt.NDArray[np.int64]
+    sample_index: npt.NDArray[np.int64]
+    duration_ns: npt.NDArray[np.float64]
+    measured_unix_ns: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Self:
+        return cls(*(frame[name].to_numpy() for name in cls.__slots__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[SampleRows]) -> SampleRows:
+        return parts[0] if len(parts) == 1 else cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+    @classmethod
+    def none(cls) -> Self:
+        return cls(_NO_INTEGERS, _NO_INTEGERS, np.empty(0), _NO_INTEGERS)
+
+    def __len__(self) -> int:
+        return len(self.duration_ns)
+
+    def chosen(self, rows: npt.NDArray[Any]) -> SampleRows:
+        """Those that an index array or a mask selects."""
+        return SampleRows(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPosition:
+    """How much of a layer a page has drawn."""
+
+    generation: int
+    part_count: int
+
+
+NOTHING_DRAWN: Final = LayerPosition(generation=-1, part_count=0)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """What a layer gets: rows to add or, with is_new, instead of those it has."""
+    """Rows to add or, with is_new, instead of those drawn."""
 
-    rows: pl.DataFrame
+    rows: SampleRows
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StripsChange:
-    """None: the layer stays as it is."""
+@dataclass(slots=True)
+class StripLayer:
+    """What one layer of the chart shows. A new generation starts it over."""
 
-    live: LayerChange | None = None
-    finished: LayerChange | None = None
+    generation: int = 0
+    parts: list[SampleRows] = field(default_factory=list)
+    row_count: int = 0
+
+    def add(self, rows: SampleRows) -> None:
+        if len(rows):
+            self.parts.append(rows)
+            self.row_count += len(rows)
+
+    def replace(self, rows: SampleRows) -> None:
+        self.generation += 1
+        self.parts = [rows]
+        self.row_count = len(rows)
+
+    def since(self, position: LayerPosition) -> tuple[LayerChange | None, LayerPosition]:
+        """What has changed after the position, and the position after that."""
+        is_new = position.generation != self.generation
+        parts = self.parts if is_new else self.parts[position.part_count :]
+        now = LayerPosition(self.generation, len(self.parts))
+        if not parts:
+            return (LayerChange(SampleRows.none(), is_new=True) if is_new else None), now
+        return LayerChange(SampleRows.joined(parts), is_new), now
 
 
 class SampleStrips:
-    """The strips of one run. Frames are of the table samples."""
+    """The strips of one run, in two layers."""
 
     def __init__(self) -> None:
+        self.live = StripLayer()
+        self.finished = StripLayer()
         self.sample_count = 0  # that have arrived
-        self._live: pl.DataFrame | None = None  # every sample of the configurations that go on
+        self._growing: dict[int, list[SampleRows]] = {}  # every sample of the configurations that go on, by index
         self._live_step = 1
-        self._finished: pl.DataFrame | None = None  # as drawn
-        self._finished_indexes: set[int] = set()
-        self._drawn_live_count = 0
+        self._finished: dict[int, SampleRows] = {}  # as drawn, by index
 
     @property
     def drawn_count(self) -> int:
-        return self._drawn_live_count + (0 if self._finished is None else self._finished.height)
+        return self.live.row_count + self.finished.row_count
 
-    def take(self, new: pl.DataFrame | None, finished_indexes: Collection[int], configuration_count: int) -> StripsChange:
-        """Takes in samples and the configurations that have ended.
+    def add(self, samples: pl.DataFrame) -> None:
+        """Takes in rows of the table samples."""
+        self.sample_count += samples.height
+        for index, rows in _by_configuration(SampleRows.of(samples)):
+            self._growing.setdefault(index, []).append(rows)
+            self.live.add(_every(rows, self._live_step))
+        if self.live.row_count > MAX_LIVE_SAMPLES:
+            self._redraw_live()
 
-        Args:
-            new: samples since the last call.
-            finished_indexes: of all configurations that have a measurement or a failure by now.
-            configuration_count: that share the chart.
-        """
-        if new is not None:
-            self.sample_count += new.height
-            self._live = new if self._live is None else pl.concat([self._live, new], how="vertical_relaxed")
-        ended = set(finished_indexes) - self._finished_indexes
-        self._finished_indexes |= ended
-        if ended and self._live is not None:
-            has_ended = pl.col("configuration_index").is_in(sorted(self._finished_indexes))
-            done, self._live = self._live.filter(has_ended), self._live.filter(~has_ended)
-            return StripsChange(self._redraw_live(), self._finish(done, configuration_count))
-        return StripsChange(self._extend_live(new)) if new is not None else StripsChange()
-
-    def _extend_live(self, new: pl.DataFrame) -> LayerChange:
-        added = _every(new, self._live_step)
-        if self._drawn_live_count + added.height > MAX_LIVE_SAMPLES:
-            return self._redraw_live()
-        self._drawn_live_count += added.height
-        return LayerChange(added, is_new=False)
-
-    def _redraw_live(self) -> LayerChange:
-        assert self._live is not None
-        # Half full after thinning: the next thinning is then as many samples away.
-        drawn, self._live_step = _thinned(self._live, MAX_LIVE_SAMPLES // 2)
-        self._drawn_live_count = drawn.height
-        return LayerChange(drawn, is_new=True)
-
-    def _finish(self, done: pl.DataFrame, configuration_count: int) -> LayerChange | None:
-        if done.is_empty():
-            return None
+    def finish(self, configuration_indexes: Iterable[int], configuration_count: int) -> None:
+        """Takes configurations as measured or failed. configuration_count: that share the chart."""
+        ended = [(index, SampleRows.joined(self._growing.pop(index))) for index in configuration_indexes if index in self._growing]
+        if not ended:
+            return
         share = max(MIN_STRIP_SAMPLES, min(MAX_LIVE_SAMPLES, MAX_FINISHED_SAMPLES // max(1, configuration_count)))
-        added = pl.concat([_thinned(strip, share)[0] for strip in done.partition_by(CONFIGURATION, maintain_order=True)])
-        if self._finished is None:
-            self._finished = added
-            return LayerChange(added, is_new=True)
-        self._finished = pl.concat([self._finished, added], how="vertical_relaxed")
-        if self._finished.height <= MAX_FINISHED_SAMPLES:
-            return LayerChange(added, is_new=False)
-        share = max(MIN_STRIP_SAMPLES, MAX_FINISHED_SAMPLES // 2 // len(self._finished_indexes))
-        self._finished = pl.concat([_thinned(strip, share)[0] for strip in self._finished.partition_by(CONFIGURATION, maintain_order=True)])
-        return LayerChange(self._finished, is_new=True)
+        for index, rows in ended:
+            self._finished[index] = _thinned(rows, share)
+            self.finished.add(self._finished[index])
+        if self.finished.row_count > MAX_FINISHED_SAMPLES:
+            # Half full after thinning: the next thinning is then as many strips away.
+            share = max(MIN_STRIP_SAMPLES, MAX_FINISHED_SAMPLES // 2 // len(self._finished))
+            self._finished = {index: _thinned(rows, share) for index, rows in self._finished.items()}
+            self.finished.replace(SampleRows.joined(list(self._finished.values())))
+        self._redraw_live()
+
+    def _redraw_live(self) -> None:
+        whole = {index: SampleRows.joined(parts) for index, parts in self._growing.items()}
+        count = sum(len(rows) for rows in whole.values())
+        self._live_step = 1
+        while count > self._live_step * MAX_LIVE_SAMPLES // 2:
+            self._live_step *= 2
+        self.live.replace(SampleRows.joined([_every(rows, self._live_step) for rows in whole.values()] or [SampleRows.none()]))
 
 
-def _thinned(samples: pl.DataFrame, limit: int) -> tuple[pl.DataFrame, int]:
-    """Every 2^k-th sample with the smallest k that keeps about `limit`, and the step."""
-    step = 1
-    while samples.height > step * limit:
+def _by_configuration(rows: SampleRows) -> Iterable[tuple[int, SampleRows]]:
+    """Consecutive rows of one configuration each: samples arrive batch by batch."""
+    starts = [0, *(np.flatnonzero(np.diff(rows.configuration_index)) + 1).tolist(), len(rows)]
+    for start, end in pairwise(starts):
+        if end > start:
+            yield int(rows.configuration_index[start]), rows.chosen(np.arange(start, end))
+
+
+def _thinned(rows: SampleRows, limit: int) -> SampleRows:
+    """Every 2^k-th sample, with the smallest k that keeps about `limit`."""
+    step, kept = 1, rows
+    while len(kept) > limit + 2:  # the two extremes are always kept
         step *= 2
-    kept = _every(samples, step)
-    while kept.height > 2 * limit and step < samples.height:  # rows that were thinned before hold indexes of a larger step
-        step *= 2
-        kept = _every(samples, step)
-    return kept, step
+        kept = _every(rows, step)
+    return kept
 
 
-def _every(samples: pl.DataFrame, step: int) -> pl.DataFrame:
+def _every(rows: SampleRows, step: int) -> SampleRows:
     if step == 1:
-        return samples
-    duration = pl.col("duration_ns")
-    is_extreme = (duration == duration.min().over(CONFIGURATION)) | (duration == duration.max().over(CONFIGURATION))
-    return samples.filter((pl.col("sample_index") % step == 0) | is_extreme)
+        return rows
+    is_kept = rows.sample_index % step == 0
+    is_kept[[np.argmin(rows.duration_ns), np.argmax(rows.duration_ns)]] = True
+    return rows.chosen(is_kept)

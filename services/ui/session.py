@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, cast
 
@@ -22,6 +23,11 @@ from services.core.errors import KernalyseError
 
 MAX_UNACKNOWLEDGED: Final = 2
 MAX_COMMAND_LENGTH: Final = 10_000
+MAX_UPDATE_SHARE: Final = 0.3
+"""Of the server's one core for updates of all pages: more delays the pages' own requests, less the updates."""
+
+COST_SMOOTHING_RATIO: Final = 0.1
+"""Of a new cost in the average: one slow update must not stop the pages, a busy machine has to show within a second."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +65,36 @@ class View(Protocol):
         """The tab is gone."""
 
 
+class UpdatePace:
+    """How long every session waits between two updates of its page, by what updates have cost of late.
+
+    Args:
+        min_interval_s: while the server keeps up.
+    """
+
+    def __init__(self, min_interval_s: float) -> None:
+        self._min_interval_s = min_interval_s
+        self._cost_s = 0.0
+        self.session_count = 0
+
+    def record(self, cost_s: float) -> None:
+        """Wall time of one update: on a machine with other work it grows, and the pace slows down before a queue builds up."""
+        self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
+
+    @property
+    def interval_s(self) -> float:
+        return max(self._min_interval_s, self.session_count * self._cost_s / MAX_UPDATE_SHARE)
+
+
 class BrowserSession:
     """Runs a view's updates: at once when the last is long enough ago, else when the interval is over."""
 
-    def __init__(self, document: Document, view: View, update_interval_s: float, on_close: Callable[[BrowserSession], None]) -> None:
+    def __init__(self, document: Document, view: View, pace: UpdatePace, on_close: Callable[[BrowserSession], None]) -> None:
         self.bridge = cast(Any, Bridge())  # its properties are descriptors that no type checker reads
         self._document = document
         self._view = view
-        self._interval_s = update_interval_s
+        self._pace = pace
+        pace.session_count += 1
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._last_update_time = 0.0
@@ -91,7 +119,7 @@ class BrowserSession:
         if self._is_scheduled or self._is_closed or self._owes_acknowledgements():
             return
         self._is_scheduled = True
-        delay_s = self._last_update_time + self._interval_s - self._loop.time()
+        delay_s = self._last_update_time + self._pace.interval_s - self._loop.time()
         self._loop.call_later(max(0.0, delay_s), self._enter_document)
 
     def _owes_acknowledgements(self) -> bool:
@@ -103,11 +131,12 @@ class BrowserSession:
 
     def _update(self) -> None:
         if not pn.state.loaded:  # Panel holds changes back for ever when they come before the page's first event
-            self._loop.call_later(self._interval_s, self._enter_document)
+            self._loop.call_later(self._pace.interval_s, self._enter_document)
             return
         self._is_scheduled = False
         self._has_news = False
         self._last_update_time = self._loop.time()
+        begin_s = time.thread_time()
         # Held together, all changes travel as one message.
         with pn.io.hold(self._document):
             fragments = self._view.update()
@@ -117,6 +146,7 @@ class BrowserSession:
                 self.bridge.fragments = changed
             self.bridge.query = self._view.query()
             self.bridge.sent += 1
+        self._pace.record(time.thread_time() - begin_s)
 
     def _acknowledged(self, _name: str, _old: int, _new: int) -> None:
         if self._has_news or self.bridge.sent == 0:
@@ -147,6 +177,7 @@ class BrowserSession:
 
     def _closed(self, _context: Any) -> None:
         self._is_closed = True
+        self._pace.session_count -= 1
         for task in self._wishes:
             task.cancel()
         self._view.close()

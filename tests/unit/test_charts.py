@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from services.ui.charts import roofline, strips, telemetry
-from services.ui.live_figure import LiveFigure
+from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.sample_strips import SampleRows
 from services.ui.theme import CATEGORIES, DARK, LIGHT, style_of
 
 POINT: dict[str, Any] = {
@@ -93,17 +94,17 @@ def test_categories_differ_in_colour_and_in_shape() -> None:
 
 
 def test_the_slope_ends_at_the_highest_roof_and_roofs_begin_at_their_ridges() -> None:
-    lines = roofline.ceiling_columns(CEILINGS, (), SPAN, LIGHT)
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(CEILINGS, ()), SPAN, LIGHT)
     assert lines["name"].tolist() == ["DRAM", "float32", "float64"]
     assert (lines["x0"].tolist(), lines["x1"].tolist()) == ([0.1, 10.0, 5.0], [10.0, 1000.0, 1000.0])
     assert lines["y1"].tolist() == [240e9, 240e9, 120e9]
     assert lines["value"].tolist() == ["24.0 GB/s", "240 Gflop/s", "120 Gflop/s"]
-    assert roofline.ridges(CEILINGS, ()) == (("float32", 10.0), ("float64", 5.0))
+    assert roofline.ridges(roofline.shown_ceilings(CEILINGS, ())) == (("float32", 10.0), ("float64", 5.0))
 
 
 def test_only_the_wanted_dtypes_are_drawn_and_other_sources_are_dashed() -> None:
     both = pl.concat([CEILINGS, pl.DataFrame([ceiling("dram", 40e9, "datasheet")])])
-    lines = roofline.ceiling_columns(both, ("float32",), SPAN, LIGHT)
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(both, ("float32",)), SPAN, LIGHT)
     assert lines["name"].tolist() == ["DRAM", "DRAM", "float32"]
     assert lines["line_dash"].tolist() == ["solid", "dashed", "solid"]
     assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 24.0 GB/s ", " float32 240 Gflop/s "]
@@ -111,12 +112,12 @@ def test_only_the_wanted_dtypes_are_drawn_and_other_sources_are_dashed() -> None
 
 def test_the_span_shows_all_points_and_ridges() -> None:
     columns = roofline.point_columns(points({}), LIGHT)
-    span = roofline.span_of(columns, CEILINGS, ("float32",))
+    span = roofline.span_of(columns, roofline.shown_ceilings(CEILINGS, ("float32",)))
     assert span.x_start < 1 / 6
     assert span.x_end > 10
     assert span.y_start < 2.0e9
     assert span.y_end > 240e9
-    assert roofline.span_of(roofline.point_columns(points({}).clear(), LIGHT), None, ()) == roofline.Span(*roofline.NO_POINT_SPAN)
+    assert roofline.span_of(roofline.point_columns(points({}).clear(), LIGHT), ()) == roofline.Span(*roofline.NO_POINT_SPAN)
 
 
 def test_points_above_the_ceiling_are_explained() -> None:
@@ -127,46 +128,28 @@ def test_points_above_the_ceiling_are_explained() -> None:
 
 def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:
     with_cache = pl.concat([CEILINGS, pl.DataFrame([ceiling("l2", 48e9)])])
-    lines = roofline.ceiling_columns(with_cache, ("float32",), SPAN, LIGHT)
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(with_cache, ("float32",)), SPAN, LIGHT)
     assert lines["name"].tolist() == ["DRAM", "L2 cache", "float32"]
     assert lines["line_dash"].tolist() == ["solid", "dotted", "solid"]
     assert (lines["x1"].tolist()[:2], lines["x0"].tolist()[2]) == ([10.0, 5.0], 5.0)
     labels = roofline.label_columns(lines)
     assert labels["text_align"].tolist() == ["left", "right", "right"]  # DRAM's name right of its line, away from the cache's
-    assert roofline.ridges(with_cache, ("float32",)) == (("float32", 10.0),)
-
-
-def samples(count: int, configuration_count: int = 1) -> pl.DataFrame:
-    index = np.arange(count)
-    return pl.DataFrame(
-        {
-            "run_id": ["r"] * count,
-            "configuration_index": index % configuration_count,
-            "sample_index": index // configuration_count,
-            "duration_ns": 1000.0 + index,
-            "measured_unix_ns": np.full(count, 1_700_000_000_000_000_000),
-        }
-    )
+    assert roofline.ridges(roofline.shown_ceilings(with_cache, ("float32",))) == (("float32", 10.0),)
 
 
 def test_samples_stay_within_their_strip() -> None:
-    columns = strips.sample_columns(samples(1000, 4), np.array(["#111"] * 4))
+    index = np.arange(1000)
+    rows = SampleRows(index % 4, index // 4, (1000.0 + index).astype(np.float64), np.full(1000, 1_700_000_000_000_000_000))
+    columns = strips.sample_columns(rows, np.array(["#111"] * 4))
     assert np.all(np.abs(columns["x"] - columns["configuration"]) <= strips.STRIP_WIDTH / 2 + 1e-9)
     assert columns["measured_unix_ms"][0] == 1_700_000_000_000.0
 
 
 def test_axis_names_are_few_and_short() -> None:
-    configurations = pl.DataFrame(
-        {
-            "configuration_index": range(40),
-            "label": [f"a_kernel_with_a_very_long_name N={n}" for n in range(40)],
-            "category": ["other"] * 40,
-        }
-    )
-    labels = strips.tick_labels(configurations)
+    labels = strips.tick_labels([f"a_kernel_with_a_very_long_name N={n}" for n in range(40)])
     assert len(labels) <= 6
     assert labels[0] == "a_kernel_with_a_v…\nN=0"
-    assert strips.tick_labels(None) == {}
+    assert strips.tick_labels([]) == {}
 
 
 def test_telemetry_lines_part_host_and_device() -> None:
@@ -187,7 +170,7 @@ def test_telemetry_lines_part_host_and_device() -> None:
 
 def empty_charts() -> dict[str, tuple[hv.Overlay, tuple[str, ...]]]:
     point_columns = roofline.point_columns(points({}).clear(), LIGHT)
-    lines = roofline.ceiling_columns(None, (), SPAN, LIGHT)
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(None, ()), SPAN, LIGHT)
     medians, intervals = strips.no_medians()
     return {
         "roofline": (roofline.roofline_chart(point_columns, lines, SPAN, LIGHT), ("ceilings", "names", "points")),
@@ -202,16 +185,16 @@ def empty_charts() -> dict[str, tuple[hv.Overlay, tuple[str, ...]]]:
 @pytest.mark.parametrize("name", ["roofline", "strips", "telemetry"])
 def test_an_empty_chart_renders_with_its_layers_in_order(name: str) -> None:
     element, layers = empty_charts()[name]
-    figure = LiveFigure(name, element, layers)
+    figure = LiveFigure(name, Prototype(element), layers)
     assert [renderer.data_source.name for renderer in figure.figure.renderers] == [f"{name}:{layer}" for layer in layers]
 
 
 def test_rows_reach_a_chart_that_was_rendered_empty() -> None:
     element, layers = empty_charts()["roofline"]
-    figure = LiveFigure("roofline", element, layers)
+    figure = LiveFigure("roofline", Prototype(element), layers)
     figure.stream("points", roofline.point_columns(points({}), LIGHT))
     figure.stream("points", roofline.point_columns(points({"configuration_index": 1}), LIGHT))
-    lines = roofline.ceiling_columns(CEILINGS, (), SPAN, LIGHT)
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(CEILINGS, ()), SPAN, LIGHT)
     figure.replace("ceilings", lines)
     figure.replace("names", roofline.label_columns(lines))
     assert (figure.row_count("points"), figure.row_count("ceilings"), figure.row_count("names")) == (2, 3, 3)
@@ -219,7 +202,7 @@ def test_rows_reach_a_chart_that_was_rendered_empty() -> None:
 
 def test_an_axis_follows_the_data_until_the_user_moves_it() -> None:
     element, layers = empty_charts()["roofline"]
-    figure = LiveFigure("roofline", element, layers)
+    figure = LiveFigure("roofline", Prototype(element), layers)
     figure.follow("x", 1.0, 10.0)
     figure.follow("x", 1.0, 100.0)
     assert (figure.figure.x_range.start, figure.figure.x_range.end) == (1.0, 100.0)

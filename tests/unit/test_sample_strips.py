@@ -5,14 +5,21 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from services.ui.sample_strips import MAX_FINISHED_SAMPLES, MAX_LIVE_SAMPLES, LayerChange, SampleStrips
+from services.ui.sample_strips import (
+    MAX_FINISHED_SAMPLES,
+    MAX_LIVE_SAMPLES,
+    NOTHING_DRAWN,
+    LayerPosition,
+    SampleRows,
+    SampleStrips,
+    StripLayer,
+)
 
 
 def samples(count: int, configuration_index: int = 0, first_index: int = 0) -> pl.DataFrame:
     index = np.arange(first_index, first_index + count)
     return pl.DataFrame(
         {
-            "run_id": ["r"] * count,
             "configuration_index": np.full(count, configuration_index),
             "sample_index": index,
             "duration_ns": 1000.0 + (index * 7919) % 10_007,
@@ -21,63 +28,97 @@ def samples(count: int, configuration_index: int = 0, first_index: int = 0) -> p
     )
 
 
-def rows(change: LayerChange | None) -> pl.DataFrame:
-    assert change is not None
-    return change.rows
+class Drawing:
+    """What a page has drawn of a layer."""
+
+    def __init__(self, layer: StripLayer) -> None:
+        self._layer = layer
+        self._position: LayerPosition = NOTHING_DRAWN
+        self.rows = SampleRows.none()
+        self.new_count = 0
+
+    def update(self) -> int:
+        """The number of rows drawn after it."""
+        change, self._position = self._layer.since(self._position)
+        if change is not None:
+            self.new_count += change.is_new
+            self.rows = change.rows if change.is_new else SampleRows.joined([self.rows, change.rows])
+        return len(self.rows)
 
 
 def test_a_growing_strip_gets_its_new_samples_only() -> None:
     strips = SampleStrips()
-    first = strips.take(samples(10), (), 1)
-    second = strips.take(samples(5, first_index=10), (), 1)
-    assert rows(first.live).equals(samples(10))
-    assert first.finished is None
-    assert second.live is not None
-    assert not second.live.is_new
-    assert rows(second.live)["sample_index"].to_list() == [10, 11, 12, 13, 14]
+    page = Drawing(strips.live)
+    strips.add(samples(10))
+    page.update()
+    strips.add(samples(5, first_index=10))
+    page.update()
+    assert page.new_count == 1
+    assert page.rows.sample_index.tolist() == list(range(15))
     assert (strips.sample_count, strips.drawn_count) == (15, 15)
+    assert strips.live.since(page._position)[0] is None
 
 
 def test_a_long_strip_is_thinned_and_stays_within_its_limit() -> None:
     strips = SampleStrips()
-    seen = 0
+    page = Drawing(strips.live)
     for start in range(0, 40_000, 400):
-        change = strips.take(samples(400, first_index=start), (), 1).live
-        assert change is not None
-        seen = change.rows.height if change.is_new else seen + change.rows.height
-        assert seen == strips.drawn_count <= MAX_LIVE_SAMPLES
+        strips.add(samples(400, first_index=start))
+        assert page.update() == strips.drawn_count <= MAX_LIVE_SAMPLES
     assert strips.sample_count == 40_000
 
 
 def test_a_measured_configuration_moves_to_the_finished_strips_with_its_extremes() -> None:
     strips = SampleStrips()
-    strips.take(samples(5000), (), 100)
-    change = strips.take(samples(50, configuration_index=1), {0}, 100)
-    whole, drawn = samples(5000), rows(change.finished)
-    assert change.live is not None
-    assert change.live.is_new
-    assert rows(change.live).equals(samples(50, configuration_index=1))
-    assert drawn.height < 200
-    assert (drawn["duration_ns"].min(), drawn["duration_ns"].max()) == (whole["duration_ns"].min(), whole["duration_ns"].max())
-    assert strips.drawn_count == drawn.height + 50
+    live, finished = Drawing(strips.live), Drawing(strips.finished)
+    strips.add(pl.concat([samples(5000), samples(50, configuration_index=1)]))
+    live.update()
+    strips.finish([0], 100)
+    live.update()
+    finished.update()
+    whole = samples(5000)["duration_ns"]
+    assert set(live.rows.configuration_index) == {1}
+    assert len(live.rows) == 50
+    assert set(finished.rows.configuration_index) == {0}
+    assert len(finished.rows) < 200
+    assert (finished.rows.duration_ns.min(), finished.rows.duration_ns.max()) == (whole.min(), whole.max())
 
 
-def test_many_finished_strips_share_the_chart() -> None:
+def test_many_finished_strips_share_the_chart_and_keep_their_extremes() -> None:
     strips = SampleStrips()
-    drawn: list[pl.DataFrame] = []
+    page = Drawing(strips.finished)
     for index in range(120):
-        change = strips.take(samples(1000, configuration_index=index), set(range(index + 1)), index + 1).finished
-        assert change is not None
-        drawn = [change.rows] if change.is_new else [*drawn, change.rows]
-        assert sum(part.height for part in drawn) == strips.drawn_count <= MAX_FINISHED_SAMPLES
-    by_strip = pl.concat(drawn).group_by("configuration_index").agg(low=pl.col("duration_ns").min(), high=pl.col("duration_ns").max())
+        strips.add(samples(1000, configuration_index=index))
+        strips.finish([index], index + 1)
+        assert page.update() <= MAX_FINISHED_SAMPLES
     whole = samples(1000)["duration_ns"]
-    assert by_strip.height == 120
-    assert by_strip["low"].unique().to_list() == [whole.min()]
-    assert by_strip["high"].unique().to_list() == [whole.max()]
+    for index in range(120):
+        drawn = page.rows.duration_ns[page.rows.configuration_index == index]
+        assert (drawn.min(), drawn.max()) == (whole.min(), whole.max())
 
 
-def test_a_late_page_gets_finished_and_growing_strips_at_once() -> None:
-    change = SampleStrips().take(pl.concat([samples(30), samples(20, configuration_index=1)]), {0}, 2)
-    assert rows(change.finished).equals(samples(30))
-    assert rows(change.live).equals(samples(20, configuration_index=1))
+def test_interleaved_configurations_grow_side_by_side() -> None:
+    strips = SampleStrips()
+    page = Drawing(strips.live)
+    strips.add(pl.concat([samples(3), samples(3, configuration_index=1), samples(3, first_index=3)]))
+    page.update()
+    assert page.rows.configuration_index.tolist() == [0] * 3 + [1] * 3 + [0] * 3
+
+
+def test_a_page_that_comes_late_draws_what_the_others_have() -> None:
+    strips = SampleStrips()
+    early = Drawing(strips.finished)
+    for index in range(10):
+        strips.add(samples(500, configuration_index=index))
+        strips.finish([index], 10)
+        early.update()
+    late = Drawing(strips.finished)
+    assert late.update() == len(early.rows)
+    assert np.array_equal(np.sort(late.rows.duration_ns), np.sort(early.rows.duration_ns))
+
+
+def test_an_ended_configuration_without_samples_changes_nothing() -> None:
+    strips = SampleStrips()
+    strips.finish([3], 4)
+    assert strips.finished.since(NOTHING_DRAWN)[0] is not None
+    assert strips.drawn_count == 0

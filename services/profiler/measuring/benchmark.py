@@ -17,7 +17,7 @@ from services.profiler.measuring.clocks import ClockMeter, ClockReading, ClockRe
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
 
 # Shorter batches spend the time between launches, longer ones let whoever watches wait for more than 50 ms.
-TARGET_BATCH_NS: Final = 30_000_000
+TARGET_BATCH_NS: Final = 40_000_000
 MAX_BATCH_COUNT: Final = 4_096  # 32 KiB of samples: one event stays small
 MAX_BATCH_GROWTH: Final = 8  # the first launches may be untypically quick; a wrong guess must not last seconds
 

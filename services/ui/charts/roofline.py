@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import holoviews as hv
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from bokeh.models import HoverTool
 
@@ -52,6 +54,10 @@ VERIFICATION_TEXTS: Final[dict[str | None, str]] = {
     "SWITCHED_OFF": "not checked",
     None: "not known",
 }
+
+
+CeilingRow = dict[str, Any]
+"""A row of the table ceilings with is_preferred (see shown_ceilings)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +124,37 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
     return columns
 
 
-def ceiling_columns(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], span: Span, palette: Palette) -> Columns:
+def shown_ceilings(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tuple[CeilingRow, ...]:
+    """The newest memory and compute ceilings of the table, each with is_preferred: of the source that counts most.
+
+    Args:
+        ceilings: the table of that name, or None.
+        dtypes: compute ceilings to show; empty: all there are.
+    """
+    if ceilings is None or ceilings.is_empty():
+        return ()
+    kept = ceilings.filter(
+        (pl.col("value") > 0)
+        & (
+            pl.col("ceiling_name").is_in(list(MEMORY_LEVELS))
+            | ((pl.col("unit") == "flop_per_s") & (pl.lit(not dtypes) | pl.col("ceiling_name").is_in(dtypes)))
+        )
+    ).unique(subset=["device_id", "ceiling_name", "unit", "path", "source"], keep="last", maintain_order=True)
+    order = {"user": 0, "measured": 1, "clock": 2, "datasheet": 3}
+    rows: list[CeilingRow] = kept.to_dicts()
+    best: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row["unit"], row["ceiling_name"])
+        best[key] = min(best.get(key, 9), order.get(row["source"], 8))
+    return tuple({**row, "is_preferred": order.get(row["source"], 8) == best[row["unit"], row["ceiling_name"]]} for row in rows)
+
+
+def ceiling_columns(rows: Sequence[CeilingRow], span: Span, palette: Palette) -> Columns:
     """One line a ceiling: a slope for each memory up to the highest compute ceiling, and a flat line for each dtype.
 
     A flat line begins where the steepest slope of its source reaches it. The source that counts most (measured, then
     derived from the clock, then the datasheet) is drawn solid, dotted for the cache; the others dashed.
-
-    Args:
-        ceilings: the table of that name, or None.
-        dtypes: compute ceilings to draw; empty: all there are.
     """
-    rows = _lines(ceilings, dtypes)
     if not rows:
         return empty_columns(CEILING_NUMBERS, CEILING_TEXTS)
     slopes = [row for row in rows if row["unit"] == "bytes_per_s"]
@@ -169,17 +195,17 @@ def label_columns(ceilings: Columns) -> Columns:
     }
 
 
-def ridges(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:
     """Ridge point in flop/B, against DRAM, of each compute ceiling drawn solid, by name."""
-    rows = [row for row in _lines(ceilings, dtypes) if row["is_preferred"]]
-    slope = next((row["value"] for row in rows if row["ceiling_name"] == "dram"), None)
-    return () if slope is None else tuple((row["ceiling_name"], row["value"] / slope) for row in rows if row["unit"] == "flop_per_s")
+    solid = [row for row in rows if row["is_preferred"]]
+    slope = next((row["value"] for row in solid if row["ceiling_name"] == "dram"), None)
+    return () if slope is None else tuple((row["ceiling_name"], row["value"] / slope) for row in solid if row["unit"] == "flop_per_s")
 
 
 def over_ceiling_note(roofline: pl.DataFrame) -> str:
     """What to know of points above DRAM's ceiling or above their own; empty without any."""
-    cached_count = roofline.filter(pl.col("memory_level") == "l2").height
-    over_count = roofline.filter(pl.col("efficiency_ratio") > 1.05).height
+    cached_count = (roofline["memory_level"] == "l2").sum()
+    over_count = (roofline["efficiency_ratio"] > 1.05).sum()
     sentences = []
     if cached_count:
         sentences.append(
@@ -192,19 +218,18 @@ def over_ceiling_note(roofline: pl.DataFrame) -> str:
     return " ".join(sentences)
 
 
-def span_of(points: Columns, ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> Span:
+def span_of(points: Columns, rows: Sequence[CeilingRow]) -> Span:
     """Ranges that show all points and every ridge, to whole and half decades outwards."""
-    rows = _lines(ceilings, dtypes)
     slopes = [row["value"] for row in rows if row["unit"] == "bytes_per_s"]
     roofs = [row["value"] for row in rows if row["unit"] == "flop_per_s"]
     ridge_points = [roof / slope for roof in roofs for slope in slopes]
     # Left of the first ridge there must be room for the name of its slope.
-    x = [*points["intensity"], *ridge_points, *(ridge / 30 for ridge in ridge_points)]
+    x = [*_extremes(points["intensity"]), *ridge_points, *(ridge / 30 for ridge in ridge_points)]
     if not x:
         return Span(*NO_POINT_SPAN)
     x_start, x_end = _outwards(min(x) / 2), _outwards(max(x) * 4, up=True)
     floor = [x_start * 3 * slope for slope in slopes]
-    y = [*points["rate"], *roofs, *floor]
+    y = [*_extremes(points["rate"]), *roofs, *floor]
     return Span(x_start, x_end, _outwards(min(y) / 2), _outwards(max(y) * 2, up=True))
 
 
@@ -253,27 +278,11 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
     )
 
 
-def _lines(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The newest memory and compute ceilings as rows, each with is_preferred."""
-    if ceilings is None or ceilings.is_empty():
-        return []
-    kept = ceilings.filter(
-        (pl.col("value") > 0)
-        & (
-            pl.col("ceiling_name").is_in(list(MEMORY_LEVELS))
-            | ((pl.col("unit") == "flop_per_s") & (pl.lit(not dtypes) | pl.col("ceiling_name").is_in(dtypes)))
-        )
-    ).unique(subset=["device_id", "ceiling_name", "unit", "path", "source"], keep="last", maintain_order=True)
-    order = {"user": 0, "measured": 1, "clock": 2, "datasheet": 3}
-    rows: list[dict[str, Any]] = kept.to_dicts()
-    best: dict[tuple[str, str], int] = {}
-    for row in rows:
-        key = (row["unit"], row["ceiling_name"])
-        best[key] = min(best.get(key, 9), order.get(row["source"], 8))
-    return [{**row, "is_preferred": order.get(row["source"], 8) == best[row["unit"], row["ceiling_name"]]} for row in rows]
+def _extremes(values: npt.NDArray[Any]) -> tuple[float, ...]:
+    return (float(values.min()), float(values.max())) if len(values) else ()
 
 
-def _line(row: dict[str, Any], start: tuple[float, float], end: tuple[float, float], palette: Palette) -> dict[str, Any]:
+def _line(row: CeilingRow, start: tuple[float, float], end: tuple[float, float], palette: Palette) -> dict[str, Any]:
     is_memory = row["unit"] == "bytes_per_s"
     return {
         "x0": start[0],

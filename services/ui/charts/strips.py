@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import holoviews as hv
@@ -13,6 +14,7 @@ from bokeh.models import HoverTool
 
 from services.ui import theme
 from services.ui.charts.elements import Columns, frame_options, tick_formatter
+from services.ui.sample_strips import SampleRows
 from services.ui.theme import CATEGORIES, Palette, style_of
 
 STRIP_WIDTH: Final = 0.6
@@ -30,34 +32,28 @@ STOP_TEXTS: Final[dict[str | None, str]] = {
 }
 
 
-def sample_columns(samples: pl.DataFrame, colors: npt.NDArray[np.str_]) -> Columns:
+def sample_columns(samples: SampleRows, colors: npt.NDArray[np.str_]) -> Columns:
     """One point a sample. colors: by configuration_index (see configuration_colors); beyond its end the last one counts.
 
     Samples lie side by side within their strip: by their index, folded, so that a strip keeps its width as it fills.
     """
-    configuration = samples["configuration_index"].to_numpy()
-    index = samples["sample_index"].to_numpy()
+    configuration, index = samples.configuration_index, samples.sample_index
     # Steps of the golden ratio spread any number of points evenly and put neighbours in time apart.
     offset = (np.modf(index * 0.6180339887498949)[0] - 0.5) * STRIP_WIDTH
     return {
         "x": configuration + offset,
-        "duration": samples["duration_ns"].to_numpy(),
+        "duration": samples.duration_ns,
         "color": colors[np.minimum(configuration, len(colors) - 1)] if len(colors) else np.full(len(configuration), "gray"),
         "configuration": configuration.astype(np.float64),
         "sample": index.astype(np.float64),
         # Milliseconds: nanoseconds since 1970 do not fit a browser's numbers.
-        "measured_unix_ms": samples["measured_unix_ns"].to_numpy() / 1e6,
+        "measured_unix_ms": samples.measured_unix_ns / 1e6,
     }
 
 
-def configuration_colors(configurations: pl.DataFrame | None, palette: Palette) -> npt.NDArray[np.str_]:
+def configuration_colors(categories: Sequence[str | None], palette: Palette) -> npt.NDArray[np.str_]:
     """The category's colour of each configuration, by its index."""
-    if configurations is None or configurations.is_empty():
-        return np.array([palette.accent])
-    indexes = configurations["configuration_index"].to_numpy()
-    colors = np.full(int(indexes.max()) + 1, palette.accent)
-    colors[indexes] = [style_of(category or "other", CATEGORIES, palette).color for category in configurations["category"]]
-    return colors
+    return np.array([style_of(category or "other", CATEGORIES, palette).color for category in categories] or [palette.accent])
 
 
 def median_columns(measurements: pl.DataFrame) -> Columns:
@@ -99,14 +95,10 @@ def interval_columns(measurements: pl.DataFrame) -> Columns:
     }
 
 
-def tick_labels(configurations: pl.DataFrame | None, limit: int = 6) -> dict[int, str]:
+def tick_labels(labels: Sequence[str], limit: int = 6) -> dict[int, str]:
     """Names for the axis, by configuration_index: all of them when they are few, else evenly chosen ones."""
-    if configurations is None or configurations.is_empty():
-        return {}
-    rows = configurations.sort("configuration_index").unique("configuration_index", keep="last", maintain_order=True)
-    step = max(1, math.ceil(rows.height / limit))
-    chosen = rows.gather_every(step)
-    return {index: _tick(label) for index, label in zip(chosen["configuration_index"], chosen["label"], strict=True)}
+    step = max(1, math.ceil(len(labels) / limit))
+    return {index: _tick(labels[index]) for index in range(0, len(labels), step)}
 
 
 def duration_range(samples: Columns) -> tuple[float, float] | None:
@@ -158,8 +150,7 @@ def strip_chart(
 
 
 def no_samples() -> Columns:
-    numbers = ("x", "duration", "configuration", "sample", "measured_unix_ms")
-    return {**{name: np.empty(0) for name in numbers}, "color": np.empty(0, dtype=np.str_)}
+    return sample_columns(SampleRows.none(), np.array(["gray"]))
 
 
 def no_medians() -> tuple[Columns, Columns]:

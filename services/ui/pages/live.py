@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from services.core.model import Run
 from services.ui import theme
 from services.ui.charts import roofline, strips, telemetry
-from services.ui.charts.elements import Columns, empty_columns
+from services.ui.charts.elements import Columns
 from services.ui.client import AnalyzerClient
-from services.ui.live_figure import LiveFigure
-from services.ui.memory import Overview, RunMemory
+from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.memory import Overview, RunMemory, StripsChange, StripsPosition
+from services.ui.pages.results import ResultRow, result_rows, results_fragment
+from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
-from services.ui.sample_strips import LayerChange, SampleStrips
+from services.ui.sample_strips import LayerChange
 from services.ui.state import Page, ViewState, to_query
-from services.ui.theme import CATEGORIES, SYMBOLS, style_of
+from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 
 MAX_LOG_LINES: Final = 200
 MAX_RESULT_ROWS: Final = 60
 MAX_SHOWN_FAILURES: Final = 5
+MAX_NEW_READINGS: Final = 20
+"""Looked at for the newest of each kind: one reading of the host and one of each device come together."""
+
+
+@cache
+def _strips_prototype(palette: Palette) -> Prototype:
+    return Prototype(strips.strip_chart(strips.no_samples(), strips.no_samples(), *strips.no_medians(), palette))
+
+
+@cache
+def _telemetry_prototype(palette: Palette) -> Prototype:
+    return Prototype(telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, palette))
 
 
 class LivePage(PageBase):
@@ -32,20 +49,10 @@ class LivePage(PageBase):
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        span = roofline.Span(*roofline.NO_POINT_SPAN)
-        self._points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
-        no_ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
-        medians, intervals = strips.no_medians()
-        self.samples = LiveFigure(
-            "samples",
-            strips.strip_chart(strips.no_samples(), strips.no_samples(), medians, intervals, self.palette),
-            ("finished", "samples", "intervals", "medians"),
-        )
-        self.roofline = LiveFigure(
-            "roofline", roofline.roofline_chart(self._points, no_ceilings, span, self.palette, 320), ("ceilings", "names", "points")
-        )
-        no_lines = {line: telemetry.no_line() for line in telemetry.LINES}
-        self.telemetry = LiveFigure("telemetry", telemetry.telemetry_chart(no_lines, self.palette), telemetry.LINES)
+        self._points = no_points()
+        self.samples = LiveFigure("samples", _strips_prototype(self.palette), ("finished", "samples", "intervals", "medians"))
+        self.roofline = LiveFigure("roofline", roofline_prototype(self.palette, 320), ("ceilings", "names", "points"))
+        self.telemetry = LiveFigure("telemetry", _telemetry_prototype(self.palette), telemetry.LINES)
         self._cancelling = ""
         self._made_for: object = None
         self._made: dict[str, str] = {}
@@ -55,17 +62,22 @@ class LivePage(PageBase):
         """Nothing of a run is on the page."""
         self._run_id: str | None = None
         self._positions: dict[str, int] = {}
-        self._configurations: pl.DataFrame | None = None
-        self._colors = strips.configuration_colors(None, self.palette)
-        self._strips = SampleStrips()
+        self._labels: list[str] = []  # of configurations, by their index
+        self._categories: set[str | None] = set()
+        self._colors: npt.NDArray[np.str_] | None = None
+        self._strips: StripsChange | None = None
         self._duration_span: tuple[float, float] | None = None
         self._roofline_rows: pl.DataFrame | None = None
+        self._placed_indexes: set[int] = set()  # of configurations that have a row there
         self._ceilings: pl.DataFrame | None = None
-        self._readings: pl.DataFrame | None = None
+        self._dtypes: tuple[str, ...] = ()
+        self._shown_ceilings: tuple[roofline.CeilingRow, ...] = ()
+        self._span: roofline.Span | None = None
+        self._newest_readings: dict[bool, dict[str, Any]] = {}  # True: of the host, False: of the device
+        self._newest_results: deque[ResultRow] = deque(maxlen=MAX_RESULT_ROWS)  # newest first
         self._lines: dict[str, Columns] = {line: telemetry.no_line() for line in telemetry.LINES}
         self._log: list[dict[str, str]] = []
         self._failures: list[dict[str, Any]] = []
-        self._ended_indexes: set[int] = set()  # of configurations that were measured or failed
 
     def roots(self) -> dict[str, Any]:
         return {"samples": self.samples.figure, "roofline": self.roofline.figure, "telemetry": self.telemetry.figure}
@@ -100,7 +112,7 @@ class LivePage(PageBase):
             "runs": self._runs_fragment(overview, run_ids, now_unix_s),
             "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
-            "samples_note": self._samples_note(memory),
+            "samples_note": self._samples_note(),
             **self._table_fragments(),
         }
 
@@ -129,9 +141,9 @@ class LivePage(PageBase):
             self.samples.replace(layer, strips.no_samples())
         self.samples.replace("medians", medians)
         self.samples.replace("intervals", intervals)
-        self._points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
+        self._points = no_points()
         self.roofline.replace("points", self._points)
-        self._draw_ceilings()
+        self._draw_ceilings(has_new=True)
         for line in telemetry.LINES:
             self.telemetry.replace(line, telemetry.no_line())
 
@@ -153,36 +165,36 @@ class LivePage(PageBase):
         new, _ = self._new_rows(memory, "configurations")
         if new is None:
             return
-        self._configurations = new if self._configurations is None else pl.concat([self._configurations, new], how="vertical_relaxed")
-        self._colors = strips.configuration_colors(self._configurations, self.palette)
-        self.samples.name_ticks(strips.tick_labels(self._configurations))
-        self.samples.follow("x", -0.5, float(len(self._colors)) - 0.5)
+        self._labels += new["label"].to_list()
+        categories = new["category"].to_list()
+        self._categories |= set(categories)
+        colors = strips.configuration_colors(categories, self.palette)
+        self._colors = colors if self._colors is None else np.concatenate([self._colors, colors])
+        self.samples.name_ticks(strips.tick_labels(self._labels))
+        self.samples.follow("x", -0.5, float(len(self._labels)) - 0.5)
 
     def _take_in_measurements(self, memory: RunMemory) -> None:
         new, _ = self._new_rows(memory, "measurements")
         if new is not None:
-            self._ended_indexes.update(new["configuration_index"])
             self.samples.stream("medians", strips.median_columns(new))
             self.samples.stream("intervals", strips.interval_columns(new))
 
     def _take_in_failures(self, memory: RunMemory) -> None:
         new, _ = self._new_rows(memory, "failures")
         if new is not None:
-            self._ended_indexes.update(new["configuration_index"])
             self._failures += new.select("label", "message").to_dicts()
 
     def _take_in_samples(self, memory: RunMemory) -> None:
-        new, is_restart = self._new_rows(memory, "samples")
-        if is_restart:
-            self._strips, new = SampleStrips(), memory.table("samples")
-        change = self._strips.take(new, self._ended_indexes, len(self._colors))
-        self._draw_samples("finished", change.finished)
-        self._draw_samples("samples", change.live)
+        self._strips = memory.strips_since(self._strips.position if self._strips else StripsPosition())
+        self._draw_samples("finished", self._strips.finished)
+        self._draw_samples("samples", self._strips.live)
 
     def _draw_samples(self, layer: str, change: LayerChange | None) -> None:
         if change is None:
             return
-        columns = strips.sample_columns(change.rows, self._colors)
+        columns = strips.sample_columns(
+            change.rows, strips.configuration_colors((), self.palette) if self._colors is None else self._colors
+        )
         if change.is_new:
             self.samples.replace(layer, columns)
         elif len(columns["x"]):
@@ -199,25 +211,36 @@ class LivePage(PageBase):
         if ceilings is not None:
             self._ceilings = ceilings if self._ceilings is None else pl.concat([self._ceilings, ceilings], how="vertical_relaxed")
         if new is not None:
-            self._add_points(roofline.newest_rows(new))
+            self._add_points(new)
         if new is not None or ceilings is not None:
-            self._draw_ceilings()
+            self._draw_ceilings(has_new=ceilings is not None)
 
     def _add_points(self, new: pl.DataFrame) -> None:
-        known = self._roofline_rows
-        rows = new if known is None else roofline.newest_rows(pl.concat([known, new], how="vertical_relaxed"))
-        is_only_more = known is None or rows.height == known.height + new.height
-        self._roofline_rows = rows
-        self._points = roofline.point_columns(rows, self.palette)
+        indexes = set(new["configuration_index"])
+        is_only_more = len(indexes) == new.height and not indexes & self._placed_indexes
+        self._placed_indexes |= indexes
+        rows = new if self._roofline_rows is None else pl.concat([self._roofline_rows, new], how="vertical_relaxed")
         if is_only_more:
-            self.roofline.stream("points", roofline.point_columns(new, self.palette))
+            added = roofline.point_columns(new, self.palette)
+            self._points = {name: np.concatenate([self._points[name], added[name]]) for name in added}
+            self.roofline.stream("points", added)
+            self._newest_results.extendleft(result_rows(new))
         else:
+            rows = roofline.newest_rows(rows)
+            self._newest_results = deque(reversed(result_rows(rows.tail(MAX_RESULT_ROWS))), maxlen=MAX_RESULT_ROWS)
+            self._points = roofline.point_columns(rows, self.palette)
             self.roofline.replace("points", self._points)
+        self._roofline_rows = rows
 
-    def _draw_ceilings(self) -> None:
+    def _draw_ceilings(self, *, has_new: bool) -> None:
         dtypes = tuple(sorted(set(self._points["dtype"].tolist())))
-        span = roofline.span_of(self._points, self._ceilings, dtypes)
-        lines = roofline.ceiling_columns(self._ceilings, dtypes, span, self.palette)
+        if has_new or dtypes != self._dtypes:
+            self._dtypes, self._shown_ceilings = dtypes, roofline.shown_ceilings(self._ceilings, dtypes)
+        span = roofline.span_of(self._points, self._shown_ceilings)
+        if not has_new and span == self._span:
+            return
+        self._span = span
+        lines = roofline.ceiling_columns(self._shown_ceilings, span, self.palette)
         self.roofline.replace("ceilings", lines)
         self.roofline.replace("names", roofline.label_columns(lines))
         self.roofline.follow("x", span.x_start, span.x_end)
@@ -227,7 +250,7 @@ class LivePage(PageBase):
         new, is_restart = self._new_rows(memory, "telemetry")
         if new is None:
             return
-        self._readings = new if self._readings is None or is_restart else pl.concat([self._readings, new], how="vertical_relaxed").tail(20)
+        self._newest_readings |= {row["device_id"] is None: row for row in new.tail(MAX_NEW_READINGS).to_dicts()}
         for line in telemetry.LINES:
             columns = telemetry.line_columns(new, line)
             if is_restart:
@@ -289,9 +312,9 @@ class LivePage(PageBase):
         )
 
     def _legend(self) -> str:
-        present = set(() if self._configurations is None else self._configurations["category"].drop_nulls().to_list())
-        styles = [(name, style_of(name, CATEGORIES, self.palette)) for name in CATEGORIES if name in present]
-        styles += [(name, style_of(name, CATEGORIES, self.palette)) for name in sorted(present - set(CATEGORIES))]
+        present = {category for category in self._categories if category is not None}
+        names = [*(name for name in CATEGORIES if name in present), *sorted(present - set(CATEGORIES))]
+        styles = [(name, style_of(name, CATEGORIES, self.palette)) for name in names]
         entries = [{"name": name, "color": style.color, "symbol": SYMBOLS[style.marker]} for name, style in styles]
         return fragment("legend.html", entries=entries, has_failed=bool(np.any(self._points["fill_alpha"] == 0)))
 
@@ -304,21 +327,19 @@ class LivePage(PageBase):
         ]
         return fragment("legend.html", entries=entries, has_failed=False)
 
-    def _samples_note(self, memory: RunMemory | None) -> str:
-        if memory is None or not self._strips.sample_count:
+    def _samples_note(self) -> str:
+        if self._strips is None or not self._strips.sample_count:
             return "one strip a configuration, one dot a launch, the bar is the median"
         text = f"{theme.count(self._strips.sample_count)} samples"
         if self._strips.drawn_count < self._strips.sample_count:
             text += f", {theme.count(self._strips.drawn_count)} drawn"
-        dropped = memory.dropped_row_count("samples")
-        return text + (f"; the oldest {theme.count(dropped)} are no longer kept here" if dropped else "")
+        return text
 
     def _roofline_note(self) -> str:
         if self._roofline_rows is None:
             return ""
         missing_count = self._roofline_rows.height - len(self._points["rate"])
-        dtypes = tuple(sorted(set(self._points["dtype"].tolist())))
-        parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._ceilings, dtypes)]
+        parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._shown_ceilings)]
         if missing_count:
             parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
         parts.append(roofline.over_ceiling_note(self._roofline_rows))
@@ -327,11 +348,7 @@ class LivePage(PageBase):
         return " ".join(parts)
 
     def _tiles(self) -> list[dict[str, str]]:
-        if self._readings is None:
-            return []
-        newest = self._readings.unique("device_id", keep="last", maintain_order=True).to_dicts()
-        host = next((row for row in newest if row["device_id"] is None), {})
-        device: dict[str, Any] = next((row for row in newest if row["device_id"] is not None), {})
+        host, device = self._newest_readings.get(True, {}), self._newest_readings.get(False, {})
         figures = (
             ("Load", host.get("load_average"), theme.digits),
             ("Host memory", host.get("memory_used_bytes"), theme.memory),
@@ -347,9 +364,8 @@ class LivePage(PageBase):
     def _results(self) -> dict[str, str]:
         rows = self._roofline_rows
         note = f"the newest {MAX_RESULT_ROWS} of {theme.count(rows.height)}" if rows is not None and rows.height > MAX_RESULT_ROWS else ""
-        newest = [] if rows is None else rows.tail(MAX_RESULT_ROWS).reverse().to_dicts()
         return {
-            "results": fragment("results.html", rows=newest, with_run=False, verification=roofline.VERIFICATION_TEXTS),
+            "results": results_fragment(self._newest_results, with_run=False),
             "results_note": note,
         }
 

@@ -11,10 +11,11 @@ import polars as pl
 
 from services.ui import theme
 from services.ui.charts import roofline
-from services.ui.charts.elements import empty_columns
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
+from services.ui.pages.results import result_rows, results_fragment
+from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
 from services.ui.state import Page, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, style_of
@@ -28,10 +29,7 @@ class RooflinePage(PageBase):
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
-        ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
-        element = roofline.roofline_chart(points, ceilings, roofline.Span(*roofline.NO_POINT_SPAN), self.palette, 480)
-        self.roofline = LiveFigure("roofline", element, ("ceilings", "names", "points"))
+        self.roofline = LiveFigure("roofline", roofline_prototype(self.palette, 480), ("ceilings", "names", "points"))
         self._drawn: object = None
         self._fragments = {"legend": "", "roofline_note": "", "results": "", "results_note": ""}
 
@@ -80,20 +78,21 @@ class RooflinePage(PageBase):
         ceilings = pl.concat(ceilings_found, how="vertical_relaxed") if ceilings_found else None
         column = COLUMN_OF[self.state.color_by]
         values = CATEGORIES
-        points = empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
+        points = no_points()
         if rows is not None:
             if column != "category":
                 values = tuple(roofline.drawable(rows)[column].drop_nulls().unique(maintain_order=True).to_list())
             points = roofline.point_columns(rows, self.palette, column, values)
         dtypes = tuple(sorted(set(points["dtype"].tolist())))
-        span = roofline.span_of(points, ceilings, dtypes)
-        lines = roofline.ceiling_columns(ceilings, dtypes, span, self.palette)
+        shown = roofline.shown_ceilings(ceilings, dtypes)
+        span = roofline.span_of(points, shown)
+        lines = roofline.ceiling_columns(shown, span, self.palette)
         self.roofline.replace("points", points)
         self.roofline.replace("ceilings", lines)
         self.roofline.replace("names", roofline.label_columns(lines))
         self.roofline.follow("x", span.x_start, span.x_end)
         self.roofline.follow("y", span.y_start, span.y_end)
-        self._fragments = self._texts(rows=rows, points=points, values=values, column=column, ceilings=ceilings, dtypes=dtypes)
+        self._fragments = self._texts(rows=rows, points=points, values=values, column=column, ceilings=shown)
 
     def _filtered(self, rows: pl.DataFrame) -> pl.DataFrame:
         state = self.state
@@ -112,8 +111,7 @@ class RooflinePage(PageBase):
         points: dict[str, Any],
         values: tuple[str, ...],
         column: str,
-        ceilings: pl.DataFrame | None,
-        dtypes: tuple[str, ...],
+        ceilings: tuple[roofline.CeilingRow, ...],
     ) -> dict[str, str]:
         present = set(roofline.drawable(rows)[column].drop_nulls().to_list()) if rows is not None else set()
         shown = [value for value in (*values, *sorted(present - set(values))) if value in present]
@@ -122,15 +120,15 @@ class RooflinePage(PageBase):
             for value in shown
             for style in (style_of(value, values, self.palette),)
         ]
-        notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(ceilings, dtypes)]
+        notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(ceilings)]
         missing_count = 0 if rows is None else rows.height - len(points["rate"])
         if missing_count:
             notes.append(f"{missing_count} without a flop count have no place here and are only listed below.")
         if rows is not None:
             notes.append(roofline.over_ceiling_note(rows))
-        if ceilings is not None:
+        if ceilings:
             notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
-        listed = [] if rows is None else rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS).to_dicts()
+        best = [] if rows is None else result_rows(rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS))
         count_text = (
             f"the {MAX_LISTED_POINTS} most efficient of {theme.count(rows.height)}"
             if rows is not None and rows.height > MAX_LISTED_POINTS
@@ -139,6 +137,6 @@ class RooflinePage(PageBase):
         return {
             "legend": fragment("legend.html", entries=entries, has_failed=bool(np.any(points["fill_alpha"] == 0))),
             "roofline_note": " ".join(notes) if rows is not None else "Choose a run, or start one: kernalyse bench matmul_tiled",
-            "results": fragment("results.html", rows=listed, with_run=len(self.state.runs) > 1, verification=roofline.VERIFICATION_TEXTS),
+            "results": results_fragment(best, with_run=len(self.state.runs) > 1),
             "results_note": count_text,
         }

@@ -14,7 +14,7 @@ import sqlalchemy.exc
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
-from services.analyzer.schema import EVENT_TABLES, TEXT, DataType, Table
+from services.analyzer.schema import EVENT_TABLES, FLAG, TEXT, DataType, Table
 from services.core.errors import StorageFullError
 
 metadata = sa.MetaData()
@@ -60,6 +60,8 @@ sample_batches: Final = sa.Table(
     sa.Column("measured_unix_ns", sa.BigInteger, nullable=False),
     sa.Column("sample_count", sa.BigInteger, nullable=False),
     sa.Column("duration_ns", sa.LargeBinary, nullable=False),  # packed little-endian float64
+    sa.Column("sm_clock_hz", sa.LargeBinary),  # packed little-endian int64
+    sa.Column("discarded_positions", sa.LargeBinary),  # packed little-endian int32
     sa.Index("sample_batches_by_run", "run_id", "event_index"),
 )
 
@@ -90,6 +92,8 @@ device_thresholds: Final = sa.Table(
 def _sql_type(dtype: DataType) -> sa.types.TypeEngine[Any]:
     if dtype is TEXT:
         return sa.Text()
+    if dtype is FLAG:
+        return sa.Boolean()
     return sa.BigInteger() if dtype is pl.Int64 else sa.Double()
 
 
@@ -169,7 +173,7 @@ def _engine(path: Path, begin: str) -> Engine:
 
 def _add_missing_columns(connection: Connection) -> None:
     """A catalogue of an older version lacks the columns that were added since."""
-    for table in event_tables.values():
+    for table in ROW_TABLES:
         present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
         for column in table.columns:
             if column.name not in present:

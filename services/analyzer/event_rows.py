@@ -18,6 +18,7 @@ from services.analyzer.schema import (
     FAILURES,
     LOG_LINES,
     MEASUREMENTS,
+    PAIRED_COMPARISONS,
     SAMPLES,
     TELEMETRY,
     Table,
@@ -25,12 +26,15 @@ from services.analyzer.schema import (
 from services.core.model import (
     ArtifactStored,
     BackendName,
+    CacheMode,
     Ceiling,
     CeilingsMeasured,
     Configuration,
     ConfigurationFailed,
     LogLines,
     Measurement,
+    PairedComparison,
+    ParameterValue,
     Progress,
     Run,
     RunEvent,
@@ -42,6 +46,9 @@ from services.core.model import (
 
 Row = dict[str, Any]
 MAX_INT64: Final = 2**63 - 1
+CONFIGURATION_COLUMNS: Final = tuple(name for name in CONFIGURATIONS.column_names if name in MEASUREMENTS.column_names)[2:]
+"""What a measurement's row takes from its configuration's; all but the keys."""
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 BACKEND_OF_DEVICE: Final = {"cuda": BackendName.PYCUDA, "opencl": BackendName.OPENCL}
@@ -59,6 +66,8 @@ class SampleRow:
     measured_unix_ns: int
     sample_count: int
     duration_ns: bytes = field(repr=False)
+    sm_clock_hz: bytes | None = field(repr=False)  # packed little-endian int64, 0: not known; None: no sample's is
+    discarded_positions: bytes | None = field(repr=False)  # packed little-endian int32; None: none was
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +140,13 @@ def backend_of(run: Run) -> BackendName | None:
 # ---------------------------------------------------------------- rows
 
 
-def table_rows(event: RunEvent, run: Run, configuration: Row | None) -> Iterator[TableRow]:
+def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: Row | None = None) -> Iterator[TableRow]:
     """The rows of one event; none for samples and for what only changes the run.
 
     Args:
         run: as it is after the event.
-        configuration: row of the configuration that a measurement or failure belongs to, if it was announced.
+        configuration: row of the configuration that a measurement, failure or comparison belongs to, if it was announced.
+        baseline: row of the configuration that a comparison compares with.
     """
     key = {"run_id": event.run_id, "event_index": event.event_index}
     match event.payload:
@@ -148,6 +158,9 @@ def table_rows(event: RunEvent, run: Run, configuration: Row | None) -> Iterator
             label = (configuration or {}).get("label")
             values = {"configuration_index": configuration_index, "label": label, "code": error.code, "reason": error.reason}
             yield TableRow(FAILURES, key | values | {"message": error.message})
+        case PairedComparison() as payload:
+            labels = {"label": (configuration or {}).get("label"), "baseline_label": (baseline or {}).get("label")}
+            yield TableRow(PAIRED_COMPARISONS, key | _plain(payload, PAIRED_COMPARISONS) | labels)
         case LogLines(level, source, lines):
             for line in lines:
                 yield TableRow(
@@ -171,6 +184,8 @@ def sample_row(event: RunEvent, batch: SampleBatch) -> SampleRow:
         measured_unix_ns=batch.measured_unix_ns,
         sample_count=len(batch.duration_ns),
         duration_ns=np.asarray(batch.duration_ns, dtype="<f8").tobytes(),
+        sm_clock_hz=np.asarray(batch.sm_clock_hz, dtype="<i8").tobytes() if batch.sm_clock_hz else None,
+        discarded_positions=np.asarray(batch.discarded_positions, dtype="<i4").tobytes() if batch.discarded_positions else None,
     )
 
 
@@ -202,26 +217,54 @@ def samples_frame(batches: Sequence[SampleRow]) -> pl.DataFrame:
             "sample_index": repeated([batch.first_sample_index for batch in batches]) + position_in_batch,
             "duration_ns": np.frombuffer(b"".join(batch.duration_ns for batch in batches), dtype="<f8"),
             "measured_unix_ns": repeated([batch.measured_unix_ns for batch in batches]),
+            "sm_clock_hz": _clocks(batches),
+            "is_discarded": _discarded(batches),
         },
         schema=SAMPLES.schema,
     )
 
 
+def _clocks(batches: Sequence[SampleRow]) -> pl.Series:
+    """Null where no clock is known."""
+    parts = [
+        np.zeros(batch.sample_count, "<i8") if batch.sm_clock_hz is None else np.frombuffer(batch.sm_clock_hz, "<i8") for batch in batches
+    ]
+    clocks = pl.Series(np.concatenate(parts), dtype=pl.Int64)
+    return clocks.set(clocks == 0, None)
+
+
+def _discarded(batches: Sequence[SampleRow]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    is_discarded = np.zeros(sum(batch.sample_count for batch in batches), dtype=np.bool_)
+    start = 0
+    for batch in batches:
+        if batch.discarded_positions is not None:
+            is_discarded[start + np.frombuffer(batch.discarded_positions, "<i4")] = True
+        start += batch.sample_count
+    return is_discarded
+
+
 def _configuration(configuration: Configuration) -> Row:
     return _plain(configuration, CONFIGURATIONS) | {
         "label": configuration.label,
-        "parameters": json.dumps({parameter.name: parameter.value for parameter in configuration.parameters}),
+        "parameters": _json_values(configuration.parameters),
+        "macros": _json_values(configuration.macros),
+        "cache_mode": None if configuration.cache_mode is CacheMode.DEFAULT else configuration.cache_mode.value,
         "block": str(configuration.block),
         "grid": str(configuration.grid),
     }
+
+
+def _json_values(values: Sequence[ParameterValue]) -> str:
+    return json.dumps({value.name: value.value for value in values})
 
 
 def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
     verification = measurement.verification
     backend = backend_of(run)
     return (
-        {name: configuration.get(name) for name in ("kernel_name", "label", "parameters", "category", "dtype", "flop", "bytes")}
+        {name: configuration.get(name) for name in CONFIGURATION_COLUMNS}
         | _plain(measurement, MEASUREMENTS)
+        | ({} if measurement.resources is None else _plain(measurement.resources, MEASUREMENTS))
         | {
             "device_id": run.device_id,
             "backend": None if backend is None else backend.value,
@@ -229,6 +272,7 @@ def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
             "verification_max_absolute_error": verification.max_absolute_error,
             "verification_max_relative_error": verification.max_relative_error,
             "verification_message": verification.message,
+            "recheck_state": None if measurement.recheck is None else measurement.recheck.state.value,
         }
     )
 

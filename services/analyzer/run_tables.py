@@ -13,7 +13,7 @@ from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE, RUNS, Table
 from services.analyzer.store import Store
-from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run
+from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
 TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
@@ -62,6 +62,8 @@ def title_of(run: Run) -> str:
             return f"{model_name} {variant}".rstrip()
         case CeilingMeasurement():
             return f"ceilings of {run.device_id or 'the device'}"
+        case ImportedTrace(file_name):
+            return file_name
 
 
 def _run_row(record: RunRecord) -> dict[str, object]:

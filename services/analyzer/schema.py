@@ -84,6 +84,10 @@ LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N
 PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
 CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
 DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
+PATH: Final = Column("path", TEXT, "fma or tensor: picks the compute ceiling.")
+MACROS: Final = Column("macros", TEXT, "JSON object of compile-time constants.")
+PROCESS_INDEX: Final = Column("process_index", COUNT, "Process of the run that measured it, from 0.")
+VARIANT: Final = Column("variant", TEXT, "What tells it from others of the same kernel and parameters, e.g. TILE=16.")
 FLOP: Final = Column("flop", NUMBER, "Floating-point operations of one launch.")
 BYTES: Final = Column("bytes", NUMBER, "Bytes one launch must move to and from device memory.")
 MEASURED_UNIX_NS: Final = Column("measured_unix_ns", COUNT, "When it was measured, nanoseconds since the Unix epoch, the node's clock.")
@@ -110,8 +114,13 @@ CONFIGURATIONS: Final = _table(
     Column("dynamic_shared_memory_bytes", COUNT, "Dynamic shared memory of a block."),
     CATEGORY,
     DTYPE,
+    PATH,
     FLOP,
     BYTES,
+    MACROS,
+    Column("cache_mode", TEXT, "COLD or HOT."),
+    PROCESS_INDEX,
+    VARIANT,
 )
 
 SAMPLES: Final = _table(
@@ -121,6 +130,8 @@ SAMPLES: Final = _table(
     Column("sample_index", COUNT, "Within the configuration, from 0."),
     Column("duration_ns", NUMBER, "Device time of one launch."),
     Column("measured_unix_ns", COUNT, "When the last sample of its batch had been taken."),
+    Column("sm_clock_hz", COUNT, "SM clock during the sample; null: not known."),
+    Column("is_discarded", FLAG, "Taken while the clock was throttled: it does not count."),
 )
 
 _STATISTICS: Final = (
@@ -138,7 +149,12 @@ _STATISTICS: Final = (
     Column("duration_p95_ns", NUMBER, "95th percentile."),
     Column("duration_p99_ns", NUMBER, "99th percentile."),
     Column("duration_standard_deviation_ns", NUMBER, "Standard deviation of the samples."),
+    Column("duration_median_absolute_deviation_ns", NUMBER, "Median of the distances from the median."),
     Column("noise_ratio", NUMBER, "Standard deviation over mean."),
+    Column("timing_method", TEXT, "SINGLE, BATCHED or GRAPH."),
+    Column("launches_per_sample", COUNT, "Launches between the two events of a sample."),
+    Column("is_blocked", FLAG, "The stream was held while a batch was enqueued."),
+    Column("stopping_criterion", TEXT, "CONFIDENCE, NOISE, ENTROPY or SAMPLE_COUNT."),
     Column("stop_reason", TEXT, "Why sampling ended."),
     Column("cache_mode", TEXT, "COLD or HOT."),
 )
@@ -152,6 +168,13 @@ MEASUREMENTS: Final = _table(
     PARAMETERS,
     CATEGORY,
     DTYPE,
+    PATH,
+    Column("block", TEXT, "Threads per block, e.g. 16x16x1."),
+    Column("grid", TEXT, "Blocks per grid, e.g. 8x8x1."),
+    Column("dynamic_shared_memory_bytes", COUNT, "Dynamic shared memory of a block."),
+    MACROS,
+    PROCESS_INDEX,
+    VARIANT,
     DEVICE_ID,
     Column("backend", TEXT, "What ran the kernel: PYCUDA, NVCC or OPENCL."),
     FLOP,
@@ -175,6 +198,38 @@ MEASUREMENTS: Final = _table(
     Column("temperature_celsius", NUMBER, "Of the device, while sampling."),
     Column("power_watts", NUMBER, "Of the device, while sampling."),
     THROTTLE_REASONS,
+    Column("register_count", COUNT, "Per thread."),
+    Column("static_shared_memory_bytes", COUNT, "Per block."),
+    Column("local_memory_bytes", COUNT, "Per thread, spills included."),
+    Column("spill_store_bytes", COUNT, "Per thread, of spilled registers."),
+    Column("spill_load_bytes", COUNT, "Per thread, of spilled registers."),
+    Column("constant_memory_bytes", COUNT, "Of the kernel."),
+    Column("max_threads_per_block", COUNT, "Of this kernel, by its registers."),
+    Column("active_block_count", COUNT, "Blocks of this launch that a multiprocessor holds at once."),
+    Column("theoretical_occupancy_ratio", NUMBER, "Their warps over the most that a multiprocessor holds."),
+    Column("other_process_count", COUNT, "Other processes with a context on the device."),
+    Column("host_busy_ratio", NUMBER, "Of the host's cores, by other programs meanwhile; CPU devices only."),
+    Column("recheck_state", TEXT, "Result with fresh inputs after timing, against the reference."),
+)
+
+PAIRED_COMPARISONS: Final = _table(
+    "paired_comparisons",
+    "One row per two configurations measured in alternating blocks of one process.",
+    CONFIGURATION_INDEX,
+    LABEL,
+    Column("baseline_configuration_index", COUNT, "Configuration that it is compared with."),
+    Column("baseline_label", TEXT, "Kernel and parameters of that one."),
+    Column("block_count", COUNT, "Of each side."),
+    Column("duration_ratio", NUMBER, "Duration over the baseline's: median over the pairs of blocks."),
+    Column("duration_ratio_low", NUMBER, "Lower end of its interval, by bootstrap."),
+    Column("duration_ratio_high", NUMBER, "Upper end of it."),
+    Column("cycle_ratio", NUMBER, "The same in clock cycles."),
+    Column("cycle_ratio_low", NUMBER, "Lower end of its interval."),
+    Column("cycle_ratio_high", NUMBER, "Upper end of it."),
+    Column("confidence_ratio", NUMBER, "Of the intervals."),
+    Column("verdict", TEXT, "FASTER, SLOWER, SAME or UNDECIDED."),
+    Column("reason", TEXT, "Why, one sentence."),
+    MEASURED_UNIX_NS,
 )
 
 ROOFLINE: Final = _table(
@@ -302,11 +357,14 @@ RUNS: Final = _table(
     Column("notes", TEXT, "Free text."),
 )
 
-EVENT_TABLES: Final = (CONFIGURATIONS, MEASUREMENTS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS)
+EVENT_TABLES: Final = (CONFIGURATIONS, MEASUREMENTS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS)
 """Stored row by row as events bring them; samples are stored batch by batch."""
 
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
-TABLES: Final = (CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS, RUNS)
+TABLES: Final = (
+    *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
+    RUNS,
+)
 
 
 def table_named(table_name: str) -> Table:

@@ -43,6 +43,7 @@ from services.core.model import (
     Configuration,
     ConfigurationFailed,
     Measurement,
+    PairedComparison,
     Run,
     RunEvent,
     SampleBatch,
@@ -117,9 +118,15 @@ class Store:
             return None
         run, device_event_index = record.run, record.device_event_index
         commit = RunCommit(run_id, events[0].event_index, events[-1].event_index + 1)
-        configurations: dict[int, Row] = {}
+        announced: dict[int, Row] = {}
+
+        def configuration_of(configuration_index: int) -> Row | None:
+            return announced.get(configuration_index) or _read_configuration(connection, run_id, configuration_index)
+
         for event in events:
             run = advanced(run, event)
+            configuration: Row | None = None
+            baseline: Row | None = None
             if run.device_id is not None and device_event_index is None:
                 device_event_index = event.event_index
                 commit.has_new_ceilings = True
@@ -128,16 +135,15 @@ class Store:
                     commit.samples.append(sample_row(event, batch))
                     continue
                 case Measurement(configuration_index) | ConfigurationFailed(configuration_index):
-                    configuration = configurations.get(configuration_index) or _read_configuration(connection, run_id, configuration_index)
+                    configuration = configuration_of(configuration_index)
+                case PairedComparison(configuration_index, baseline_index):
+                    configuration, baseline = configuration_of(configuration_index), configuration_of(baseline_index)
                 case CeilingsMeasured(ceilings):
-                    configuration = None
                     commit.has_new_ceilings = True
                     keep_measured(connection, run.node_id, ceilings)
-                case _:
-                    configuration = None
-            rows = list(table_rows(event, run, configuration))
+            rows = list(table_rows(event, run, configuration, baseline))
             if isinstance(event.payload, Configuration):
-                configurations[event.payload.configuration_index] = rows[0].values
+                announced[event.payload.configuration_index] = rows[0].values
             commit.rows += rows
         _insert_rows(connection, commit)
         update_record(connection, RunRecord(run, journal_id, record.is_compacted, commit.next_event_index, device_event_index))

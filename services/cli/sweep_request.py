@@ -71,7 +71,7 @@ def build_sweep(request: SweepRequest) -> tuple[KernelSweep, tuple[str, ...]]:
         ties=tuple(map(parse_tie, request.ties)),
         where=request.where,
         arguments=tuple(map(parse_argument, request.arguments)),
-        block=None if request.block is None else parse_block(request.block),
+        blocks=() if request.block is None else (parse_block(request.block),),
         backend=request.backend,
         device_id=request.device_id,
         measuring=_measuring(request),

@@ -41,6 +41,7 @@ class SampleSummary:
     duration_p95_ns: float
     duration_p99_ns: float
     duration_standard_deviation_ns: float  # of the sample, n - 1 in the denominator
+    duration_median_absolute_deviation_ns: float  # median of the distances from the median
     noise_ratio: float  # standard deviation / mean
 
     @property
@@ -91,6 +92,7 @@ def summarize(durations_ns: Samples) -> SampleSummary:
         duration_p95_ns=float(p95),
         duration_p99_ns=float(p99),
         duration_standard_deviation_ns=deviation,
+        duration_median_absolute_deviation_ns=float(np.median(np.abs(ordered - median))),
         noise_ratio=deviation / mean if mean > 0 else 0.0,
     )
 

@@ -80,7 +80,9 @@ class Admission:
         """Where an admitted spec runs, with the node's present devices."""
         work = spec.work
         if not isinstance(work, KernelSweep | CeilingMeasurement):
-            what = "profiles of commands" if isinstance(work, CommandProfile) else "runs of models"
+            what = {CommandProfile: "profiles of commands", ModelRun: "runs of models"}.get(
+                type(work), "traces, which the analyzer imports,"
+            )
             raise NotBuiltYetError(what, found="not in this version", remedy="Use a kernel sweep.")
         device, backend = self._device(work.backend, work.device_id)
         limits = self._limits(spec.limits)
@@ -107,6 +109,8 @@ class Admission:
                     raise _forbidden("sources that travel with a request", "allow_inline_source")
                 if (has_source or has_definition) and self.policy.allow_catalog_only:
                     raise _forbidden("kernels outside the catalogue", "allow_catalog_only")
+                if (spec.work.macro_axes or spec.work.compiler_options) and self.policy.allow_catalog_only:
+                    raise _forbidden("macros and compiler options", "allow_catalog_only")
             case _:
                 pass
 

@@ -141,6 +141,7 @@ def _read_definition(file_name: str, kernel_name: str, entry: dict[str, Any]) ->
         bytes=fields.expression("bytes", None),
         reference=fields.text("reference", "") or None,
         relative_tolerance=fields.number("relative_tolerance", 1e-5),
+        path=fields.text("path", ""),
     )
     fields.refuse_unknown()
     return definition

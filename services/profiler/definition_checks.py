@@ -14,6 +14,7 @@ from services.profiler.measuring.reference_names import REFERENCE_NAMES
 
 BLOCK_NAMES: Final = ("block_x", "block_y", "block_z")
 CATEGORIES: Final = ("matmul", "elementwise", "stream", "transpose", "reduction", "normalization", "other")
+PATHS: Final = ("", "fma", "tensor")
 WHOLE_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UINT8, DataType.UINT32, DataType.UINT64)
 
 
@@ -27,8 +28,10 @@ def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expe
     )
 
 
-def check_definition(definition: KernelDefinition, source: KernelSource | None = None, file_name: str = "request") -> None:
-    """Checks one definition, against its source where there is one.
+def check_definition(
+    definition: KernelDefinition, source: KernelSource | None = None, file_name: str = "request", *, macro_names: tuple[str, ...] = ()
+) -> None:
+    """Checks one definition, against its source where there is one. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -36,7 +39,7 @@ def check_definition(definition: KernelDefinition, source: KernelSource | None =
     """
     name = definition.kernel_name
     _check_names(definition, file_name)
-    parameters = [parameter.name for parameter in definition.parameters]
+    parameters = [*(parameter.name for parameter in definition.parameters), *macro_names]
     with_block = [*parameters, *BLOCK_NAMES]
     for field, texts, known in _expressions(definition, parameters, with_block):
         for text in texts:
@@ -51,6 +54,8 @@ def check_definition(definition: KernelDefinition, source: KernelSource | None =
         raise catalog_error(file_name, name, "category", definition.category, "one of " + ", ".join(CATEGORIES))
     if definition.reference is not None and definition.reference not in REFERENCE_NAMES:
         raise catalog_error(file_name, name, "reference", definition.reference, _one_of(definition.reference, REFERENCE_NAMES))
+    if definition.path not in PATHS:
+        raise catalog_error(file_name, name, "path", definition.path, "fma or tensor")
     if not definition.relative_tolerance >= 0:
         raise catalog_error(file_name, name, "relative_tolerance", str(definition.relative_tolerance), "a number of at least 0")
     for parameter in definition.parameters:

@@ -36,6 +36,7 @@ def derive_definition(
     arguments: Mapping[str, str] = NONE,
     flop: str | None = None,
     bytes: str | None = None,
+    macro_names: tuple[str, ...] = (),
 ) -> tuple[KernelDefinition, tuple[str, ...]]:
     """The definition, and one sentence for each assumption in it.
 
@@ -49,6 +50,7 @@ def derive_definition(
         values: default values of the integer parameters; those left out must come from the request's axes.
         buffers: sizes in elements, as expressions by pointer name.
         arguments: scalar values, as expressions by name.
+        macro_names: compile-time constants that expressions may use.
 
     Raises:
         UnknownKernelError, InvalidSourceError: the kernel is not there.
@@ -79,7 +81,7 @@ def derive_definition(
     if flop is None or bytes is None:
         missing = " and ".join(name for name, formula in (("--flop", flop), ("--bytes", bytes)) if formula is None)
         notices.append(f"Without {missing} the kernel is timed but not placed on the roofline.")
-    check_definition(definition, source, source.file_name)
+    check_definition(definition, source, source.file_name, macro_names=macro_names)
     return definition, tuple(notices)
 
 

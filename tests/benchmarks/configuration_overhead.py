@@ -39,7 +39,7 @@ from services.core.model import (
     ParameterDefinition,
     VerificationState,
 )
-from services.profiler.backends.base import DeviceSession
+from services.profiler.backends.base import Build, DeviceSession
 from services.profiler.backends.opencl import OpenCLBackend
 from services.profiler.catalog import load_catalog
 from services.profiler.workloads.sweep import run_sweep
@@ -114,8 +114,7 @@ def sweep_with_kernalyse(session: DeviceSession, extent: int) -> Cost:
 def sweep_with_kernel_tuner(session: DeviceSession, extent: int) -> Cost:
     from kernel_tuner import tune_kernel
 
-    compiled = session.compile(load_catalog().source(KERNEL), KERNEL, Dim3(32))
-    assert compiled.generated_source is not None
+    compiled = session.compile(Build(load_catalog().source(KERNEL), KERNEL), Dim3(32))
     random = np.random.default_rng(0)
     a, b = (random.random((extent, extent), np.float32) for _ in range(2))
     scalar = np.int32(extent)
@@ -123,7 +122,7 @@ def sweep_with_kernel_tuner(session: DeviceSession, extent: int) -> Cost:
     with contextlib.redirect_stdout(io.StringIO()):
         results, _ = tune_kernel(
             KERNEL,
-            compiled.generated_source,
+            compiled.listings["cl"].decode(),
             (extent, extent),
             [a, b, np.zeros_like(a), scalar, scalar, scalar],
             {"block_size_x": list(BLOCK_X), "block_size_y": list(BLOCK_Y)},

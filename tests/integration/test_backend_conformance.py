@@ -16,9 +16,9 @@ from services.core.errors import (
     UnknownKernelError,
 )
 from services.core.expressions import parse_expression
-from services.core.model import BufferRole, Device, Dim3, KernelSource
+from services.core.model import BufferRole, CacheMode, Device, Dim3, KernelSource, TimingMethod
 from services.profiler.backends import open_backend
-from services.profiler.backends.base import Argument, Backend, DeviceBuffer, DeviceSession, LaunchConfiguration
+from services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.catalog import load_catalog
 from services.profiler.measuring.references import compute_reference
@@ -91,7 +91,7 @@ def test_saxpy_computes_what_numpy_does(session: DeviceSession) -> None:
     random = np.random.default_rng(0)
     x, y = random.random(COUNT, np.float32), random.random(COUNT, np.float32)
     target = _upload(session, y)
-    kernel = session.compile(SAXPY, "saxpy", BLOCK)
+    kernel = session.compile(Build(SAXPY, "saxpy"), BLOCK)
     session.run(session.prepare(kernel, [np.int32(COUNT), np.float32(2), _upload(session, x), target], LaunchConfiguration(BLOCK, GRID)))
     result = np.empty_like(y)
     session.download(target, result)
@@ -99,18 +99,18 @@ def test_saxpy_computes_what_numpy_does(session: DeviceSession) -> None:
 
 
 def test_compiling_twice_takes_time_once(session: DeviceSession) -> None:
-    first = session.compile(SAXPY, "saxpy", BLOCK)
+    first = session.compile(Build(SAXPY, "saxpy"), BLOCK)
     assert first.compile_ns > 0
     assert first.function_name == "saxpy"
     assert first.compiler_log == ""
-    assert session.compile(SAXPY, "saxpy", BLOCK).compile_ns == 0
-    assert session.compile(SAXPY, "saxpy", BLOCK, ["-DUNUSED=1"]).compile_ns > 0
+    assert session.compile(Build(SAXPY, "saxpy"), BLOCK).compile_ns == 0
+    assert session.compile(Build(SAXPY, "saxpy", options=("-DUNUSED=1",)), BLOCK).compile_ns > 0
 
 
 def test_wrong_source_shows_the_compilers_own_line(session: DeviceSession) -> None:
     text = SAXPY.text.replace("alpha * x[i]", "beta * x[i]")
     with pytest.raises(CompileError) as error:
-        session.compile(KernelSource("wrong.cu", text), "saxpy", BLOCK)
+        session.compile(Build(KernelSource("wrong.cu", text), "saxpy"), BLOCK)
     assert "wrong.cu" in error.value.found
     assert "3" in error.value.found
     assert "beta" in error.value.found
@@ -118,21 +118,21 @@ def test_wrong_source_shows_the_compilers_own_line(session: DeviceSession) -> No
 
 def test_missing_semicolon_is_told_by_the_compiler(session: DeviceSession) -> None:
     with pytest.raises(CompileError, match=r"k\.cu"):
-        session.compile(KernelSource("k.cu", "__global__ void k(float* y) {\n  y[0] = 1\n}\n"), "k", BLOCK)
+        session.compile(Build(KernelSource("k.cu", "__global__ void k(float* y) {\n  y[0] = 1\n}\n"), "k"), BLOCK)
 
 
 def test_unknown_kernel_names_those_of_the_file(session: DeviceSession) -> None:
     with pytest.raises(UnknownKernelError, match="the kernels saxpy"):
-        session.compile(SAXPY, "daxpy", BLOCK)
+        session.compile(Build(SAXPY, "daxpy"), BLOCK)
 
 
 def test_timing_gives_one_positive_duration_per_launch(session: DeviceSession) -> None:
     zeros = np.zeros(COUNT, np.float32)
-    kernel = session.compile(SAXPY, "saxpy", BLOCK)
+    kernel = session.compile(Build(SAXPY, "saxpy"), BLOCK)
     arguments: list[Argument] = [np.int32(COUNT), np.float32(1), _upload(session, zeros), _upload(session, zeros)]
     launch = session.prepare(kernel, arguments, LaunchConfiguration(BLOCK, GRID))
     for count in (1, 7, 300):
-        durations_ns = session.time(launch, count, cold=False)
+        durations_ns = session.time(launch, Timing(TimingMethod.SINGLE, CacheMode.HOT), count).duration_ns
         assert durations_ns.shape == (count,)
         assert durations_ns.dtype == np.float64
         assert (durations_ns > 0).all()
@@ -142,10 +142,10 @@ def test_timing_gives_one_positive_duration_per_launch(session: DeviceSession) -
 def test_every_timed_launch_runs_and_the_flush_leaves_its_data_alone(session: DeviceSession) -> None:
     ones = np.ones(COUNT, np.float32)
     target = _upload(session, np.zeros(COUNT, np.float32))
-    kernel = session.compile(SAXPY, "saxpy", BLOCK)
+    kernel = session.compile(Build(SAXPY, "saxpy"), BLOCK)
     arguments: list[Argument] = [np.int32(COUNT), np.float32(1), _upload(session, ones), target]
     launch = session.prepare(kernel, arguments, LaunchConfiguration(BLOCK, GRID))
-    durations_ns = session.time(launch, 3, cold=True)
+    durations_ns = session.time(launch, Timing(TimingMethod.SINGLE, CacheMode.COLD), 3).duration_ns
     assert durations_ns.shape == (3,)
     assert (durations_ns > 0).all()
     result = np.empty(COUNT, np.float32)
@@ -155,7 +155,7 @@ def test_every_timed_launch_runs_and_the_flush_leaves_its_data_alone(session: De
 
 def test_launches_of_one_kernel_keep_their_own_arguments(session: DeviceSession) -> None:
     ones = np.ones(COUNT, np.float32)
-    kernel = session.compile(SAXPY, "saxpy", BLOCK)
+    kernel = session.compile(Build(SAXPY, "saxpy"), BLOCK)
     targets = [_upload(session, np.zeros(COUNT, np.float32)) for _ in range(2)]
     source = _upload(session, ones)
     launches = [
@@ -173,7 +173,7 @@ def test_launches_of_one_kernel_keep_their_own_arguments(session: DeviceSession)
 def test_dynamic_shared_memory_reaches_the_kernel(session: DeviceSession) -> None:
     values = np.arange(BLOCK.x, dtype=np.float32)
     buffer = _upload(session, values)
-    kernel = session.compile(REVERSE, "reverse", BLOCK)
+    kernel = session.compile(Build(REVERSE, "reverse"), BLOCK)
     session.run(session.prepare(kernel, [buffer], LaunchConfiguration(BLOCK, Dim3(1), values.nbytes)))
     result = np.empty_like(values)
     session.download(buffer, result)
@@ -181,7 +181,7 @@ def test_dynamic_shared_memory_reaches_the_kernel(session: DeviceSession) -> Non
 
 
 def test_launch_over_a_limit_is_refused_with_the_limit(session: DeviceSession, device: Device) -> None:
-    kernel = session.compile(REVERSE, "reverse", BLOCK)
+    kernel = session.compile(Build(REVERSE, "reverse"), BLOCK)
     buffer = session.allocate(4096)
     assert device.max_threads_per_block is not None
     assert device.max_shared_memory_bytes is not None
@@ -198,7 +198,7 @@ def test_static_and_dynamic_shared_memory_are_limited_together(session: DeviceSe
     assert device.max_shared_memory_bytes is not None
     text = "__global__ void k(float* y) {\n  __shared__ float a[1024];\n  extern __shared__ float b[];\n"
     text += "  a[threadIdx.x] = y[0]; b[threadIdx.x] = y[1];\n  __syncthreads();\n  y[threadIdx.x] = a[255 - threadIdx.x] + b[0];\n}\n"
-    kernel = session.compile(KernelSource("k.cu", text), "k", BLOCK)
+    kernel = session.compile(Build(KernelSource("k.cu", text), "k"), BLOCK)
     with pytest.raises(LaunchLimitError, match="static and dynamic"):
         session.prepare(kernel, [session.allocate(4096)], LaunchConfiguration(BLOCK, Dim3(1), device.max_shared_memory_bytes - 1024))
 
@@ -224,7 +224,7 @@ def test_memory_that_is_not_there_is_refused_with_the_amount(session: DeviceSess
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(session: DeviceSession, change: object, message: str) -> None:
     assert callable(change)
-    kernel = session.compile(SAXPY, "saxpy", BLOCK)
+    kernel = session.compile(Build(SAXPY, "saxpy"), BLOCK)
     good = [np.int32(COUNT), np.float32(1), session.allocate(4000), session.allocate(4000)]
     with pytest.raises(InvalidParameterError, match=message):
         session.prepare(kernel, change(good), LaunchConfiguration(BLOCK, GRID))
@@ -270,7 +270,7 @@ def test_catalogue_kernel_agrees_with_its_reference_at_odd_sizes(session: Device
         for parameter in parse_kernel_source(source).kernel(definition.function).parameters
         if parameter.dtype is not None
     ]
-    session.run(session.prepare(session.compile(source, definition.function, block), arguments, configuration))
+    session.run(session.prepare(session.compile(Build(source, definition.function), block), arguments, configuration))
     for name, wanted in expected.items():
         result = np.empty_like(arrays[name])
         session.download(buffers[name], result)

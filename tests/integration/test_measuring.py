@@ -18,18 +18,19 @@ from services.core.model import (
     Device,
     DeviceKind,
     Dim3,
+    InputDistribution,
     KernelSource,
     MeasuringOptions,
     StopReason,
     Verification,
     VerificationState,
 )
-from services.profiler.backends.base import DeviceSession, LaunchConfiguration
+from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer
 from services.profiler.measuring.ceilings import CeilingSources, measure_ceilings
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.measuring.inputs import BufferPlan, poison_values, random_values
+from services.profiler.measuring.inputs import BufferPlan, input_values, poison_values
 from services.profiler.measuring.verification import compare
 from services.profiler.workloads.ceilings import MAX_AGE_NS, read_ceilings, write_ceilings
 
@@ -62,10 +63,10 @@ def session() -> Iterator[DeviceSession]:
 def test_benchmark_verifies_and_times_a_kernel(session: DeviceSession) -> None:
     buffers = DeviceBuffers(session)
     taken = buffers.take(PLANS)
-    inputs = random_values(PLANS[0], seed=0)
+    inputs = input_values(PLANS[0], 0, InputDistribution.UNIFORM)
     session.upload(taken["a"], inputs)
     session.upload(taken["b"], poison_values(PLANS[1]))
-    kernel = session.compile(SOURCE, "twice", Dim3(256))
+    kernel = session.compile(Build(SOURCE, "twice"), Dim3(256))
     grid = Dim3(-(-COUNT // 256))
     launch = session.prepare(kernel, [taken["a"], taken["b"], np.int32(COUNT)], LaunchConfiguration(Dim3(256), grid))
     output = np.empty(COUNT, np.float32)
@@ -113,8 +114,8 @@ def test_ceilings_that_cannot_be_measured_are_left_out_and_none_at_all_is_an_err
 
 def test_refused_kernel_leaves_the_session_usable(session: DeviceSession) -> None:
     with pytest.raises(CompileError, match="undeclared"):
-        session.compile(KernelSource("bad.cu", "__global__ void bad(float *a) { a[0] = undeclared; }"), "bad", Dim3(1))
-    assert session.compile(SOURCE, "twice", Dim3(256)).function_name == "twice"
+        session.compile(Build(KernelSource("bad.cu", "__global__ void bad(float *a) { a[0] = undeclared; }"), "bad"), Dim3(1))
+    assert session.compile(Build(SOURCE, "twice"), Dim3(256)).function_name == "twice"
 
 
 def ceiling_sources() -> CeilingSources:

@@ -11,7 +11,7 @@ import pytest
 
 from services.core.errors import UnsupportedConstructError
 from services.core.model import Dim3, KernelSource
-from services.profiler.backends.base import DeviceSession, LaunchConfiguration
+from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
 from services.profiler.backends.opencl import OpenCLBackend
 from tests.integration.opencl_constructs import CONSTRUCTS, COUNT, POCL_REFUSALS, REFUSALS, Construct, Refusal
 
@@ -40,7 +40,7 @@ def pocl(backend: OpenCLBackend) -> Iterator[DeviceSession]:
 
 
 def _check(session: DeviceSession, construct: Construct) -> None:
-    kernel = session.compile(KernelSource("k.cu", construct.text), "k", construct.block)
+    kernel = session.compile(Build(KernelSource("k.cu", construct.text), "k"), construct.block)
     x = np.random.default_rng(0).random(COUNT, np.float32)
     y = np.zeros_like(x)
     source, target = session.allocate(x.nbytes), session.allocate(y.nbytes)
@@ -74,7 +74,7 @@ def test_construct_runs_on_pocl_or_is_refused_by_name(pocl: DeviceSession, const
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
 def test_unsupported_construct_is_refused_with_line_and_runtime(intel: DeviceSession, refusal: Refusal) -> None:
     with pytest.raises(UnsupportedConstructError) as error:
-        intel.compile(KernelSource("k.cu", refusal.text), "k", Dim3(32))
+        intel.compile(Build(KernelSource("k.cu", refusal.text), "k"), Dim3(32))
     assert f"k.cu, line {refusal.line}:" in error.value.message
     assert refusal.names in error.value.message
     assert "PYCUDA" in error.value.message
@@ -86,17 +86,17 @@ def test_pointer_that_cannot_be_placed_is_refused_on_pocl_and_runs_on_intel(
 ) -> None:
     source = KernelSource("k.cu", refusal.text)
     with pytest.raises(UnsupportedConstructError) as error:
-        pocl.compile(source, "k", Dim3(32))
+        pocl.compile(Build(source, "k"), Dim3(32))
     assert f"k.cu, line {refusal.line}:" in error.value.message
     assert refusal.names in error.value.message
     assert "OPENCL=intel" in error.value.message
-    assert intel.compile(source, "k", Dim3(32)).compile_ns > 0
+    assert intel.compile(Build(source, "k"), Dim3(32)).compile_ns > 0
 
 
 def test_shuffle_is_refused_where_the_block_is_no_multiple_of_a_warp(intel: DeviceSession) -> None:
     text = "__global__ void k(float* y) {\n  y[threadIdx.x] = __shfl_down_sync(0xffffffff, y[threadIdx.x], 1);\n}"
     with pytest.raises(UnsupportedConstructError, match=r"line 2: found the warp function __shfl_down_sync with a block of 16x16x1"):
-        intel.compile(KernelSource("k.cu", text), "k", Dim3(16, 16))
+        intel.compile(Build(KernelSource("k.cu", text), "k"), Dim3(16, 16))
 
 
 def test_readme_lists_every_construct() -> None:

@@ -288,7 +288,7 @@ def test_source_that_does_not_compile_fails_its_configurations_with_the_compiler
 
 
 def test_run_fails_with_the_first_error_when_nothing_could_be_measured(tmp_path: Path) -> None:
-    ended = run_worker(sweep_of(own_kernel(COPY_TEXT), block=Dim3(1 << 20)), tmp_path)
+    ended = run_worker(sweep_of(own_kernel(COPY_TEXT), blocks=(Dim3(1 << 20),)), tmp_path)
     assert ended.exit_code == 1
     last = ended.payloads[-1]
     assert isinstance(last, StateChanged)
@@ -317,7 +317,7 @@ def test_grid_that_no_device_takes_fails_its_configuration(tmp_path: Path) -> No
 
 def test_block_that_the_source_is_not_written_for_fails_its_configuration(tmp_path: Path) -> None:
     sizes = (Axis("N", (64,)), Axis("M", (64,)), Axis("K", (64,)))
-    ended = run_worker(sweep_of(KernelSelection("matmul_naive"), KernelSelection("matmul_tiled"), axes=sizes, block=Dim3(8, 8)), tmp_path)
+    ended = run_worker(sweep_of(KernelSelection("matmul_naive"), KernelSelection("matmul_tiled"), axes=sizes, blocks=(Dim3(8, 8),)), tmp_path)
     (failed,) = ended.of(ConfigurationFailed)
     assert failed.error.reason == "LAUNCH_LIMIT_EXCEEDED"
     assert "block 8x8x1; expected block_x == 16 and block_y == 16" in failed.error.message

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -16,14 +17,24 @@ from services.core.model import (
     Device,
     DeviceKind,
     Dim3,
-    KernelSource,
+    KernelResources,
     MeasuringOptions,
+    StoppingCriterion,
     StopReason,
+    TimingMethod,
     Verification,
     VerificationState,
 )
-from services.core.statistics import Samples
-from services.profiler.backends.base import Argument, CompiledKernel, DeviceBuffer, LaunchConfiguration, PreparedLaunch
+from services.profiler.backends.base import (
+    Argument,
+    Build,
+    CompiledKernel,
+    DeviceBuffer,
+    LaunchConfiguration,
+    PreparedLaunch,
+    TimedSamples,
+    Timing,
+)
 from services.profiler.measuring.benchmark import Batch, Benchmark, BenchmarkResult, Method, Observer
 from services.profiler.measuring.clocks import ClockReading, ClockRecord, NoClockMeter, open_clock_meter, reason_names
 from services.profiler.measuring.device_buffers import DeviceBuffers
@@ -53,18 +64,24 @@ class ClockedSession:
         self.launch_ns = launch_ns
         self.now_ns = 0
         self.counts: list[int] = []
-        self.was_cold: list[bool] = []
+        self.timings: list[Timing] = []
+        self.sm_clock_hz: Iterator[float] | None = None
         self.live: list[DeviceBuffer] = []
         self.allocated_count = 0
 
     def clock_ns(self) -> int:
         return self.now_ns
 
-    def time(self, launch: PreparedLaunch, count: int, *, cold: bool) -> Samples:
-        self.now_ns += count * self.launch_ns
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        self.now_ns += count * timing.launches_per_sample * self.launch_ns
         self.counts.append(count)
-        self.was_cold.append(cold)
-        return np.full(count, float(self.launch_ns))
+        self.timings.append(timing)
+        clocks = None if self.sm_clock_hz is None else np.array([next(self.sm_clock_hz) for _ in range(count)])
+        return TimedSamples(np.full(count, float(self.launch_ns)), clocks)
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
         self.allocated_count += 1
@@ -74,7 +91,10 @@ class ClockedSession:
     def release(self, buffer: DeviceBuffer) -> None:
         self.live = [one for one in self.live if one is not buffer]
 
-    def compile(self, source: KernelSource, function_name: str, block: Dim3, options: Sequence[str] = ()) -> CompiledKernel:
+    def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        raise NotImplementedError
+
+    def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
         raise NotImplementedError
 
     def upload(self, buffer: DeviceBuffer, values: Array) -> None:
@@ -124,7 +144,7 @@ def test_batches_arrive_at_least_every_50_ms_or_launch_by_launch(launch_ns: int)
     _, batches = run_benchmark(ClockedSession(launch_ns))
     gaps_ns = np.diff([batch.measured_unix_ns for batch in batches])
     assert gaps_ns.max() <= max(50 * MILLISECOND_NS, launch_ns)
-    assert max(batch.duration_ns.size for batch in batches) <= 4_096
+    assert max(batch.samples.duration_ns.size for batch in batches) <= 4_096
 
 
 def test_quick_launches_are_gathered_into_few_batches() -> None:
@@ -137,7 +157,7 @@ def test_samples_are_numbered_without_gap() -> None:
     expected_index = 0
     for batch in batches:
         assert batch.first_sample_index == expected_index
-        expected_index += batch.duration_ns.size
+        expected_index += batch.samples.duration_ns.size
     assert result.summary.sample_count == expected_index
     assert result.measured_unix_ns == batches[-1].measured_unix_ns
 
@@ -150,7 +170,8 @@ def test_warm_up_is_not_among_the_samples() -> None:
 
 
 def test_sample_limit_is_kept_exactly() -> None:
-    result, _ = run_benchmark(ClockedSession(1_000), MeasuringOptions(max_sample_count=1_234))
+    options = MeasuringOptions(max_sample_count=1_234, timing_method=TimingMethod.SINGLE)
+    result, _ = run_benchmark(ClockedSession(1_000), options)
     assert result.stop_reason is StopReason.SAMPLE_LIMIT
     assert result.summary.sample_count == 1_234
 
@@ -162,7 +183,7 @@ def test_sample_limit_is_kept_exactly() -> None:
 def test_gpus_default_to_cold_and_cpu_devices_to_hot(device: Device, asked_for: CacheMode, is_cold: bool) -> None:
     session = ClockedSession(MILLISECOND_NS, device)
     run_benchmark(session, MeasuringOptions(cache_mode=asked_for))
-    assert set(session.was_cold) == {is_cold}
+    assert {timing.cache_mode for timing in session.timings} == {CacheMode.COLD if is_cold else CacheMode.HOT}
 
 
 def test_failed_check_is_kept_and_the_launch_still_measured() -> None:
@@ -183,9 +204,50 @@ def test_throttled_samples_are_discarded_and_counted() -> None:
     hot = ClockReading(sm_clock_hz=900_000_000, throttle_reasons=("hw_thermal_slowdown",))
     session = ClockedSession(MILLISECOND_NS)
     result, batches = run_benchmark(session, meter=ScriptedMeter(calm, hot, hot, calm))
-    assert result.discarded_sample_count == sum(session.counts[2:4])
-    assert result.summary.sample_count == sum(batch.duration_ns.size for batch in batches)
+    assert result.discarded_sample_count == sum(session.counts[2:4]) == sum(len(batch.discarded_positions) for batch in batches)
+    assert result.summary.sample_count == sum(batch.samples.duration_ns.size for batch in batches) - result.discarded_sample_count
     assert result.clocks.throttle_reasons == ("hw_thermal_slowdown",)
+
+
+def test_samples_of_a_slow_clock_are_discarded_one_by_one() -> None:
+    session = ClockedSession(MILLISECOND_NS, GPU)
+    session.sm_clock_hz = itertools.cycle([1.98e9, 1.97e9, 1.2e9, 1.98e9])
+    result, batches = run_benchmark(session, MeasuringOptions(max_sample_count=60, timing_method=TimingMethod.SINGLE))
+    for batch in batches:
+        assert batch.samples.sm_clock_hz is not None
+        assert batch.discarded_positions == tuple(np.flatnonzero(batch.samples.sm_clock_hz < 1.5e9).tolist())
+    assert result.summary.sample_count == 60
+    assert result.discarded_sample_count == sum(len(batch.discarded_positions) for batch in batches) > 0
+    assert result.clocks.sm_clock_hz is not None
+
+
+def test_a_clock_that_stays_low_is_the_devices_usual_clock() -> None:
+    session = ClockedSession(MILLISECOND_NS, GPU)
+    session.sm_clock_hz = itertools.repeat(1.2e9)
+    result, _ = run_benchmark(session)
+    assert (result.discarded_sample_count, result.clocks.sm_clock_hz) == (0, 1_200_000_000)
+
+
+def test_short_hot_kernels_are_batched_and_cold_ones_are_not() -> None:
+    hot = run_benchmark(ClockedSession(2_000, GPU), MeasuringOptions(cache_mode=CacheMode.HOT))[0]
+    cold = run_benchmark(ClockedSession(2_000, GPU), MeasuringOptions(cache_mode=CacheMode.COLD))[0]
+    long = run_benchmark(ClockedSession(20_000, GPU), MeasuringOptions(cache_mode=CacheMode.HOT))[0]
+    assert (hot.timing.method, hot.timing.launches_per_sample) == (TimingMethod.BATCHED, 50)
+    assert (cold.timing.method, long.timing.method) == (TimingMethod.SINGLE, TimingMethod.SINGLE)
+
+
+def test_a_search_goes_on_where_it_stopped_and_time_between_does_not_count() -> None:
+    session = ClockedSession(MILLISECOND_NS)
+    options = MeasuringOptions(stopping_criterion=StoppingCriterion.SAMPLE_COUNT, max_sample_count=40)
+    method = Method.of(options, CPU)
+    observer = Observer(on_activity=lambda _: None, on_batch=lambda _: None)
+    benchmark = Benchmark(session, Launch(), method, NoClockMeter(), observer, clock_ns=session.clock_ns)
+    benchmark.start(lambda: SWITCHED_OFF)
+    first = benchmark.sample(replace(method.rule, max_sample_count=10))
+    session.now_ns += 3_600 * 1_000 * MILLISECOND_NS
+    second = benchmark.sample(method.rule)
+    assert (first, second) == (StopReason.SAMPLE_LIMIT, StopReason.SAMPLE_LIMIT)
+    assert benchmark.result(second).summary.sample_count == 40
 
 
 def test_power_cap_is_recorded_but_discards_nothing() -> None:

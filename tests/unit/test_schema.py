@@ -88,12 +88,18 @@ def test_an_event_of_several_ceilings_is_as_many_rows() -> None:
 
 
 def test_batches_unpack_to_one_row_a_sample_in_order() -> None:
+    clocked = SampleBatch(1, 0, (4.0, 9.0), 13, sm_clock_hz=(1_980_000_000, 0), discarded_positions=(1,))
     batches = [
         sample_row(event(SampleBatch(0, 5, (1.0, 2.5), 11), 7), SampleBatch(0, 5, (1.0, 2.5), 11)),
         sample_row(event(SampleBatch(1, 0, (), 12), 8), SampleBatch(1, 0, (), 12)),
-        sample_row(event(SampleBatch(1, 0, (4.0,), 13), 9), SampleBatch(1, 0, (4.0,), 13)),
+        sample_row(event(clocked, 9), clocked),
     ]
-    assert samples_frame(batches).rows() == [("run-1", 7, 0, 5, 1.0, 11), ("run-1", 7, 0, 6, 2.5, 11), ("run-1", 9, 1, 0, 4.0, 13)]
+    assert samples_frame(batches).rows() == [
+        ("run-1", 7, 0, 5, 1.0, 11, None, False),
+        ("run-1", 7, 0, 6, 2.5, 11, None, False),
+        ("run-1", 9, 1, 0, 4.0, 13, 1_980_000_000, False),
+        ("run-1", 9, 1, 1, 9.0, 13, None, True),
+    ]
     assert samples_frame([]).schema == pl.Schema(SAMPLES.schema)
 
 

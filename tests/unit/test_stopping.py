@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from services.core import statistics
 from services.core.model import DeviceKind, MeasuringOptions, StopReason
-from services.core.statistics import MedianInterval, Samples
+from services.core.model import StoppingCriterion as CriterionName
+from services.core.statistics import Samples
 from services.profiler.measuring import stopping
 from services.profiler.measuring.stopping import StoppingCriterion, StoppingRule
+from services.profiler.measuring.stopping_figures import confidence_half_width
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 RULE = StoppingRule(
-    target_half_width_ratio=0.02,
+    criterion=CriterionName.CONFIDENCE,
+    target_ratio=0.02,
     min_sample_count=10,
     max_sample_count=100_000,
     min_duration_ns=SECOND_NS // 2,
@@ -63,7 +66,7 @@ def test_noisy_samples_go_on_until_the_interval_is_narrow() -> None:
     reason, criterion = run_until_stopped(RULE, lambda _: random.normal(1e6, 3e5, 20), 30 * MILLISECOND_NS)
     assert reason is StopReason.CONFIDENCE_REACHED
     assert criterion.elapsed_ns > RULE.min_duration_ns
-    assert statistics.summarize(criterion.samples()).half_width_ratio <= RULE.target_half_width_ratio
+    assert confidence_half_width(criterion.samples()) <= RULE.target_ratio
 
 
 def test_samples_that_drift_stop_without_improvement() -> None:
@@ -75,7 +78,7 @@ def test_samples_that_drift_stop_without_improvement() -> None:
 
 def test_independent_noise_is_not_taken_for_lack_of_improvement() -> None:
     random = np.random.default_rng(3)
-    rule = StoppingRule(1e-6, 10, 20_000, SECOND_NS // 2, 10_000 * SECOND_NS)
+    rule = StoppingRule(CriterionName.CONFIDENCE, 1e-6, 10, 20_000, SECOND_NS // 2, 10_000 * SECOND_NS)
     reason, _ = run_until_stopped(rule, lambda _: random.lognormal(0, 0.3, 10) * 1e6, 10 * MILLISECOND_NS)
     assert reason is StopReason.SAMPLE_LIMIT
 
@@ -102,12 +105,12 @@ def test_cost_of_the_checks_grows_linearly() -> None:
     random = np.random.default_rng(5)
     looked_at: list[int] = []
 
-    def counting(samples: Samples) -> MedianInterval:
+    def counting(samples: Samples) -> float:
         looked_at.append(samples.size)
-        return statistics.median_interval(samples)
+        return confidence_half_width(samples)
 
-    rule = StoppingRule(1e-9, 10, 50_000, 0, 10_000 * SECOND_NS)
-    with patch.object(stopping, "median_interval", counting):
+    rule = StoppingRule(CriterionName.CONFIDENCE, 1e-9, 10, 50_000, 0, 10_000 * SECOND_NS)
+    with patch.object(stopping, "confidence_half_width", counting):
         _, criterion = run_until_stopped(rule, lambda _: random.lognormal(0, 0.5, 1) * 1e6, MILLISECOND_NS)
     assert sum(looked_at) < 12 * criterion.sample_count
 
@@ -121,11 +124,63 @@ def test_samples_keep_the_order_in_which_they_were_taken() -> None:
 
 @pytest.mark.parametrize(("kind", "ratio"), [(DeviceKind.CPU, 0.02), (DeviceKind.GPU, 0.005), (DeviceKind.ACCELERATOR, 0.005)])
 def test_target_defaults_to_that_of_the_device_kind(kind: DeviceKind, ratio: float) -> None:
-    assert StoppingRule.of(MeasuringOptions(), kind).target_half_width_ratio == ratio
+    assert StoppingRule.of(MeasuringOptions(), kind).target_ratio == ratio
 
 
 def test_options_override_the_defaults() -> None:
     options = MeasuringOptions(target_half_width_ratio=0.1, max_sample_count=1, min_sample_count=1)
     rule = StoppingRule.of(options, DeviceKind.CPU)
-    assert rule.target_half_width_ratio == 0.1
+    assert rule.target_ratio == 0.1
     assert (rule.min_sample_count, rule.max_sample_count) == (2, 2)
+
+
+# ---------------------------------------------------------------- the other criteria
+
+
+def test_noise_that_is_low_enough_stops() -> None:
+    random = np.random.default_rng(5)
+    rule = replace(RULE, criterion=CriterionName.NOISE, target_ratio=0.05)
+    reason, criterion = run_until_stopped(rule, lambda _: random.normal(1e6, 1e4, 10), 10 * MILLISECOND_NS)
+    assert reason is StopReason.NOISE_REACHED
+    assert criterion.elapsed_ns == RULE.min_duration_ns
+
+
+def test_noise_that_stays_high_is_given_up() -> None:
+    random = np.random.default_rng(6)
+    rule = replace(RULE, criterion=CriterionName.NOISE, target_ratio=0.01, max_duration_ns=10_000 * SECOND_NS)
+    reason, criterion = run_until_stopped(rule, lambda _: random.normal(1e6, 1e5, 10), 10 * MILLISECOND_NS)
+    assert reason is StopReason.NO_IMPROVEMENT
+    assert criterion.sample_count < 10_000
+
+
+def test_entropy_settles_once_both_modes_are_known() -> None:
+    random = np.random.default_rng(7)
+    rule = replace(RULE, criterion=CriterionName.ENTROPY, max_duration_ns=10_000 * SECOND_NS)
+    modes = np.array([1e6, 1.4e6])
+    reason, criterion = run_until_stopped(rule, lambda _: random.choice(modes, 10, p=[0.9, 0.1]), 10 * MILLISECOND_NS)
+    assert reason is StopReason.ENTROPY_SETTLED
+    assert set(modes) <= set(criterion.samples())
+
+
+def test_entropy_of_a_drifting_kernel_does_not_settle() -> None:
+    rule = replace(RULE, criterion=CriterionName.ENTROPY, max_sample_count=5_000, max_duration_ns=10_000 * SECOND_NS)
+    reason, _ = run_until_stopped(rule, lambda index: 1e6 * 1.01**index * np.ones(10), 10 * MILLISECOND_NS)
+    assert reason is StopReason.SAMPLE_LIMIT
+
+
+def test_a_sample_count_is_taken_whatever_the_samples_are() -> None:
+    options = MeasuringOptions(stopping_criterion=CriterionName.SAMPLE_COUNT, max_sample_count=37)
+    reason, criterion = run_until_stopped(StoppingRule.of(options, DeviceKind.GPU), lambda _: np.full(1, 1e6), MILLISECOND_NS)
+    assert (reason, criterion.sample_count) == (StopReason.SAMPLE_LIMIT, 37)
+
+
+def test_time_in_a_pause_does_not_count() -> None:
+    clock = TurnedClock()
+    criterion = StoppingCriterion(RULE, clock)
+    clock.now_ns += SECOND_NS
+    criterion.pause()
+    clock.now_ns += 100 * SECOND_NS
+    assert criterion.elapsed_ns == SECOND_NS
+    criterion.resume()
+    clock.now_ns += SECOND_NS
+    assert criterion.elapsed_ns == 2 * SECOND_NS

@@ -16,7 +16,6 @@ from services.core.errors import (
     InvalidExpressionError,
     InvalidParameterError,
     KernalyseError,
-    NotBuiltYetError,
     TooManyConfigurationsError,
     UnknownKernelError,
     UnknownParameterError,
@@ -108,12 +107,14 @@ def test_constraint_leaves_configurations_out_and_indexes_stay_dense() -> None:
 
 def test_constraint_may_name_the_block() -> None:
     assert expanded(replace(SWEEP, where="block_x < 128 and M == 1")) == [{"N": 64, "M": 1}]
-    assert expanded(replace(SWEEP, where="block_x * block_y == 32 and M == 1", block=Dim3(8, 4))) == [{"N": n, "M": 1} for n in (64, 128)]
+    assert expanded(replace(SWEEP, where="block_x * block_y == 32 and M == 1", blocks=(Dim3(8, 4),))) == [
+        {"N": n, "M": 1} for n in (64, 128)
+    ]
 
 
 def test_block_is_the_requests_or_the_definitions() -> None:
     assert next(plan(SWEEP).configurations()).block == Dim3(64)
-    assert next(plan(replace(SWEEP, block=Dim3(16, 16))).configurations()).block == Dim3(16, 16)
+    assert next(plan(replace(SWEEP, blocks=(Dim3(16, 16),))).configurations()).block == Dim3(16, 16)
 
 
 def test_kernels_vary_slowest_and_an_axis_applies_to_those_that_have_it() -> None:
@@ -183,7 +184,6 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
     ("kernel twice", KernelSweep((SELECTION, SELECTION)), InvalidParameterError, "the same kernel twice"),
     ("misspelt kernel", KernelSweep((KernelSelection("saxby"),)), UnknownKernelError, "perhaps saxpy"),
     ("unknown kernel", KernelSweep((KernelSelection("q"),)), UnknownKernelError, "one of .*saxpy"),
-    ("bundle", KernelSweep((replace(SELECTION, bundle_digest="sha256:0"),)), NotBuiltYetError, "scale"),
     ("unknown axis", replace(SWEEP, axes=(Axis("Q", (1,)),)), UnknownParameterError, "axis Q: .*one of M, N"),
     ("axis twice", replace(SWEEP, axes=(Axis("N", (1,)), Axis("N", (2,)))), InvalidParameterError, "axis N: found 2 times"),
     ("axis without values", replace(SWEEP, axes=(Axis("N", ()),)), InvalidParameterError, "parameter N of kernel scale: found no value"),
@@ -203,7 +203,7 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
     ("unknown argument", replace(SWEEP, arguments=(ArgumentDefinition("beta", "1"),)), UnknownParameterError, "argument beta"),
     ("argument that is not arithmetic", replace(SWEEP, arguments=(ArgumentDefinition("alpha", "1+"),)), InvalidExpressionError, "1+"),
     ("argument of the unknown", replace(SWEEP, arguments=(ArgumentDefinition("alpha", "Q"),)), UnknownParameterError, "argument alpha.*Q"),
-    ("empty block", replace(SWEEP, block=Dim3(16, 0)), InvalidParameterError, "the block: found 16x0x1"),
+    ("empty block", replace(SWEEP, blocks=(Dim3(16, 0),)), InvalidParameterError, "the block: found 16x0x1"),
 ]
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from services.core.model.devices import Ceiling, Dim3, Telemetry
 from services.core.model.kernels import DataType
-from services.core.model.runs import CacheMode, RunError, RunState
+from services.core.model.runs import CacheMode, RunError, RunState, StoppingCriterion, TimingMethod
 
 
 class StopReason(StrEnum):
@@ -15,6 +15,10 @@ class StopReason(StrEnum):
     NO_IMPROVEMENT = "NO_IMPROVEMENT"  # more samples no longer narrow the interval
     TIME_LIMIT = "TIME_LIMIT"
     SAMPLE_LIMIT = "SAMPLE_LIMIT"
+    NOISE_REACHED = "NOISE_REACHED"  # as small as asked for
+    ENTROPY_SETTLED = "ENTROPY_SETTLED"  # the distribution of samples no longer changes
+    ELIMINATED = "ELIMINATED"  # slower than others of its problem: the search went on without it
+    BUDGET_SPENT = "BUDGET_SPENT"  # of the search
 
 
 class VerificationState(StrEnum):
@@ -22,6 +26,15 @@ class VerificationState(StrEnum):
     FAILED = "FAILED"
     NO_REFERENCE = "NO_REFERENCE"  # nothing to compare with
     SWITCHED_OFF = "SWITCHED_OFF"  # the request said not to
+
+
+class Verdict(StrEnum):
+    """What a comparison of two measurements comes to."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"  # the interval of the ratio lies within the margin of what counts as equal
+    UNDECIDED = "UNDECIDED"  # it neither leaves out 1 nor is narrow enough
 
 
 class LogLevel(StrEnum):
@@ -66,11 +79,16 @@ class Configuration:
     dtype: DataType
     flop: float | None  # per launch
     bytes: float | None  # per launch
+    macros: tuple[ParameterValue, ...] = ()  # compile-time constants
+    cache_mode: CacheMode = CacheMode.DEFAULT
+    process_index: int = 0  # of the process that measures it
+    variant: str = ""  # what tells it from others of the same kernel and parameters, e.g. "TILE=16 block=32x8"
+    path: str = ""  # "fma" or "tensor": picks the compute ceiling. Empty: fma
 
     @property
     def label(self) -> str:
-        values = " ".join(f"{p.name}={p.value}" for p in self.parameters)
-        return f"{self.kernel_name} {values}".rstrip()
+        values = (f"{parameter.name}={parameter.value}" for parameter in self.parameters)
+        return " ".join((self.kernel_name, *values, *([self.variant] if self.variant else ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +99,23 @@ class SampleBatch:
     first_sample_index: int
     duration_ns: tuple[float, ...] = field(repr=False)  # device time of one launch; events may resolve below 1 ns
     measured_unix_ns: int = 0  # when the worker had taken the last of them
+    sm_clock_hz: tuple[int, ...] = field(default=(), repr=False)  # during each; 0 where it could not be told. Empty: no clock
+    discarded_positions: tuple[int, ...] = ()  # within this batch, of samples that do not count
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """What a compiled kernel takes of a multiprocessor. None: the runtime does not tell."""
+
+    register_count: int | None = None  # per thread
+    static_shared_memory_bytes: int | None = None  # per block
+    local_memory_bytes: int | None = None  # per thread, spills included
+    spill_store_bytes: int | None = None  # per thread
+    spill_load_bytes: int | None = None
+    constant_memory_bytes: int | None = None
+    max_threads_per_block: int | None = None  # of this kernel, by its registers
+    active_block_count: int | None = None  # of this launch, on one multiprocessor at once
+    theoretical_occupancy_ratio: float | None = None  # their warps over the most that it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +165,44 @@ class Measurement:
     temperature_celsius: float | None = None
     power_watts: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    duration_median_absolute_deviation_ns: float = 0.0  # median of the distances from the median
+    timing_method: TimingMethod = TimingMethod.SINGLE
+    launches_per_sample: int = 1
+    is_blocked: bool = False  # the stream was held while a batch was enqueued: no launch overhead between the events
+    stopping_criterion: StoppingCriterion = StoppingCriterion.CONFIDENCE
+    resources: KernelResources | None = None
+    other_process_count: int | None = None  # that had a context on the device
+    host_busy_ratio: float | None = None  # of the host's cores, by other programs meanwhile; CPU devices only
+    recheck: Verification | None = None  # with fresh inputs, after timing
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """Two configurations measured in alternating blocks of one process."""
+
+    configuration_index: int  # the one that is judged
+    baseline_configuration_index: int
+    block_count: int  # of each side
+    duration_ratio: float  # median over the pairs of blocks: duration of the judged one over the baseline's
+    duration_ratio_low: float  # interval at confidence_ratio, by bootstrap
+    duration_ratio_high: float
+    confidence_ratio: float
+    verdict: Verdict
+    reason: str
+    measured_unix_ns: int
+    cycle_ratio: float | None = None  # the same in clock cycles; None: the device tells no clock
+    cycle_ratio_low: float | None = None
+    cycle_ratio_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountersStored:
+    """The run has left a report of ncu with counters of its configurations."""
+
+    artifact_name: str
+    configuration_indexes: tuple[int, ...]  # of each profiled launch, in the report's order
+    cache_control: str  # "all" or "none"
+    clock_control: str  # "base" or "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +244,8 @@ EventPayload = (
     | Telemetry
     | CeilingsMeasured
     | ArtifactStored
+    | PairedComparison
+    | CountersStored
 )
 
 

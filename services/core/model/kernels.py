@@ -16,6 +16,9 @@ class DataType(StrEnum):
     UINT8 = "uint8"
     UINT32 = "uint32"
     UINT64 = "uint64"
+    BFLOAT16 = "bfloat16"
+    TFLOAT32 = "tfloat32"  # of tensor cores alone: buffers hold float32
+    FLOAT8 = "float8"  # e4m3; of tensor cores alone
 
 
 class BufferRole(StrEnum):
@@ -79,6 +82,7 @@ class KernelDefinition:
     bytes: str | None = None  # bytes one launch must move to and from device memory, each element once
     reference: str | None = None  # name of a NumPy reference in services.profiler.measuring.references
     relative_tolerance: float = 1e-5  # allowed max|output - reference| / max|reference|
+    path: str = ""  # "fma" or "tensor": picks the compute ceiling. Empty: fma
 
     @property
     def function(self) -> str:
@@ -97,7 +101,7 @@ class KernelSource:
 class KernelSelection:
     """A kernel to run: by catalogue name alone, or with source and definition of its own."""
 
-    kernel_name: str
+    kernel_name: str  # with template arguments, e.g. "scale<float, 4>", one instance of it
     source: KernelSource | None = None  # None: the catalogue's
     definition: KernelDefinition | None = None  # None: the catalogue's, or derived from the source when there is one
     bundle_digest: str | None = None  # uploaded folder with headers that the source includes

@@ -27,6 +27,43 @@ class CacheMode(StrEnum):
     DEFAULT = "DEFAULT"  # cold on GPUs, hot on CPU devices
     COLD = "COLD"  # the last-level cache is overwritten before every sample
     HOT = "HOT"  # samples follow each other
+    BOTH = "BOTH"  # in a request: every configuration twice
+
+
+class TimingMethod(StrEnum):
+    """What lies between the two events of a sample."""
+
+    AUTO = "AUTO"  # in a request: SINGLE; for hot kernels under 10 us GRAPH where there are graphs, else BATCHED
+    SINGLE = "SINGLE"  # one launch
+    BATCHED = "BATCHED"  # many launches; the sample is their mean
+    GRAPH = "GRAPH"  # as BATCHED, but replayed as one CUDA graph
+
+
+class StoppingCriterion(StrEnum):
+    CONFIDENCE = "CONFIDENCE"  # half-width of the median's 95 % interval
+    NOISE = "NOISE"  # standard deviation over mean
+    ENTROPY = "ENTROPY"  # of the distribution of samples
+    SAMPLE_COUNT = "SAMPLE_COUNT"  # max_sample_count, whatever they are
+
+
+class InputDistribution(StrEnum):
+    UNIFORM = "UNIFORM"  # [0, 1) for floats, 0 to 99 for integers
+    NORMAL = "NORMAL"  # mean 0, standard deviation 1
+    ZEROS = "ZEROS"  # draws less power: many GPUs run faster on it than on real data
+
+
+class BusyPolicy(StrEnum):
+    """What to do about other programs on the device."""
+
+    RECORD = "RECORD"
+    WAIT = "WAIT"
+    REFUSE = "REFUSE"
+
+
+class SearchStrategy(StrEnum):
+    ALL = "ALL"
+    RANDOM = "RANDOM"  # in random order until the budget is spent
+    HALVING = "HALVING"  # the faster half goes on with twice the samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +95,42 @@ class MeasuringOptions:
     warm_up_count: int = 1
     skip_verification: bool = False
     seed: int = 0  # of the input data
+    timing_method: TimingMethod = TimingMethod.AUTO
+    stopping_criterion: StoppingCriterion = StoppingCriterion.CONFIDENCE
+    target_noise_ratio: float | None = None  # None: 0.005 GPU, 0.05 CPU
+    input_distribution: InputDistribution = InputDistribution.UNIFORM
+    busy_policy: BusyPolicy = BusyPolicy.RECORD
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Alternates the two kernels of a sweep, block by block, in one process."""
+
+    block_count: int = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSweep:
-    """Every kernel over the cartesian product of the axes, first axis slowest."""
+    """Every kernel over the cartesian product of the axes, first axis slowest; macro axes after them, then blocks."""
 
     kernels: tuple[KernelSelection, ...]
-    axes: tuple[Axis, ...] = ()
+    axes: tuple[Axis, ...] = ()  # of parameters, and of block_x, block_y, block_z
     ties: tuple[Tie, ...] = ()
     where: str = ""  # expression; configurations for which it is false are left out. Empty: all
     arguments: tuple[ArgumentDefinition, ...] = ()  # override those of the definitions
-    block: Dim3 | None = None  # None: the definition's
+    blocks: tuple[Dim3, ...] = ()  # empty: the definition's
     backend: BackendName = BackendName.AUTO
     device_id: str | None = None  # None: the backend's first device
     measuring: MeasuringOptions = MeasuringOptions()
+    macro_axes: tuple[Axis, ...] = ()  # compile-time constants, -D NAME=VALUE
+    compiler_options: tuple[str, ...] = ()
+    order_seed: int | None = None  # shuffles the order of measuring; None: as listed
+    strategy: SearchStrategy = SearchStrategy.ALL
+    budget_ns: int | None = None  # of RANDOM and HALVING; None: the run's time limit
+    process_count: int = 1  # that measure every configuration, one after the other
+    pairing: Pairing | None = None
+    with_counters: bool = False  # once more under ncu
+    done_configuration_indexes: tuple[int, ...] = ()  # measured by an earlier run, left out here
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +171,16 @@ class CeilingMeasurement:
     device_id: str | None = None
 
 
-Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement
+@dataclass(frozen=True, slots=True)
+class ImportedTrace:
+    """A trace or result file of another tool, read by the analyzer. No node runs it."""
+
+    file_name: str
+    digest: str  # "sha256:…"
+    format: str  # reader that took it
+
+
+Work = KernelSweep | CommandProfile | ModelRun | CeilingMeasurement | ImportedTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +205,7 @@ class RunSpec:
     title: str = ""
     limits: RunLimits = RunLimits()
     revision: Revision | None = None
+    continues_run_id: str | None = None  # the stopped run whose sweep this one continues
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import LaunchLimitError
-from services.core.model import BackendName, Device, Dim3, KernelSource
+from services.core.model import BackendName, CacheMode, Device, Dim3, KernelResources, KernelSource, ParameterValue, TimingMethod
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,21 @@ class DeviceBuffer(Protocol):
     def size_bytes(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What is compiled, and how.
+
+    function_name may carry template arguments ("scale<float, 4>"): then that instance is built. Folders of headers are
+    searched in their order, after the standard ones of the compiler.
+    """
+
+    source: KernelSource
+    function_name: str
+    macros: tuple[ParameterValue, ...] = ()  # -D NAME=VALUE
+    options: tuple[str, ...] = ()  # as nvcc names them
+    include_folders: tuple[Path, ...] = ()
+
+
 class CompiledKernel(Protocol):
     """A function ready to be launched."""
 
@@ -35,7 +51,7 @@ class CompiledKernel(Protocol):
 
     @property
     def compile_ns(self) -> int:
-        """Wall-clock time of the compilation; 0 when it came from the session's cache."""
+        """Wall-clock time of the compilation; 0 when it came from a cache."""
         ...
 
     @property
@@ -47,8 +63,8 @@ class CompiledKernel(Protocol):
         ...
 
     @property
-    def generated_source(self) -> str | None:
-        """What the runtime was given, when that is not the source itself."""
+    def listings(self) -> Mapping[str, bytes]:
+        """What the compiler made, by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". What there is of it."""
         ...
 
 
@@ -63,20 +79,51 @@ class PreparedLaunch(Protocol):
     def configuration(self) -> LaunchConfiguration: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How samples are taken. BATCHED and GRAPH are for hot samples alone."""
+
+    method: TimingMethod  # SINGLE, BATCHED or GRAPH
+    cache_mode: CacheMode  # COLD or HOT
+    launches_per_sample: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSamples:
+    """Consecutive samples.
+
+    duration_ns: device time of one launch, shape (n,), by the runtime's own events; with several launches a sample, their
+    mean. sm_clock_hz: during each sample, shape (n,), NaN where it could not be told; None: the device tells none.
+    """
+
+    duration_ns: npt.NDArray[np.float64]
+    sm_clock_hz: npt.NDArray[np.float64] | None = None
+    is_blocked: bool = False  # the stream was held while the samples were enqueued
+
+
 class DeviceSession(Protocol):
     """An open context on one device. Not thread-safe; lives in the worker."""
 
     @property
     def device(self) -> Device: ...
 
-    def compile(self, source: KernelSource, function_name: str, block: Dim3, options: Sequence[str] = ()) -> CompiledKernel:
-        """Compiles `function_name` of `source`; cached by content, options and what of `block` the build depends on.
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        """Those that `time` knows, of SINGLE, BATCHED and GRAPH."""
+        ...
+
+    def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        """Compiles; cached by content, options and what of `block` the build depends on.
 
         Raises:
             CompileError: with the compiler's own lines.
             UnsupportedConstructError: this runtime cannot take the source; names construct, line and who could.
             UnknownKernelError: the source has no such __global__ function; names those it has.
         """
+        ...
+
+    def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        """What a launch takes of a multiprocessor; None: the runtime tells nothing."""
         ...
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
@@ -106,10 +153,10 @@ class DeviceSession(Protocol):
         """One launch, and waits for its end."""
         ...
 
-    def time(self, launch: PreparedLaunch, count: int, *, cold: bool) -> npt.NDArray[np.float64]:
-        """Device time of `count` launches, in ns, shape (count,), by the runtime's own events.
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Takes `count` samples.
 
-        With `cold` the last-level cache is overwritten before each launch, outside the timed part.
+        Cold ones have the last-level cache overwritten before each, outside the timed part.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,9 +20,19 @@ from services.core.errors import (
     LaunchLimitError,
     MemoryLimitError,
 )
-from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelResources, TimingMethod
 from services.profiler.backends.arguments import check_arguments
-from services.profiler.backends.base import Argument, CompiledKernel, DeviceBuffer, LaunchConfiguration, PreparedLaunch, check_launch
+from services.profiler.backends.base import (
+    Argument,
+    Build,
+    CompiledKernel,
+    DeviceBuffer,
+    LaunchConfiguration,
+    PreparedLaunch,
+    TimedSamples,
+    Timing,
+    check_launch,
+)
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
 from services.profiler.backends.opencl_constructs import Dialect
 from services.profiler.backends.opencl_runtime import REMEDY, OpenCLDevice, find_devices, load_pyopencl
@@ -44,7 +54,7 @@ class OpenCLKernel:
     compile_ns: int
     compiler_options: str
     compiler_log: str
-    generated_source: str | None = field(repr=False)
+    listings: Mapping[str, bytes] = field(repr=False)
     signature: SourceFunction = field(repr=False)
     uses_dynamic_shared_memory: bool = False
     program: Any = field(default=None, repr=False)
@@ -100,7 +110,7 @@ class OpenCLSession:
         self._one = one
         self._context = cl.Context([one.handle])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
-        self._kernels: dict[tuple[KernelSource, str, tuple[str, ...], bool], OpenCLKernel] = {}
+        self._kernels: dict[tuple[Build, bool], OpenCLKernel] = {}
         self._buffers: dict[int, OpenCLBuffer] = {}
         self._flush_buffer: OpenCLBuffer | None = None
 
@@ -108,31 +118,44 @@ class OpenCLSession:
     def device(self) -> Device:
         return self._one.device
 
-    def compile(self, source: KernelSource, function_name: str, block: Dim3, options: Sequence[str] = ()) -> CompiledKernel:
-        key = (source, function_name, tuple(options), block.x % WARP_SIZE == 0)
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
+
+    def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        key = (build, block.x % WARP_SIZE == 0)
         cached = self._kernels.get(key)
         if cached is not None:
             return replace(cached, compile_ns=0)
         start_ns = time.perf_counter_ns()
-        parsed = parse_kernel_source(source)
+        parsed = parse_kernel_source(build.source)
         target = Target(self._one.dialect, self._one.runtime, self._one.has_warps)
-        translation = translate(parsed, function_name, block, target)
-        wanted = _compiler_options(self._one.dialect, options)
-        program, log = self._build(translation, source, function_name, wanted)
+        translation = translate(parsed, build.function_name, block, target)
+        wanted = _compiler_options(self._one.dialect, build)
+        program, log = self._build(translation, build, wanted)
         kernel = OpenCLKernel(
-            function_name=function_name,
+            function_name=build.function_name,
             compile_ns=time.perf_counter_ns() - start_ns,
             compiler_options=" ".join(wanted),
             compiler_log=log,
-            generated_source=translation.text,
-            signature=parsed.kernel(function_name),
+            listings={"cl": translation.text.encode()},
+            signature=parsed.kernel(build.function_name),
             uses_dynamic_shared_memory=translation.uses_dynamic_shared_memory,
             program=program,
         )
         self._kernels[key] = kernel
         return kernel
 
-    def _build(self, translation: Translation, source: KernelSource, function_name: str, options: list[str]) -> tuple[Any, str]:
+    def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        assert isinstance(kernel, OpenCLKernel)
+        info, handle = self._cl.kernel_work_group_info, self._cl.Kernel(kernel.program, kernel.function_name)
+        return KernelResources(
+            static_shared_memory_bytes=int(handle.get_work_group_info(info.LOCAL_MEM_SIZE, self._one.handle)),
+            local_memory_bytes=int(handle.get_work_group_info(info.PRIVATE_MEM_SIZE, self._one.handle)),
+            max_threads_per_block=int(handle.get_work_group_info(info.WORK_GROUP_SIZE, self._one.handle)),
+        )
+
+    def _build(self, translation: Translation, build: Build, options: list[str]) -> tuple[Any, str]:
         """Builds past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
         cl = self._cl
         program = cl._cl._Program(self._context, translation.text)
@@ -141,13 +164,13 @@ class OpenCLSession:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # pyopencl warns of every remark; the log is read below
                 program.build(" ".join(options).encode(), [self._one.handle])
-            cl.Kernel(program, function_name)
+            cl.Kernel(program, build.function_name)
         except cl.Error as failure:
             error = failure
         log = _readable_log(program.get_build_info(self._one.handle, cl.program_build_info.LOG) or "")
         if error is not None:
             raise CompileError(
-                f"kernel {function_name} of {source.file_name} on {self._one.runtime}",
+                f"kernel {build.function_name} of {build.source.file_name} on {self._one.runtime}",
                 found="the compiler says:\n" + (log or str(error)) + "\n",
                 remedy="Correct the source; the lines are those of the .cu file.",
             ) from error
@@ -243,18 +266,25 @@ class OpenCLSession:
         self._enqueue(launch)
         self._finish(launch)
 
-    def time(self, launch: PreparedLaunch, count: int, *, cold: bool) -> npt.NDArray[np.float64]:
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         assert isinstance(launch, OpenCLLaunch)
         durations_ns = np.empty(count, dtype=np.float64)
-        for first in range(0, count, LAUNCHES_IN_FLIGHT):
-            events = []
-            for _ in range(first, min(first + LAUNCHES_IN_FLIGHT, count)):
-                if cold:
-                    self._flush_cache()
-                events.append(self._enqueue(launch))
+        samples_in_flight = max(1, LAUNCHES_IN_FLIGHT // timing.launches_per_sample)
+        for first in range(0, count, samples_in_flight):
+            samples = [self._enqueue_sample(launch, timing) for _ in range(first, min(first + samples_in_flight, count))]
             self._finish(launch)
-            durations_ns[first : first + len(events)] = [event.profile.end - event.profile.start for event in events]
-        return durations_ns
+            spans_ns = [last.profile.end - start.profile.start for start, last in samples]
+            durations_ns[first : first + len(samples)] = np.array(spans_ns) / timing.launches_per_sample
+        return TimedSamples(durations_ns)
+
+    def _enqueue_sample(self, launch: OpenCLLaunch, timing: Timing) -> tuple[Any, Any]:
+        """Events of the first and the last launch of one sample."""
+        if timing.cache_mode is CacheMode.COLD:
+            self._flush_cache()
+        first = last = self._enqueue(launch)
+        for _ in range(timing.launches_per_sample - 1):
+            last = self._enqueue(launch)
+        return first, last
 
     def _enqueue(self, launch: OpenCLLaunch) -> Any:
         try:
@@ -293,10 +323,11 @@ class OpenCLSession:
         self._kernels.clear()
 
 
-def _compiler_options(dialect: Dialect, options: Sequence[str]) -> list[str]:
+def _compiler_options(dialect: Dialect, build: Build) -> list[str]:
     names = {"--use_fast_math": "-cl-fast-relaxed-math", "-use_fast_math": "-cl-fast-relaxed-math"}
     language = ["-cl-std=CLC++2021"] if dialect is Dialect.CPLUSPLUS else ["-cl-std=CL1.2"]
-    return language + [names.get(option, option) for option in options]
+    macros = [f"-D{macro.name}={macro.value}" for macro in build.macros]
+    return language + macros + [names.get(option, option) for option in build.options]
 
 
 def _readable_log(log: str) -> str:

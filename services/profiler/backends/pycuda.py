@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,9 +29,19 @@ from services.core.errors import (
     LaunchLimitError,
     MemoryLimitError,
 )
-from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelResources, KernelSource, TimingMethod
 from services.profiler.backends.arguments import check_arguments
-from services.profiler.backends.base import Argument, CompiledKernel, DeviceBuffer, LaunchConfiguration, PreparedLaunch, check_launch
+from services.profiler.backends.base import (
+    Argument,
+    Build,
+    CompiledKernel,
+    DeviceBuffer,
+    LaunchConfiguration,
+    PreparedLaunch,
+    TimedSamples,
+    Timing,
+    check_launch,
+)
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
 
@@ -56,7 +66,7 @@ class CudaKernel:
     compile_ns: int
     compiler_options: str
     compiler_log: str
-    generated_source: str | None = field(repr=False)
+    listings: Mapping[str, bytes] = field(repr=False)
     signature: SourceFunction = field(repr=False)
     function: Any = field(repr=False)
     module: Any = field(repr=False)  # unloaded with its last reference
@@ -212,7 +222,7 @@ class CudaSession:
         self._handle = driver.Device(index)
         self._context = self._handle.make_context()
         self._stream = driver.Stream()
-        self._kernels: dict[tuple[KernelSource, str, tuple[str, ...]], CudaKernel] = {}
+        self._kernels: dict[Build, CudaKernel] = {}
         self._buffers: dict[int, CudaBuffer] = {}
         self._flush_buffer: CudaBuffer | None = None
 
@@ -220,27 +230,34 @@ class CudaSession:
     def device(self) -> Device:
         return self._device
 
-    def compile(self, source: KernelSource, function_name: str, block: Dim3, options: Sequence[str] = ()) -> CompiledKernel:
-        key = (source, function_name, tuple(options))
-        if key in self._kernels:
-            return replace(self._kernels[key], compile_ns=0)
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
+
+    def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        if build in self._kernels:
+            return replace(self._kernels[build], compile_ns=0)
         start_ns = time.perf_counter_ns()
-        signature = parse_kernel_source(source).kernel(function_name)
+        signature = parse_kernel_source(build.source).kernel(build.function_name)
         architecture = "sm_" + (self._device.compute_capability or "").replace(".", "")
-        cubin, log = compile_cubin(source, architecture, options)
+        options = [*(f"-D{macro.name}={macro.value}" for macro in build.macros), *build.options]
+        cubin, log = compile_cubin(build.source, architecture, options)
         module = self._driver.module_from_buffer(cubin)
         kernel = CudaKernel(
-            function_name=function_name,
+            function_name=build.function_name,
             compile_ns=time.perf_counter_ns() - start_ns,
             compiler_options=" ".join(("--cubin", f"-arch={architecture}", "-lineinfo", *options)),
             compiler_log=log,
-            generated_source=None,
+            listings={},
             signature=signature,
-            function=module.get_function(find_entry(cubin, signature, source.file_name)),
+            function=module.get_function(find_entry(cubin, signature, build.source.file_name)),
             module=module,
         )
-        self._kernels[key] = kernel
+        self._kernels[build] = kernel
         return kernel
+
+    def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        return None
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
         free_bytes, _ = self._driver.mem_get_info()
@@ -314,7 +331,7 @@ class CudaSession:
             self._enqueue(launch)
             self._stream.synchronize()
 
-    def time(self, launch: PreparedLaunch, count: int, *, cold: bool) -> npt.NDArray[np.float64]:
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         assert isinstance(launch, CudaLaunch)
         durations_ns = np.empty(count, dtype=np.float64)
         events = [(self._driver.Event(), self._driver.Event()) for _ in range(min(count, LAUNCHES_IN_FLIGHT))]
@@ -322,14 +339,16 @@ class CudaSession:
             for first in range(0, count, LAUNCHES_IN_FLIGHT):
                 batch = events[: count - first]
                 for start, end in batch:
-                    if cold:
+                    if timing.cache_mode is CacheMode.COLD:
                         self._flush_cache()
                     start.record(self._stream)
-                    self._enqueue(launch)
+                    for _ in range(timing.launches_per_sample):
+                        self._enqueue(launch)
                     end.record(self._stream)
                 self._stream.synchronize()
-                durations_ns[first : first + len(batch)] = [start.time_till(end) * 1e6 for start, end in batch]  # from ms
-        return durations_ns
+                spans_ns = np.array([start.time_till(end) * 1e6 for start, end in batch])  # from ms
+                durations_ns[first : first + len(batch)] = spans_ns / timing.launches_per_sample
+        return TimedSamples(durations_ns)
 
     def _enqueue(self, launch: CudaLaunch) -> None:
         block, grid = launch.configuration.block, launch.configuration.grid

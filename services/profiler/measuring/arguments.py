@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from services.core.errors import InvalidParameterError
 from services.profiler.backends.base import Argument, DeviceBuffer
 from services.profiler.backends.kernel_source import SourceParameter
+from services.profiler.measuring.inputs import array_type
 
 
 def bind_arguments(
@@ -41,20 +43,27 @@ def convert_scalar(kernel_name: str, parameter: SourceParameter, value: float) -
             expected="a pointer, or a number type",
             remedy="Pass such a value through a buffer.",
         )
-    dtype = np.dtype(parameter.dtype.value)
-    if dtype.kind == "f":
-        lowest, highest, is_held = float(np.finfo(dtype).min), float(np.finfo(dtype).max), True
-    else:
-        lowest, highest, is_held = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), value == int(value)
-    if not is_held or not lowest <= value <= highest:
+    dtype = array_type(parameter.dtype)
+    is_whole = dtype.kind in "iu"
+    lowest, highest = _limits(dtype)
+    if (is_whole and value != int(value)) or not lowest <= value <= highest:
         raise InvalidParameterError(
             f"argument {parameter.name} of kernel {kernel_name}",
             found=str(value),
-            expected=f"a {'' if dtype.kind == 'f' else 'whole '}number from {lowest} to {highest}, for its type is {parameter.type_name}",
+            expected=f"a {'whole ' if is_whole else ''}number from {lowest} to {highest}, for its type is {parameter.type_name}",
             remedy="Choose another value, or a wider type in the source.",
         )
-    scalar: np.generic = dtype.type(value if dtype.kind == "f" else int(value))
+    scalar: np.generic = dtype.type(int(value) if is_whole else value)
     return scalar
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    import ml_dtypes  # its finfo knows NumPy's own types too
+
+    limits: Any = ml_dtypes.finfo
+    return float(limits(dtype).min), float(limits(dtype).max)
 
 
 def _missing(kernel_name: str, parameter: SourceParameter, what: str, known: Mapping[str, object]) -> InvalidParameterError:

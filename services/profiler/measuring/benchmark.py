@@ -1,22 +1,24 @@
-"""Measures one prepared launch: check, warm up, trials, statistics."""
+"""Measures one prepared launch: check, warm up, choose how to time, trials, statistics."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from services.core.errors import UnmetConditionError
-from services.core.model import CacheMode, Device, DeviceKind, MeasuringOptions, StopReason, Verification
+from services.core.model import CacheMode, Device, DeviceKind, MeasuringOptions, StopReason, TimingMethod, Verification
 from services.core.statistics import Samples, SampleSummary, summarize
-from services.profiler.backends.base import DeviceSession, PreparedLaunch
+from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
 from services.profiler.measuring.clocks import ClockMeter, ClockReading, ClockRecord
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
+from services.profiler.measuring.throttling import ThrottleFilter
+from services.profiler.measuring.timing_rule import choose_timing
 
-# Shorter batches spend the time between launches, longer ones let whoever watches wait for more than 50 ms.
+# Shorter batches spend the time between launches and cost everybody who watches an event each; longer ones let them wait.
 TARGET_BATCH_NS: Final = 40_000_000
 MAX_BATCH_COUNT: Final = 4_096  # 32 KiB of samples: one event stays small
 MAX_BATCH_GROWTH: Final = 8  # the first launches may be untypically quick; a wrong guess must not last seconds
@@ -27,24 +29,36 @@ class Method:
     """How one configuration is measured."""
 
     cache_mode: CacheMode  # COLD or HOT
+    timing_method: TimingMethod  # as asked for
     warm_up_count: int
     rule: StoppingRule
 
     @classmethod
     def of(cls, options: MeasuringOptions, device: Device) -> Method:
-        """What `options` ask for. GPUs default to cold; CPU devices to hot, for flushing the cache they report costs 45 ms a launch."""
-        cache_mode = options.cache_mode
-        if cache_mode is CacheMode.DEFAULT:
-            cache_mode = CacheMode.HOT if device.kind is DeviceKind.CPU else CacheMode.COLD
-        return cls(cache_mode, options.warm_up_count, StoppingRule.of(options, device.kind))
+        """What `options` ask for, with the defaults of the device where they ask for nothing."""
+        return cls(
+            cache_mode=default_cache_mode(device) if options.cache_mode is CacheMode.DEFAULT else options.cache_mode,
+            timing_method=options.timing_method,
+            warm_up_count=options.warm_up_count,
+            rule=StoppingRule.of(options, device.kind),
+        )
+
+    def with_cache(self, cache_mode: CacheMode) -> Method:
+        return replace(self, cache_mode=cache_mode)
+
+
+def default_cache_mode(device: Device) -> CacheMode:
+    """GPUs default to cold; CPU devices to hot, for flushing the cache they report costs 45 ms a launch."""
+    return CacheMode.HOT if device.kind is DeviceKind.CPU else CacheMode.COLD
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive samples, as they arrive."""
+    """Consecutive samples, as they arrive. Discarded ones are among them."""
 
     first_sample_index: int
-    duration_ns: Samples  # shape (n,)
+    samples: TimedSamples
+    discarded_positions: tuple[int, ...]
     measured_unix_ns: int
 
 
@@ -56,6 +70,8 @@ class BenchmarkResult:
     discarded_sample_count: int
     measured_unix_ns: int  # when the last sample had been taken
     clocks: ClockReading  # means while sampling
+    timing: Timing
+    is_blocked: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +83,11 @@ class Observer:
 
 
 class Benchmark:
-    """One configuration on its way to a measurement."""
+    """One configuration on its way to a measurement.
+
+    `run` does everything. A search that comes back to a configuration calls `start` once, then `sample` as often as it
+    likes, then `result`.
+    """
 
     def __init__(
         self,
@@ -88,9 +108,15 @@ class Benchmark:
         self._clock_ns = clock_ns
         self._unix_clock_ns = unix_clock_ns
         self._clocks = ClockRecord()
+        self._throttling = ThrottleFilter()
+        self._criterion = StoppingCriterion(method.rule, clock_ns)
+        self._timing = Timing(TimingMethod.SINGLE, method.cache_mode)
+        self._verification: Verification | None = None
         self._batch_count = 1
+        self._taken_count = 0  # discarded ones included
         self._discarded_count = 0
         self._measured_unix_ns = 0
+        self._is_blocked = False
 
     def run(self, check: Callable[[], Verification]) -> BenchmarkResult:
         """Checks, warms up, takes samples until there are enough, and sums them up.
@@ -99,60 +125,95 @@ class Benchmark:
 
         Raises:
             UnmetConditionError: the device's clock was held back the whole time, so no sample could be kept.
+            InvalidParameterError: the timing method that was asked for does not go with the rest.
         """
+        self.start(check)
+        return self.result(self.sample())
+
+    def start(self, check: Callable[[], Verification]) -> None:
+        """Checks, warms up and chooses how to time."""
         self._observer.on_activity("verifying")
-        verification = check()
+        self._verification = check()
         self._observer.on_activity("measuring")
         self._warm_up()
-        criterion = StoppingCriterion(self._method.rule, self._clock_ns)
-        stop_reason = self._take_samples(criterion)
-        return self._result(criterion, stop_reason, verification)
+        self._criterion = StoppingCriterion(self._method.rule, self._clock_ns)
+        self._criterion.pause()
 
-    def _warm_up(self) -> None:
-        if self._method.warm_up_count > 0:
-            self._time(self._method.warm_up_count)
+    def reload(self, launch: PreparedLaunch) -> None:
+        """Goes on with another launch of the same configuration: its buffers were taken by others meanwhile."""
+        self._launch = launch
 
-    def _take_samples(self, criterion: StoppingCriterion) -> StopReason:
+    def sample(self, rule: StoppingRule | None = None) -> StopReason:
+        """Takes samples until `rule` has enough of them, those taken before included; the method's own rule if not given."""
+        if rule is not None:
+            self._criterion.change_rule(rule)
+        self._criterion.resume()
         while True:
-            left_count = self._method.rule.max_sample_count - criterion.sample_count
-            batch = self._time(min(self._batch_count, left_count))
-            measured_unix_ns = self._unix_clock_ns()
-            reading = self._clock_meter.read()
-            self._clocks.add(reading)
-            if reading is not None and reading.is_throttled:
-                self._discard(batch, criterion)
-                batch = np.empty(0)
-            else:
-                self._measured_unix_ns = measured_unix_ns
-                self._observer.on_batch(Batch(criterion.sample_count, batch, measured_unix_ns))
-            stop_reason = criterion.add(batch)
+            stop_reason = self._criterion.add(self._take_batch())
             if stop_reason is not None:
+                self._criterion.pause()
                 return stop_reason
+            self._check_progress()
 
-    def _time(self, count: int) -> Samples:
-        """Times `count` launches, and from their wall clock chooses the number of launches in the next batch."""
-        start_ns = self._clock_ns()
-        durations_ns = self._session.time(self._launch, count, cold=self._method.cache_mode is CacheMode.COLD)
-        launch_ns = max(1, (self._clock_ns() - start_ns) // count)
-        self._batch_count = max(1, min(TARGET_BATCH_NS // launch_ns, MAX_BATCH_GROWTH * count, MAX_BATCH_COUNT))
-        return durations_ns
+    def samples(self) -> Samples:
+        """All that count so far, shape (n,)."""
+        return self._criterion.samples()
 
-    def _discard(self, batch: Samples, criterion: StoppingCriterion) -> None:
-        self._discarded_count += batch.size
-        if criterion.sample_count < MIN_SPREAD_COUNT and criterion.elapsed_ns >= self._method.rule.max_duration_ns:
-            raise UnmetConditionError(
-                f"sampling of {self._discarded_count} launches",
-                found=f"a clock held back by {', '.join(self._clocks.mean().throttle_reasons or ())}",
-                expected="a device that is not throttled",
-                remedy="Look after its cooling and power supply, then try again.",
-            )
-
-    def _result(self, criterion: StoppingCriterion, stop_reason: StopReason, verification: Verification) -> BenchmarkResult:
+    def result(self, stop_reason: StopReason) -> BenchmarkResult:
+        assert self._verification is not None
         return BenchmarkResult(
-            summary=summarize(criterion.samples()),
-            verification=verification,
+            summary=summarize(self._criterion.samples()),
+            verification=self._verification,
             stop_reason=stop_reason,
             discarded_sample_count=self._discarded_count,
             measured_unix_ns=self._measured_unix_ns,
             clocks=self._clocks.mean(),
+            timing=self._timing,
+            is_blocked=self._is_blocked,
         )
+
+    def _warm_up(self) -> None:
+        """Also where the timing is chosen: by the fastest of the first launches, timed one by one."""
+        timed = self._time(max(1, self._method.warm_up_count))
+        launch_ns = float(timed.duration_ns.min())
+        self._timing = choose_timing(self._method.timing_method, self._method.cache_mode, launch_ns, self._session.timing_methods)
+        if self._timing.method is not TimingMethod.SINGLE:
+            self._time(1)  # a graph is made, and the batch count learns how long a sample of several launches takes
+
+    def _take_batch(self) -> Samples:
+        left_count = self._criterion.rule.max_sample_count - self._criterion.sample_count
+        timed = self._time(min(self._batch_count, left_count))
+        measured_unix_ns = self._unix_clock_ns()
+        reading = self._clock_meter.read()
+        self._clocks.add(reading)
+        self._clocks.add_sm_clocks(timed.sm_clock_hz)
+        self._is_blocked = timed.is_blocked
+        is_discarded = self._throttling.discarded(timed.sm_clock_hz)
+        if is_discarded is None or (reading is not None and reading.is_throttled):
+            is_discarded = np.full(timed.duration_ns.size, reading is not None and reading.is_throttled)
+        kept = timed.duration_ns[~is_discarded]
+        self._observer.on_batch(Batch(self._taken_count, timed, tuple(np.flatnonzero(is_discarded).tolist()), measured_unix_ns))
+        self._taken_count += timed.duration_ns.size
+        self._discarded_count += timed.duration_ns.size - kept.size
+        if kept.size:
+            self._measured_unix_ns = measured_unix_ns
+        return kept
+
+    def _time(self, count: int) -> TimedSamples:
+        """Takes `count` samples, and from their wall clock chooses the number of samples in the next batch."""
+        start_ns = self._clock_ns()
+        timed = self._session.time(self._launch, self._timing, count)
+        sample_ns = max(1, (self._clock_ns() - start_ns) // count)
+        self._batch_count = max(1, min(TARGET_BATCH_NS // sample_ns, MAX_BATCH_GROWTH * count, MAX_BATCH_COUNT))
+        return timed
+
+    def _check_progress(self) -> None:
+        if self._criterion.sample_count < MIN_SPREAD_COUNT and self._criterion.elapsed_ns >= self._criterion.rule.max_duration_ns:
+            if not self._discarded_count:
+                return  # a launch that is longer than the limit: the second one is on its way
+            raise UnmetConditionError(
+                f"sampling of {self._discarded_count} launches",
+                found=f"a clock held back by {', '.join(self._clocks.mean().throttle_reasons or ('an unknown reason',))}",
+                expected="a device that is not throttled",
+                remedy="Look after its cooling and power supply, then try again.",
+            )

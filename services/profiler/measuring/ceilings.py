@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from services.core.errors import KernalyseError, UnmetConditionError
-from services.core.model import Ceiling, DataType, Device, Dim3, KernelSource
-from services.profiler.backends.base import Argument, DeviceSession, LaunchConfiguration, PreparedLaunch
+from services.core.model import CacheMode, Ceiling, DataType, Device, Dim3, KernelSource, TimingMethod
+from services.profiler.backends.base import Argument, Build, DeviceSession, LaunchConfiguration, PreparedLaunch, Timing
 
 BATCH_LAUNCH_COUNT: Final = 5
 MIN_REPETITION_NS: Final = 80_000_000  # shorter may lie within one slice of a busy neighbour, longer makes a sweep wait
@@ -34,6 +34,8 @@ FLOP_PER_ROUND: Final = 16  # as in fma.cu
 TARGET_LAUNCH_NS: Final = 10_000_000  # long beside the launch itself, short beside a change of clock
 MAX_ROUNDS: Final = 2**24
 FMA_FORMS: Final = ("fma", "contracted", "wide")
+
+SINGLE_HOT: Final = Timing(TimingMethod.SINGLE, CacheMode.HOT)
 
 MEMORY_FILE: Final = "memory.cu"
 FMA_FILE: Final = "fma.cu"
@@ -142,7 +144,7 @@ def _flop_rate(session: DeviceSession, source: KernelSource, function_name: str,
 
     first = prepare(FIRST_ROUNDS)
     session.run(first)
-    first_ns = max(1.0, float(session.time(first, 2, cold=False).min()))
+    first_ns = max(1.0, float(session.time(first, SINGLE_HOT, 2).duration_ns.min()))
     wanted_rounds = min(MAX_ROUNDS, int(FIRST_ROUNDS * TARGET_LAUNCH_NS / first_ns))
     rounds = max(1, wanted_rounds // FIRST_ROUNDS) * FIRST_ROUNDS  # the wide form counts rounds by eight
     flop = rounds * FLOP_PER_ROUND * block_count * BLOCK_THREAD_COUNT
@@ -156,7 +158,7 @@ def _prepare(
     session: DeviceSession, source: KernelSource, function_name: str, arguments: Sequence[Argument], block_count: int
 ) -> PreparedLaunch:
     configuration = LaunchConfiguration(block=Dim3(BLOCK_THREAD_COUNT), grid=Dim3(block_count))
-    kernel = session.compile(source, function_name, configuration.block)
+    kernel = session.compile(Build(source, function_name), configuration.block)
     return session.prepare(kernel, arguments, configuration)
 
 
@@ -164,7 +166,7 @@ def _best_seconds(session: DeviceSession, launch: PreparedLaunch) -> float:
     session.run(launch)
     best_ns, total_ns = math.inf, 0.0
     while total_ns < MIN_REPETITION_NS:
-        durations_ns = session.time(launch, BATCH_LAUNCH_COUNT, cold=False)
+        durations_ns = session.time(launch, SINGLE_HOT, BATCH_LAUNCH_COUNT).duration_ns
         best_ns = min(best_ns, max(1.0, float(durations_ns.min())))
         total_ns += max(1.0, float(durations_ns.sum()))
     return best_ns / 1e9

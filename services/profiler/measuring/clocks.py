@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from services.core.model import BackendName, Device
 
@@ -112,14 +115,21 @@ class ClockRecord:
 
     def __init__(self) -> None:
         self._readings: list[ClockReading] = []
+        self._sample_clocks_hz: list[float] = []
 
     def add(self, reading: ClockReading | None) -> None:
         if reading is not None:
             self._readings.append(reading)
 
+    def add_sm_clocks(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> None:
+        """Clocks that were taken with the samples themselves: they count instead of the readings beside them."""
+        if sm_clock_hz is not None:
+            self._sample_clocks_hz += sm_clock_hz[np.isfinite(sm_clock_hz)].tolist()
+
     def mean(self) -> ClockReading:
         """Means of what was read, and every throttle reason that came up; all None without a reading."""
-        sm_clock_hz = _mean([reading.sm_clock_hz for reading in self._readings])
+        read_clocks_hz: list[float | None] = [reading.sm_clock_hz for reading in self._readings]
+        sm_clock_hz = _mean([*self._sample_clocks_hz] or read_clocks_hz)
         memory_clock_hz = _mean([reading.memory_clock_hz for reading in self._readings])
         known_reasons = [reading.throttle_reasons for reading in self._readings if reading.throttle_reasons is not None]
         return ClockReading(
@@ -131,6 +141,6 @@ class ClockRecord:
         )
 
 
-def _mean(values: list[int | None] | list[float | None]) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None

@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from services.core.errors import InvalidParameterError, MemoryLimitError
 from services.core.expressions import parse_expression
-from services.core.model import BufferDefinition, BufferRole, DataType, Device
+from services.core.model import BufferDefinition, BufferRole, DataType, Device, InputDistribution
 
 Array = npt.NDArray[Any]
 
-INPUT_DISTRIBUTION: Final = "uniform"  # [0, 1) for floats, 0..99 for integers: sums of such values do not cancel out,
-# so an error relative to the largest result says something even where the result is a single sum
 INTEGER_BOUND: Final = 100  # sums and products of a few hundred such values still fit 32 bits
+NORMAL_INTEGER_DEVIATION: Final = 20  # of normal integers, so that rounding leaves more than three values
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,12 @@ class BufferPlan:
         return math.prod(self.shape)
 
     @property
+    def array_type(self) -> np.dtype[Any]:
+        return array_type(self.dtype)
+
+    @property
     def size_bytes(self) -> int:
-        return self.element_count * np.dtype(self.dtype.value).itemsize
+        return self.element_count * self.array_type.itemsize
 
     @property
     def is_read(self) -> bool:
@@ -82,15 +85,43 @@ def check_fits(plans: tuple[BufferPlan, ...], device: Device) -> None:
         )
 
 
-def random_values(plan: BufferPlan, seed: int) -> Array:
-    """Uniform random values of the plan's shape.
+def array_type(dtype: DataType) -> np.dtype[Any]:
+    """NumPy's type for elements of a buffer. Raises InvalidParameterError for types that only tensor cores know."""
+    if dtype is DataType.BFLOAT16:
+        import ml_dtypes
 
-    They depend on the seed, the buffer's name, its shape and its type alone, so that two kernels with equal buffers get
-    equal inputs and one reference result serves both.
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    if dtype in (DataType.TFLOAT32, DataType.FLOAT8):
+        raise InvalidParameterError(
+            f"a buffer of type {dtype.value}",
+            found="a type of tensor cores alone",
+            expected="float32 for tfloat32, uint8 for float8",
+            remedy="Correct the buffer's dtype.",
+        )
+    found: np.dtype[Any] = np.dtype(dtype.value)
+    return found
+
+
+def input_values(plan: BufferPlan, seed: int, distribution: InputDistribution) -> Array:
+    """Values of the plan's shape: uniform, normal or zero.
+
+    Uniform ones ([0, 1) for floats, 0..99 for integers) do not cancel out in sums, so an error relative to the largest
+    result says something even where the result is a single sum. They depend on the seed, the buffer's name, its shape and
+    its type alone, so that two kernels with equal buffers get equal inputs and one reference result serves both.
     """
+    dtype = plan.array_type
+    if distribution is InputDistribution.ZEROS:
+        return np.zeros(plan.shape, dtype)
     generator = np.random.default_rng((seed, zlib.crc32(plan.name.encode()), *plan.shape))
-    dtype = np.dtype(plan.dtype.value)
-    if dtype.kind != "f":
+    is_whole = dtype.kind in "iu"
+    if distribution is InputDistribution.NORMAL:
+        values = generator.standard_normal(plan.shape, np.float64 if dtype == np.float64 else np.float32)
+        if not is_whole:
+            return values.astype(dtype, copy=False)
+        whole = np.rint(values * NORMAL_INTEGER_DEVIATION)
+        return (np.abs(whole) if dtype.kind == "u" else whole).astype(dtype)
+    if is_whole:
         return generator.integers(0, INTEGER_BOUND, plan.shape, dtype)
     if dtype.itemsize < np.dtype(np.float32).itemsize:
         return generator.random(plan.shape, np.float32).astype(dtype)
@@ -99,5 +130,5 @@ def random_values(plan: BufferPlan, seed: int) -> Array:
 
 def poison_values(plan: BufferPlan) -> Array:
     """What an output holds before the launch, so that an element left unwritten cannot pass: NaN, or the largest integer."""
-    dtype = np.dtype(plan.dtype.value)
-    return np.full(plan.shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
+    dtype = plan.array_type
+    return np.full(plan.shape, np.iinfo(dtype).max if dtype.kind in "iu" else np.nan, dtype)

@@ -9,11 +9,16 @@ from typing import Final
 import numpy as np
 
 from services.core.model import DeviceKind, MeasuringOptions, StopReason
-from services.core.statistics import Samples, median_interval
+from services.core.model import StoppingCriterion as CriterionName
+from services.core.statistics import Samples
+from services.profiler.measuring.stopping_figures import confidence_half_width, is_entropy_settled, noise
 
 GPU_TARGET_HALF_WIDTH_RATIO: Final = 0.005
 CPU_TARGET_HALF_WIDTH_RATIO: Final = 0.02  # shared cores are noisier: at 0.5 % nearly every configuration would run into the limit
+GPU_TARGET_NOISE_RATIO: Final = 0.005  # as NVBench has it
+CPU_TARGET_NOISE_RATIO: Final = 0.05
 DEFAULT_MAX_SAMPLE_COUNT: Final = 50_000  # fewer end launches of 10 us before half a second; more fill the journal: 8 bytes each
+DEFAULT_SAMPLE_COUNT: Final = 100  # of the criterion SAMPLE_COUNT without a count
 MIN_SPREAD_COUNT: Final = 2  # without two samples there is no standard deviation, so no limit may stop earlier
 CHECK_GROWTH: Final = 8  # look again after 1/8 more samples: looking at every batch would cost O(n^2), rarer would overshoot
 MIN_IMPROVEMENT_RATIO: Final = 0.1  # independent samples narrow the interval by 29 % when their number doubles
@@ -22,9 +27,10 @@ MAX_IDLE_DOUBLING_COUNT: Final = 2  # one doubling without improvement happens b
 
 @dataclass(frozen=True, slots=True)
 class StoppingRule:
-    """The limits of one configuration's sampling."""
+    """The limits of one configuration's sampling, and what may end it before them."""
 
-    target_half_width_ratio: float
+    criterion: CriterionName
+    target_ratio: float  # of the half-width or the noise; no meaning for other criteria
     min_sample_count: int
     max_sample_count: int
     min_duration_ns: int
@@ -33,11 +39,18 @@ class StoppingRule:
     @classmethod
     def of(cls, options: MeasuringOptions, device_kind: DeviceKind) -> StoppingRule:
         """The rule that `options` ask for, with the defaults of the device kind where they ask for nothing."""
-        default_ratio = CPU_TARGET_HALF_WIDTH_RATIO if device_kind is DeviceKind.CPU else GPU_TARGET_HALF_WIDTH_RATIO
+        is_cpu = device_kind is DeviceKind.CPU
+        if options.stopping_criterion is CriterionName.NOISE:
+            asked, default_ratio = options.target_noise_ratio, CPU_TARGET_NOISE_RATIO if is_cpu else GPU_TARGET_NOISE_RATIO
+        else:
+            asked, default_ratio = options.target_half_width_ratio, CPU_TARGET_HALF_WIDTH_RATIO if is_cpu else GPU_TARGET_HALF_WIDTH_RATIO
+        is_counted = options.stopping_criterion is CriterionName.SAMPLE_COUNT
+        default_count = DEFAULT_SAMPLE_COUNT if is_counted else DEFAULT_MAX_SAMPLE_COUNT
         return cls(
-            target_half_width_ratio=default_ratio if options.target_half_width_ratio is None else options.target_half_width_ratio,
+            criterion=options.stopping_criterion,
+            target_ratio=default_ratio if asked is None else asked,
             min_sample_count=max(MIN_SPREAD_COUNT, options.min_sample_count),
-            max_sample_count=max(MIN_SPREAD_COUNT, options.max_sample_count or DEFAULT_MAX_SAMPLE_COUNT),
+            max_sample_count=max(MIN_SPREAD_COUNT, options.max_sample_count or default_count),
             min_duration_ns=options.min_duration_ns,
             max_duration_ns=options.max_duration_ns,
         )
@@ -48,23 +61,25 @@ class StoppingCriterion:
 
     Sampling stops, whichever comes first,
 
-    - at the sample limit or the time limit (wall clock since this object was made), but never before two samples;
-    - once both minima are reached and the half-width of the median's 95 % interval is at most the target;
-    - once both minima are reached and the interval no longer improves: it is noted whenever the number of samples has
-      doubled, and two doublings in a row narrowed it by less than 10 % each.
+    - at the sample limit or the time limit (time spent between `add`s since this object was made), but never before two samples;
+    - once both minima are reached and the rule's criterion is met: half-width of the median's 95 % interval, or noise, at
+      most the target; or an entropy that no longer grows;
+    - once both minima are reached and half-width or noise no longer improve: noted whenever the number of samples has
+      doubled, two doublings in a row brought it down by less than 10 % each.
 
-    The interval is computed only past the minima and then after every eighth more samples, so all checks together
-    cost O(n) with n samples.
+    The figures are computed only past the minima and then after every eighth more samples, so all checks together cost
+    O(n) with n samples.
     """
 
     def __init__(self, rule: StoppingRule, clock_ns: Callable[[], int]) -> None:
-        self._rule = rule
+        self.rule = rule
         self._clock_ns = clock_ns
         self._start_ns = clock_ns()
+        self._paused_ns: int | None = None
         self._batches: list[Samples] = []
         self._count = 0
         self._next_check_count = rule.min_sample_count
-        self._doubling_count = 0  # samples at the last noted half-width
+        self._doubling_count = 0  # samples when the figure was noted last
         self._noted_ratio: float | None = None
         self._idle_doublings = 0
 
@@ -74,7 +89,21 @@ class StoppingCriterion:
 
     @property
     def elapsed_ns(self) -> int:
-        return self._clock_ns() - self._start_ns
+        return (self._clock_ns() if self._paused_ns is None else self._paused_ns) - self._start_ns
+
+    def change_rule(self, rule: StoppingRule) -> None:
+        """Goes on under another rule; what was taken stays."""
+        self.rule = rule
+        self._next_check_count = max(self._next_check_count, rule.min_sample_count)
+
+    def pause(self) -> None:
+        """Time from here to `resume` does not count."""
+        self._paused_ns = self._clock_ns()
+
+    def resume(self) -> None:
+        if self._paused_ns is not None:
+            self._start_ns += self._clock_ns() - self._paused_ns
+            self._paused_ns = None
 
     def samples(self) -> Samples:
         """All samples so far, in the order taken, shape (sample_count,)."""
@@ -88,26 +117,36 @@ class StoppingCriterion:
         self._count += durations_ns.size
         elapsed_ns = self.elapsed_ns
         if self._has_enough(elapsed_ns):
-            reason = self._judge_interval()
+            reason = self._judge()
             if reason is not None:
                 return reason
         return self._reached_limit(elapsed_ns)
 
     def _has_enough(self, elapsed_ns: int) -> bool:
-        return elapsed_ns >= self._rule.min_duration_ns and self._count >= self._next_check_count
+        return elapsed_ns >= self.rule.min_duration_ns and self._count >= self._next_check_count
 
     def _reached_limit(self, elapsed_ns: int) -> StopReason | None:
         if self._count < MIN_SPREAD_COUNT:
             return None
-        if self._count >= self._rule.max_sample_count:
+        if self._count >= self.rule.max_sample_count:
             return StopReason.SAMPLE_LIMIT
-        return StopReason.TIME_LIMIT if elapsed_ns >= self._rule.max_duration_ns else None
+        return StopReason.TIME_LIMIT if elapsed_ns >= self.rule.max_duration_ns else None
 
-    def _judge_interval(self) -> StopReason | None:
+    def _judge(self) -> StopReason | None:
         self._next_check_count = self._count + max(1, self._count // CHECK_GROWTH)
-        ratio = median_interval(self.samples()).half_width_ratio
-        if ratio <= self._rule.target_half_width_ratio:
-            return StopReason.CONFIDENCE_REACHED
+        match self.rule.criterion:
+            case CriterionName.CONFIDENCE:
+                return self._judge_ratio(confidence_half_width(self.samples()), StopReason.CONFIDENCE_REACHED)
+            case CriterionName.NOISE:
+                return self._judge_ratio(noise(self.samples()), StopReason.NOISE_REACHED)
+            case CriterionName.ENTROPY:
+                return StopReason.ENTROPY_SETTLED if is_entropy_settled(self.samples()) else None
+            case CriterionName.SAMPLE_COUNT:
+                return None
+
+    def _judge_ratio(self, ratio: float, reached: StopReason) -> StopReason | None:
+        if ratio <= self.rule.target_ratio:
+            return reached
         if self._count >= 2 * self._doubling_count:
             self._note(ratio)
         return StopReason.NO_IMPROVEMENT if self._idle_doublings >= MAX_IDLE_DOUBLING_COUNT else None

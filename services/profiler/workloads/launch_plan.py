@@ -58,6 +58,11 @@ def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
         dtype=definition.dtype,
         flop=_count(definition.flop, f"flop of kernel {definition.kernel_name}", names),
         bytes=_count(definition.bytes, f"bytes of kernel {definition.kernel_name}", names),
+        macros=planned.macro_values,
+        cache_mode=planned.cache_mode,
+        process_index=planned.process_index,
+        variant=planned.variant,
+        path=definition.path,
     )
     arguments = {argument.name: parse_expression(argument.expression).evaluate(names) for argument in planned.kernel.arguments}
     return LaunchPlan(planned, configuration, launch, {**planned.values, **arguments})

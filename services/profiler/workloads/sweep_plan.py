@@ -1,4 +1,4 @@
-"""What a sweep will measure: kernels x axes x ties x constraint, checked before anything runs.
+"""What a sweep will measure: kernels x axes x macros x blocks x caches x processes, checked before anything runs.
 
 The server imports this to refuse a request at once, so it needs neither NumPy nor a device.
 """
@@ -6,33 +6,28 @@ The server imports this to refuse a request at once, so it needs neither NumPy n
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import product
 
-from services.core.errors import (
-    InvalidParameterError,
-    NotBuiltYetError,
-    TooManyConfigurationsError,
-    UnknownParameterError,
-)
+from services.core.errors import InvalidParameterError, TooManyConfigurationsError
 from services.core.expressions import Expression, parse_expression
 from services.core.model import (
     ArgumentDefinition,
     Axis,
+    CacheMode,
     Dim3,
     KernelDefinition,
-    KernelSelection,
     KernelSource,
     KernelSweep,
-    MeasuringOptions,
     ParameterValue,
     Tie,
 )
-from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.catalog import Catalog, check_definition, derive_definition
+from services.profiler.catalog import Catalog
 from services.profiler.definition_checks import BLOCK_NAMES
+from services.profiler.workloads.sweep_checks import check_names, check_pairing, check_sweep, parse_where
+from services.profiler.workloads.sweep_kernels import merge_arguments, ordered_ties, resolve_kernels, values_checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,46 +39,80 @@ class PlannedKernel:
     axes: tuple[Axis, ...]  # the request's in its order, then the definition's defaults for the parameters left
     ties: tuple[Tie, ...]  # in an order in which each source already has its value
     arguments: tuple[ArgumentDefinition, ...]  # those of the request in place of the definition's
-    block: Dim3 | None  # None: the definition's
+    bundle_digest: str | None = None  # uploaded folder with headers
+    macro_axes: tuple[Axis, ...] = ()
+    blocks: tuple[Dim3, ...] = ()  # empty: the definition's
+    block_axes: tuple[Axis, ...] = ()  # of block_x, block_y, block_z; they replace extents of the block
 
     @property
     def product_count(self) -> int:
-        """Configurations before the constraint."""
-        return math.prod(len(axis.values) for axis in self.axes)
+        """Configurations before the constraint, of one cache mode and process."""
+        axes = (*self.axes, *self.macro_axes, *self.block_axes)
+        return math.prod(len(axis.values) for axis in axes) * max(1, len(self.blocks))
 
-    def values(self) -> Iterator[dict[str, int]]:
-        """Every combination, first axis slowest, as parameter values in the definition's order."""
+    def candidates(self) -> Iterator[_Candidate]:
+        """Every combination: parameters slowest, then macros, then blocks."""
         names = [parameter.name for parameter in self.definition.parameters]
         for combination in product(*(axis.values for axis in self.axes)):
             chosen = dict(zip((axis.name for axis in self.axes), combination, strict=True))
             for tie in self.ties:
                 chosen[tie.name] = chosen[tie.source_name]
-            yield {name: chosen[name] for name in names}
+            values = {name: chosen[name] for name in names}
+            for macro_values in product(*(axis.values for axis in self.macro_axes)):
+                macros = dict(zip((axis.name for axis in self.macro_axes), macro_values, strict=True))
+                for block in self._blocks({**values, **macros}):
+                    yield _Candidate(self, values, macros, block)
 
-    def block_for(self, values: Mapping[str, int]) -> Dim3:
-        """The block for these parameter values; the definition's where the request names none."""
-        if self.block is not None:
-            return self.block
-        return Dim3(*(parse_expression(extent).evaluate_integer(values) for extent in self.definition.launch.block))
+    def _blocks(self, names: Mapping[str, int]) -> Iterator[Dim3]:
+        wholes = self.blocks or (Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in self.definition.launch.block)),)
+        for whole in wholes:
+            for extents in product(*(axis.values for axis in self.block_axes)):
+                chosen = _block_values(whole) | dict(zip((axis.name for axis in self.block_axes), extents, strict=True))
+                yield Dim3(*(chosen[name] for name in BLOCK_NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    kernel: PlannedKernel
+    values: Mapping[str, int]
+    macros: Mapping[str, int]
+    block: Dim3
+
+    @property
+    def names(self) -> dict[str, int]:
+        return {**self.values, **self.macros, **_block_values(self.block)}
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedConfiguration:
-    """One kernel with one value for each of its parameters."""
+    """One kernel with one value for each of its parameters, macros and block extents."""
 
     configuration_index: int
     kernel: PlannedKernel
     values: Mapping[str, int]
+    macros: Mapping[str, int]
     block: Dim3
+    cache_mode: CacheMode  # DEFAULT: the device's
+    process_index: int
+    variant: str  # what tells it from others of the same kernel and parameters
 
     @property
     def parameters(self) -> tuple[ParameterValue, ...]:
         return tuple(ParameterValue(name, value) for name, value in self.values.items())
 
     @property
+    def macro_values(self) -> tuple[ParameterValue, ...]:
+        return tuple(ParameterValue(name, value) for name, value in self.macros.items())
+
+    @property
     def names(self) -> dict[str, int]:
-        """Everything an expression may refer to: parameters and block_x, block_y, block_z."""
-        return {**self.values, **_block_values(self.block)}
+        """Everything an expression may refer to: parameters, macros, and block_x, block_y, block_z."""
+        return {**self.values, **self.macros, **_block_values(self.block)}
+
+    @property
+    def problem(self) -> tuple[object, ...]:
+        """What is computed, whoever computes it how: configurations of one problem compete with each other."""
+        return (tuple(sorted(self.values.items())), self.cache_mode, self.process_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +121,46 @@ class SweepPlan:
 
     kernels: tuple[PlannedKernel, ...]
     where: Expression | None
-    configuration_count: int
+    cache_modes: tuple[CacheMode, ...]
+    process_count: int
+    configuration_count: int  # those done before included
+    done_indexes: frozenset[int] = frozenset()  # measured by an earlier run
+    order_seed: int | None = None
     notices: tuple[str, ...] = ()  # what was assumed where a definition was derived, one sentence each
 
     def configurations(self) -> Iterator[PlannedConfiguration]:
-        """Kernels slowest, then axes in order; those the constraint rules out are left out and take no index."""
-        return _configurations(self.kernels, self.where)
+        """Processes slowest, then kernels, axes, macros, blocks, caches; those the constraint rules out take no index."""
+        candidates = list(_allowed(self.kernels, self.where))
+        index = 0
+        for process_index in range(self.process_count):
+            for candidate in candidates:
+                for cache_mode in self.cache_modes:
+                    variant = self._variant(candidate, cache_mode, process_index)
+                    yield PlannedConfiguration(
+                        index, candidate.kernel, candidate.values, candidate.macros, candidate.block, cache_mode, process_index, variant
+                    )
+                    index += 1
+
+    def to_measure(self, process_index: int = 0) -> list[PlannedConfiguration]:
+        """What one process has left to do, in the order in which it is to do it."""
+        left = [
+            planned
+            for planned in self.configurations()
+            if planned.process_index == process_index and planned.configuration_index not in self.done_indexes
+        ]
+        if self.order_seed is not None:
+            random.Random(f"{self.order_seed}/{process_index}").shuffle(left)
+        return left
+
+    def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
+        parts = [f"{name}={value}" for name, value in candidate.macros.items()]
+        if len(candidate.kernel.blocks) > 1 or candidate.kernel.block_axes:
+            parts.append(f"block={_short(candidate.block)}")
+        if len(self.cache_modes) > 1:
+            parts.append(cache_mode.lower())
+        if self.process_count > 1:
+            parts.append(f"process={process_index + 1}")
+        return " ".join(parts)
 
 
 def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: int) -> SweepPlan:
@@ -110,12 +173,13 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
         InvalidExpressionError: the constraint is not arithmetic.
         TooManyConfigurationsError: names limit and count.
     """
-    _check_options(sweep.measuring)
-    _check_block(sweep.block)
-    resolved = _resolve_kernels(sweep, catalog)
-    _check_names(sweep, [kernel.definition for kernel in resolved])
-    kernels = tuple(_plan_kernel(kernel.definition, kernel.source, sweep) for kernel in resolved)
-    product_count = sum(kernel.product_count for kernel in kernels)
+    check_sweep(sweep)
+    resolved = resolve_kernels(sweep, catalog)
+    check_names(sweep, [kernel.definition for kernel in resolved])
+    kernels = tuple(_plan_kernel(kernel.definition, kernel.source, kernel.bundle_digest, sweep) for kernel in resolved)
+    cache_modes = (CacheMode.COLD, CacheMode.HOT) if sweep.measuring.cache_mode is CacheMode.BOTH else (sweep.measuring.cache_mode,)
+    repeat_count = len(cache_modes) * sweep.process_count
+    product_count = sum(kernel.product_count for kernel in kernels) * repeat_count
     if product_count > max_configuration_count:
         raise TooManyConfigurationsError(
             "the sweep",
@@ -123,8 +187,8 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
             expected=f"at most {max_configuration_count}",
             remedy="Give the axes fewer values, tie some, or split the sweep.",
         )
-    where = _parse_where(sweep.where, kernels)
-    configuration_count = product_count if where is None else sum(1 for _ in _configurations(kernels, where))
+    where = parse_where(sweep, [kernel.definition for kernel in kernels])
+    configuration_count = product_count if where is None else sum(1 for _ in _allowed(kernels, where)) * repeat_count
     if configuration_count == 0:
         raise InvalidParameterError(
             f"constraint '{sweep.where}'",
@@ -132,228 +196,50 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
             expected="at least one",
             remedy="Loosen the constraint or extend the axes.",
         )
-    notices = tuple(notice for kernel in resolved for notice in kernel.notices)
-    return SweepPlan(kernels, where, configuration_count, notices)
+    plan = SweepPlan(
+        kernels=kernels,
+        where=where,
+        cache_modes=cache_modes,
+        process_count=sweep.process_count,
+        configuration_count=configuration_count,
+        done_indexes=frozenset(sweep.done_configuration_indexes),
+        order_seed=sweep.order_seed,
+        notices=tuple(notice for kernel in resolved for notice in kernel.notices),
+    )
+    if sweep.pairing is not None:
+        check_pairing([planned.problem for planned in plan.configurations()])
+    return plan
 
 
-def _configurations(kernels: tuple[PlannedKernel, ...], where: Expression | None) -> Iterator[PlannedConfiguration]:
-    configuration_index = 0
+def _plan_kernel(definition: KernelDefinition, source: KernelSource, bundle_digest: str | None, sweep: KernelSweep) -> PlannedKernel:
+    names = {parameter.name for parameter in definition.parameters}
+    ties = ordered_ties(definition, tuple(tie for tie in sweep.ties if tie.name in names))
+    axes = tuple(axis for axis in sweep.axes if axis.name in names)
+    settled = {axis.name for axis in axes} | {tie.name for tie in ties}
+    defaults = tuple(Axis(parameter.name, parameter.default_values) for parameter in definition.parameters if parameter.name not in settled)
+    return PlannedKernel(
+        definition=definition,
+        source=source,
+        bundle_digest=bundle_digest,
+        axes=values_checked(definition, axes + defaults, ties),
+        ties=ties,
+        arguments=merge_arguments(definition, sweep),
+        macro_axes=sweep.macro_axes,
+        blocks=sweep.blocks,
+        block_axes=tuple(axis for axis in sweep.axes if axis.name in BLOCK_NAMES),
+    )
+
+
+def _allowed(kernels: tuple[PlannedKernel, ...], where: Expression | None) -> Iterator[_Candidate]:
     for kernel in kernels:
-        for values in kernel.values():
-            block = kernel.block_for(values)
-            if where is None or where.evaluate({**values, **_block_values(block)}):
-                yield PlannedConfiguration(configuration_index, kernel, values, block)
-                configuration_index += 1
+        for candidate in kernel.candidates():
+            if where is None or where.evaluate(candidate.names):
+                yield candidate
 
 
 def _block_values(block: Dim3) -> dict[str, int]:
     return dict(zip(BLOCK_NAMES, (block.x, block.y, block.z), strict=True))
 
 
-# ---------------------------------------------------------------- kernels
-
-
-def _resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[_ResolvedKernel]:
-    if not sweep.kernels:
-        raise InvalidParameterError("the sweep", found="no kernel", expected="at least one", remedy="Name a kernel.")
-    for position, selection in enumerate(sweep.kernels):
-        if selection in sweep.kernels[:position]:
-            raise InvalidParameterError(
-                f"kernel {selection.kernel_name}", found="the same kernel twice", expected="each kernel once", remedy="Name it once."
-            )
-        if selection.bundle_digest is not None:
-            raise NotBuiltYetError(
-                f"kernel {selection.kernel_name}",
-                found="a bundle with its headers",
-                expected="a source that includes none of its own",
-                remedy="Put the headers into the source.",
-            )
-    return [_resolve(selection, sweep.arguments, catalog) for selection in sweep.kernels]
-
-
-@dataclass(frozen=True, slots=True)
-class _ResolvedKernel:
-    definition: KernelDefinition
-    source: KernelSource
-    notices: tuple[str, ...] = ()
-
-
-def _resolve(selection: KernelSelection, arguments: tuple[ArgumentDefinition, ...], catalog: Catalog) -> _ResolvedKernel:
-    """Definition and source of one selection, each its own or the catalogue's; a source alone has its definition derived."""
-    source = selection.source if selection.source is not None else catalog.source(selection.kernel_name)
-    if selection.definition is not None:
-        check_definition(selection.definition, source)
-        return _ResolvedKernel(selection.definition, source)
-    if selection.source is None:
-        return _ResolvedKernel(catalog.definition(selection.kernel_name), source)
-    scalars = {one.name for one in parse_kernel_source(source).kernel(selection.kernel_name).parameters if not one.is_pointer}
-    given = {argument.name: argument.expression for argument in arguments if argument.name in scalars}
-    definition, notices = derive_definition(source, selection.kernel_name, arguments=given)
-    return _ResolvedKernel(definition, source, notices)
-
-
-def _plan_kernel(definition: KernelDefinition, source: KernelSource, sweep: KernelSweep) -> PlannedKernel:
-    names = {parameter.name for parameter in definition.parameters}
-    ties = tuple(tie for tie in sweep.ties if tie.name in names)
-    for tie in ties:
-        if tie.source_name not in names:
-            raise UnknownParameterError(
-                f"tie {tie.name}={tie.source_name}",
-                found=f"kernel {definition.kernel_name} without a parameter {tie.source_name}",
-                expected=f"one of {', '.join(sorted(names - {tie.name}))}",
-                remedy="Tie it to one of these, or give it values of its own.",
-            )
-    axes = tuple(axis for axis in sweep.axes if axis.name in names)
-    settled = {axis.name for axis in axes} | {tie.name for tie in ties}
-    defaults = tuple(Axis(parameter.name, parameter.default_values) for parameter in definition.parameters if parameter.name not in settled)
-    planned = PlannedKernel(
-        definition=definition,
-        source=source,
-        axes=axes + defaults,
-        ties=_ordered_ties(ties),
-        arguments=_merge_arguments(definition, sweep.arguments),
-        block=sweep.block,
-    )
-    _check_values(planned)
-    return planned
-
-
-def _merge_arguments(definition: KernelDefinition, overrides: tuple[ArgumentDefinition, ...]) -> tuple[ArgumentDefinition, ...]:
-    known = {parameter.name for parameter in definition.parameters} | set(BLOCK_NAMES)
-    chosen = {override.name: override for override in overrides}
-    for argument in definition.arguments:
-        unknown = parse_expression(chosen[argument.name].expression).names - known if argument.name in chosen else frozenset()
-        if unknown:
-            raise UnknownParameterError(
-                f"argument {argument.name} = {chosen[argument.name].expression}",
-                found=f"{', '.join(sorted(unknown))}, which kernel {definition.kernel_name} does not have",
-                expected=f"names out of {', '.join(sorted(known))}",
-                remedy="Check the spelling.",
-            )
-    return tuple(chosen.get(argument.name, argument) for argument in definition.arguments)
-
-
-def _ordered_ties(ties: tuple[Tie, ...]) -> tuple[Tie, ...]:
-    """Sources before what is tied to them. Raises InvalidParameterError for a circle."""
-    waiting, ordered = list(ties), list[Tie]()
-    while waiting:
-        unsettled = {tie.name for tie in waiting}
-        ready = [tie for tie in waiting if tie.source_name not in unsettled]
-        if not ready:
-            raise InvalidParameterError(
-                "ties " + ", ".join(f"{tie.name}={tie.source_name}" for tie in waiting),
-                found="a circle",
-                expected="one of these parameters with values of its own",
-                remedy="Leave one of the ties out.",
-            )
-        ordered += ready
-        waiting = [tie for tie in waiting if tie not in ready]
-    return tuple(ordered)
-
-
-# ---------------------------------------------------------------- checks
-
-
-def _check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> None:
-    parameters = {parameter.name for definition in definitions for parameter in definition.parameters}
-    arguments = {argument.name for definition in definitions for argument in definition.arguments}
-    kernels = ", ".join(definition.kernel_name for definition in definitions)
-    for axis in sweep.axes:
-        _check_known("axis", axis.name, parameters, kernels)
-    for tie in sweep.ties:
-        _check_known("tie", tie.name, parameters, kernels)
-        _check_known(f"tie of {tie.name} to", tie.source_name, parameters, kernels)
-    for argument in sweep.arguments:
-        _check_known("argument", argument.name, arguments, kernels)
-    _check_once("axis", [axis.name for axis in sweep.axes])
-    _check_once("tie", [tie.name for tie in sweep.ties])
-    _check_once("argument", [argument.name for argument in sweep.arguments])
-    both = {axis.name for axis in sweep.axes} & {tie.name for tie in sweep.ties}
-    if both:
-        raise InvalidParameterError(
-            f"parameter {min(both)}",
-            found="both an axis and a tie",
-            expected="one of the two",
-            remedy="Leave out the axis to let it follow, or the tie to vary it alone.",
-        )
-
-
-def _check_known(what: str, name: str, known: set[str], kernels: str) -> None:
-    if name not in known:
-        close = get_close_matches(name, sorted(known), n=3)
-        raise UnknownParameterError(
-            f"{what} {name}",
-            found=f"no such name in {kernels}",
-            expected=f"perhaps {' or '.join(close)}" if close else f"one of {', '.join(sorted(known)) or 'none, for they have none'}",
-            remedy="Check the spelling.",
-        )
-
-
-def _check_once(what: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidParameterError(f"{what} {name}", found=f"{names.count(name)} times", expected="once", remedy="Give it once.")
-
-
-def _check_values(kernel: PlannedKernel) -> None:
-    axes = {axis.name: axis for axis in kernel.axes}
-    sources = {tie.name: tie.source_name for tie in kernel.ties}
-    for parameter in kernel.definition.parameters:
-        name = parameter.name
-        while name in sources:
-            name = sources[name]
-        values = axes[name].values
-        if not values:
-            raise InvalidParameterError(
-                f"parameter {parameter.name} of kernel {kernel.definition.kernel_name}",
-                found="no value",
-                expected="at least one",
-                remedy=f"Give it values, for example {parameter.name}=1024.",
-            )
-        if min(values) < parameter.min_value:
-            raise InvalidParameterError(
-                f"parameter {parameter.name} of kernel {kernel.definition.kernel_name}",
-                found=str(min(values)),
-                expected=f"at least {parameter.min_value}",
-                remedy="Choose larger values.",
-            )
-
-
-def _parse_where(text: str, kernels: tuple[PlannedKernel, ...]) -> Expression | None:
-    if not text.strip():
-        return None
-    where = parse_expression(text)
-    for kernel in kernels:
-        known = {parameter.name for parameter in kernel.definition.parameters} | set(BLOCK_NAMES)
-        unknown = where.names - known
-        if unknown:
-            raise UnknownParameterError(
-                f"constraint '{text}'",
-                found=f"{', '.join(sorted(unknown))}, which kernel {kernel.definition.kernel_name} does not have",
-                expected=f"names out of {', '.join(sorted(known))}",
-                remedy="Check the spelling, or sweep that kernel by itself.",
-            )
-    return where
-
-
-def _check_block(block: Dim3 | None) -> None:
-    if block is not None and min(block.x, block.y, block.z) < 1:
-        raise InvalidParameterError("the block", found=str(block), expected="at least 1 in every dimension", remedy="Write 256 or 16x16.")
-
-
-def _check_options(options: MeasuringOptions) -> None:
-    ratio = options.target_half_width_ratio
-    max_count = options.max_sample_count
-    for subject, found, is_good, expected in (
-        ("min_sample_count", options.min_sample_count, options.min_sample_count >= 2, "at least 2, for one sample has no spread"),
-        ("max_sample_count", max_count, max_count is None or max_count >= 2, "at least 2, for one sample has no spread"),
-        ("min_duration_ns", options.min_duration_ns, options.min_duration_ns >= 0, "at least 0"),
-        ("max_duration_ns", options.max_duration_ns, options.max_duration_ns > 0, "more than 0"),
-        ("target_half_width_ratio", ratio, ratio is None or (math.isfinite(ratio) and ratio > 0), "a ratio above 0, for example 0.01"),
-        ("warm_up_count", options.warm_up_count, options.warm_up_count >= 0, "at least 0"),
-        ("seed", options.seed, options.seed >= 0, "at least 0"),
-    ):
-        if not is_good:
-            raise InvalidParameterError(
-                f"measuring option {subject}", found=str(found), expected=expected, remedy="Correct it, or leave it out."
-            )
+def _short(block: Dim3) -> str:
+    return f"{block.x}" if block.y == block.z == 1 else f"{block.x}x{block.y}" if block.z == 1 else str(block)

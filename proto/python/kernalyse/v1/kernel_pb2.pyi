@@ -19,6 +19,9 @@ class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATA_TYPE_UINT8: _ClassVar[DataType]
     DATA_TYPE_UINT32: _ClassVar[DataType]
     DATA_TYPE_UINT64: _ClassVar[DataType]
+    DATA_TYPE_BFLOAT16: _ClassVar[DataType]
+    DATA_TYPE_TFLOAT32: _ClassVar[DataType]
+    DATA_TYPE_FLOAT8: _ClassVar[DataType]
 
 class BufferRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +39,9 @@ DATA_TYPE_INT64: DataType
 DATA_TYPE_UINT8: DataType
 DATA_TYPE_UINT32: DataType
 DATA_TYPE_UINT64: DataType
+DATA_TYPE_BFLOAT16: DataType
+DATA_TYPE_TFLOAT32: DataType
+DATA_TYPE_FLOAT8: DataType
 BUFFER_ROLE_UNSPECIFIED: BufferRole
 BUFFER_ROLE_INPUT: BufferRole
 BUFFER_ROLE_OUTPUT: BufferRole
@@ -84,7 +90,7 @@ class LaunchDefinition(_message.Message):
     def __init__(self, block: _Optional[_Iterable[str]] = ..., grid: _Optional[_Iterable[str]] = ..., shared_memory_bytes: _Optional[str] = ..., requires: _Optional[str] = ...) -> None: ...
 
 class KernelDefinition(_message.Message):
-    __slots__ = ("kernel_name", "source_file_name", "launch", "parameters", "buffers", "function_name", "description", "category", "dtype", "arguments", "flop", "bytes", "reference", "relative_tolerance")
+    __slots__ = ("kernel_name", "source_file_name", "launch", "parameters", "buffers", "function_name", "description", "category", "dtype", "arguments", "flop", "bytes", "reference", "relative_tolerance", "path")
     KERNEL_NAME_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FILE_NAME_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +105,7 @@ class KernelDefinition(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
     RELATIVE_TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     kernel_name: str
     source_file_name: str
     launch: LaunchDefinition
@@ -113,7 +120,8 @@ class KernelDefinition(_message.Message):
     bytes: str
     reference: str
     relative_tolerance: float
-    def __init__(self, kernel_name: _Optional[str] = ..., source_file_name: _Optional[str] = ..., launch: _Optional[_Union[LaunchDefinition, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[ParameterDefinition, _Mapping]]] = ..., buffers: _Optional[_Iterable[_Union[BufferDefinition, _Mapping]]] = ..., function_name: _Optional[str] = ..., description: _Optional[str] = ..., category: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., arguments: _Optional[_Iterable[_Union[ArgumentDefinition, _Mapping]]] = ..., flop: _Optional[str] = ..., bytes: _Optional[str] = ..., reference: _Optional[str] = ..., relative_tolerance: _Optional[float] = ...) -> None: ...
+    path: str
+    def __init__(self, kernel_name: _Optional[str] = ..., source_file_name: _Optional[str] = ..., launch: _Optional[_Union[LaunchDefinition, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[ParameterDefinition, _Mapping]]] = ..., buffers: _Optional[_Iterable[_Union[BufferDefinition, _Mapping]]] = ..., function_name: _Optional[str] = ..., description: _Optional[str] = ..., category: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., arguments: _Optional[_Iterable[_Union[ArgumentDefinition, _Mapping]]] = ..., flop: _Optional[str] = ..., bytes: _Optional[str] = ..., reference: _Optional[str] = ..., relative_tolerance: _Optional[float] = ..., path: _Optional[str] = ...) -> None: ...
 
 class KernelSource(_message.Message):
     __slots__ = ("file_name", "text")

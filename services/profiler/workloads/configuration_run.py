@@ -1,0 +1,336 @@
+"""One configuration of a sweep, from its definition to its measurement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from services.core.errors import InvalidParameterError, KernalyseError, MemoryLimitError
+from services.core.model import (
+    CacheMode,
+    Dim3,
+    KernelSweep,
+    LogLevel,
+    LogLines,
+    Measurement,
+    SampleBatch,
+    StopReason,
+    Verification,
+    VerificationState,
+)
+from services.core.statistics import Samples
+from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, check_launch
+from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.measuring.arguments import bind_arguments
+from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
+from services.profiler.measuring.busy import Neighbours
+from services.profiler.measuring.clocks import ClockMeter
+from services.profiler.measuring.device_buffers import DeviceBuffers
+from services.profiler.measuring.inputs import Array, BufferPlan, check_fits, input_values, poison_values
+from services.profiler.measuring.references import compute_reference
+from services.profiler.measuring.stopping import StoppingRule
+from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
+from services.profiler.workloads.events import EventSink, store_artifact
+from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
+from services.profiler.workloads.sweep_plan import PlannedConfiguration
+
+RECHECK_SEED_STEP: Final = 1_000_003  # to the seed of the fresh inputs: any other seed would do
+
+ActivitySink = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all configurations of one process share."""
+
+    sweep: KernelSweep
+    session: DeviceSession
+    sink: EventSink
+    folder: Path  # of the run
+    clock_meter: ClockMeter
+    neighbours: Neighbours
+    buffers: DeviceBuffers
+    references: ReferenceResults = field(default_factory=ReferenceResults)
+    refusals: dict[tuple[Build, Dim3], KernalyseError] = field(default_factory=dict)
+    told: set[tuple[str, str]] = field(default_factory=set)  # compiler logs and listings that were written already
+
+
+class ConfigurationRun:
+    """Call `announce` first. Then `measure`; or, where others take turns on the device, `start`, `sample` and `finish`."""
+
+    def __init__(self, planned: PlannedConfiguration, bench: Bench) -> None:
+        self.planned = planned
+        self._bench = bench
+        self._method = Method.of(bench.sweep.measuring, bench.session.device)
+        wanted = default_cache_mode(bench.session.device) if planned.cache_mode is CacheMode.DEFAULT else planned.cache_mode
+        self._method = self._method.with_cache(wanted)
+        self._plan: LaunchPlan | None = None
+        self._kernel: CompiledKernel | None = None
+        self._benchmark: Benchmark | None = None
+        self._loaded: _Loaded | None = None
+        self._elapsed_ns = 0
+
+    @property
+    def label(self) -> str:
+        return self.plan.configuration.label
+
+    @property
+    def plan(self) -> LaunchPlan:
+        """Raises what `plan_launch` raises."""
+        if self._plan is None:
+            plan = plan_launch(self.planned)
+            self._plan = replace(plan, configuration=replace(plan.configuration, cache_mode=self._method.cache_mode))
+        return self._plan
+
+    def announce(self) -> None:
+        """Tells the configuration, and refuses what cannot be launched."""
+        self._bench.sink.write(self.plan.configuration)
+        check_requirement(self.plan)
+        check_launch(self._bench.session.device, self.plan.definition.kernel_name, self.plan.launch)
+        check_fits(self.plan.buffers(), self._bench.session.device)
+
+    def measure(self, on_activity: ActivitySink) -> Measurement:
+        """Everything at once."""
+        self.start(on_activity)
+        return self.finish(self.sample())
+
+    def start(self, on_activity: ActivitySink) -> None:
+        """Compiles, fills buffers, verifies, warms up and chooses how to time."""
+        start_ns = time.perf_counter_ns()
+        self._bench.neighbours.wait_or_refuse(self._bench.sweep.measuring.busy_policy, on_activity)
+        on_activity(f"compiling {self.label}")
+        self._kernel = self._compile()
+        launch = self._load()
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
+        self._benchmark = Benchmark(self._bench.session, launch, self._method, self._bench.clock_meter, observer)
+        self._benchmark.start(lambda: self._verify(self._bench.sweep.measuring.seed))
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+
+    def reload(self) -> None:
+        """Before a further `sample`, where another configuration had the buffers meanwhile."""
+        assert self._benchmark is not None
+        start_ns = time.perf_counter_ns()
+        self._benchmark.reload(self._load())
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+
+    def sample(self, rule: StoppingRule | None = None) -> StopReason:
+        """Takes samples until the rule has enough, the earlier ones included."""
+        assert self._benchmark is not None
+        start_ns = time.perf_counter_ns()
+        stop_reason = self._benchmark.sample(rule)
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        return stop_reason
+
+    @property
+    def benchmark(self) -> Benchmark:
+        assert self._benchmark is not None
+        return self._benchmark
+
+    @property
+    def rule(self) -> StoppingRule:
+        return self._method.rule
+
+    def samples(self) -> Samples:
+        return self.benchmark.samples()
+
+    def finish(self, stop_reason: StopReason) -> Measurement:
+        """Checks again with fresh inputs, and writes the measurement."""
+        start_ns = time.perf_counter_ns()
+        recheck = self._recheck()
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        measurement = self._measurement(stop_reason, recheck)
+        self._bench.sink.write(measurement)
+        return measurement
+
+    # ------------------------------------------------------------ steps
+
+    def _compile(self) -> CompiledKernel:
+        build = self._build()
+        key = (build, self.planned.block)
+        if key in self._bench.refusals:  # a kernel that does not compile costs its compiler's time once
+            raise self._bench.refusals[key]
+        try:
+            compiled = self._bench.session.compile(build, self.planned.block)
+        except KernalyseError as error:
+            self._bench.refusals[key] = error
+            raise
+        self._keep_compiler_output(compiled)
+        return compiled
+
+    def _build(self) -> Build:
+        kernel = self.planned.kernel
+        digest = kernel.bundle_digest
+        return Build(
+            source=kernel.source,
+            function_name=kernel.definition.function,
+            macros=self.planned.macro_values,
+            options=self._bench.sweep.compiler_options,
+            include_folders=() if digest is None else (self._bench.folder / "bundles" / digest.removeprefix("sha256:"),),
+        )
+
+    def _keep_compiler_output(self, compiled: CompiledKernel) -> None:
+        bench = self._bench
+        log = compiled.compiler_log.strip()
+        if log and ("log", log) not in bench.told:
+            bench.told.add(("log", log))
+            bench.sink.write(LogLines(LogLevel.WARNING, "compiler", tuple(log.splitlines())))
+        for suffix, data in compiled.listings.items():
+            if (suffix, data.decode(errors="replace")) not in bench.told:
+                bench.told.add((suffix, data.decode(errors="replace")))
+                bench.sink.write(store_artifact(bench.folder, self._listing_name(suffix), data))
+
+    def _listing_name(self, suffix: str) -> str:
+        """Unique within the run: the plain name for the first listing, then with what made another one necessary."""
+        stem = file_name_of(self.planned.kernel.definition.kernel_name)
+        names = {name for kind, name in self._bench.told if kind == "name"}
+        variant = "_".join(f"{name}{value}" for name, value in self.planned.macros.items())
+        for name in (stem, f"{stem}.{variant}", f"{stem}.{variant}.{self.planned.block}", f"{stem}.{self.planned.configuration_index}"):
+            artifact_name = f"{name.replace('..', '.')}.{suffix}"
+            if artifact_name not in names:
+                self._bench.told.add(("name", artifact_name))
+                return artifact_name
+        return artifact_name
+
+    def _load(self) -> PreparedLaunch:
+        """Buffers with their first contents, and the launch that uses them."""
+        assert self._kernel is not None
+        plans = self.plan.buffers()
+        try:
+            buffers = self._bench.buffers.take(plans)
+            self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._bench.sweep.measuring.seed))
+        except MemoryError as error:
+            raise _host_memory_error(plans) from error
+        function = parse_kernel_source(self.planned.kernel.source).kernel(self.plan.definition.function)
+        arguments = bind_arguments(self.plan.definition.kernel_name, function.parameters, buffers, self.plan.scalars)
+        self._launch = self._bench.session.prepare(self._kernel, arguments, self.plan.launch)
+        return self._launch
+
+    def _fill(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
+        """First contents of all buffers; answers with those that the kernel reads, by name."""
+        distribution = self._bench.sweep.measuring.input_distribution
+        inputs = {plan.name: input_values(plan, seed, distribution) for plan in plans if plan.is_read}
+        for plan in plans:
+            self._bench.session.upload(buffers[plan.name], inputs[plan.name] if plan.is_read else poison_values(plan))
+        return inputs
+
+    def _verify(self, seed: int) -> Verification:
+        """Runs the kernel once on untouched buffers and compares what it wrote."""
+        definition, loaded = self.plan.definition, self._loaded
+        assert loaded is not None
+        if self._bench.sweep.measuring.skip_verification:
+            return SWITCHED_OFF
+        if definition.reference is None:
+            return NO_REFERENCE
+        reference = definition.reference
+        self._bench.session.run(self._launch)
+        outputs: dict[str, Array] = {}
+        for plan in loaded.plans:
+            if plan.is_written:
+                outputs[plan.name] = np.empty(plan.shape, plan.array_type)
+                self._bench.session.download(loaded.buffers[plan.name], outputs[plan.name])
+        distribution = self._bench.sweep.measuring.input_distribution
+        key = (reference, tuple(sorted(self.plan.scalars.items())), loaded.plans, seed, distribution)
+        try:
+            expected = self._bench.references.get(key, lambda: compute_reference(reference, loaded.inputs, self.plan.scalars))
+        except (ValueError, IndexError) as error:  # NumPy's word on shapes that do not go together
+            raise InvalidParameterError(
+                f"buffers of kernel {definition.kernel_name}",
+                found=f"shapes that the reference {reference} cannot take ({error})",
+                expected="the shapes named in services.profiler.measuring.references",
+                remedy="Correct the shapes, or choose another reference.",
+            ) from error
+        return compare(outputs, expected, definition.relative_tolerance)
+
+    def _recheck(self) -> Verification | None:
+        """Outputs once more, from inputs that the kernel has never seen: a result kept from before would be wrong for them."""
+        if self._bench.sweep.measuring.skip_verification or self.plan.definition.reference is None:
+            return None
+        seed = self._bench.sweep.measuring.seed + RECHECK_SEED_STEP
+        loaded = self._loaded
+        assert loaded is not None
+        self._loaded = replace(loaded, inputs=self._fill(loaded.plans, loaded.buffers, seed))
+        return self._verify(seed)
+
+    # ------------------------------------------------------------ what is told
+
+    def _tell_batch(self, batch: Batch) -> None:
+        clocks = batch.samples.sm_clock_hz
+        self._bench.sink.write(
+            SampleBatch(
+                configuration_index=self.planned.configuration_index,
+                first_sample_index=batch.first_sample_index,
+                duration_ns=tuple(batch.samples.duration_ns.tolist()),
+                measured_unix_ns=batch.measured_unix_ns,
+                sm_clock_hz=() if clocks is None else tuple(np.nan_to_num(clocks).astype(np.int64).tolist()),
+                discarded_positions=batch.discarded_positions,
+            )
+        )
+
+    def _measurement(self, stop_reason: StopReason, recheck: Verification | None) -> Measurement:
+        assert self._kernel is not None
+        bench, result = self._bench, self.benchmark.result(stop_reason)
+        device, options, use = bench.session.device, bench.sweep.measuring, bench.neighbours.read()
+        return Measurement(
+            configuration_index=self.planned.configuration_index,
+            **asdict(result.summary),
+            discarded_sample_count=result.discarded_sample_count,
+            warm_up_count=self._method.warm_up_count,
+            stop_reason=result.stop_reason,
+            cache_mode=self._method.cache_mode,
+            verification=_joined(result.verification, recheck),
+            recheck=recheck,
+            measured_unix_ns=result.measured_unix_ns,
+            elapsed_ns=self._elapsed_ns,
+            compile_ns=self._kernel.compile_ns,
+            input_distribution=options.input_distribution.lower(),
+            seed=options.seed,
+            compiler_options=self._kernel.compiler_options,
+            driver_version=device.driver_version,
+            toolkit_version=device.toolkit_version,
+            device_uuid=device.uuid,
+            timing_method=result.timing.method,
+            launches_per_sample=result.timing.launches_per_sample,
+            is_blocked=result.is_blocked,
+            stopping_criterion=self._method.rule.criterion,
+            resources=bench.session.resources(self._kernel, self.plan.launch),
+            other_process_count=use.other_process_count,
+            host_busy_ratio=use.host_busy_ratio,
+            **asdict(result.clocks),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What lies on the device for one configuration."""
+
+    plans: tuple[BufferPlan, ...]
+    buffers: Mapping[str, DeviceBuffer]
+    inputs: Mapping[str, Array]  # on the host, those that the kernel reads
+
+
+def file_name_of(kernel_name: str) -> str:
+    """A kernel's name as a file can have it: "scale<float, 4>" becomes scale_float_4."""
+    words = "".join(letter if letter.isalnum() else " " for letter in kernel_name).split()
+    return "_".join(words) if any(letter in kernel_name for letter in "<:") else kernel_name
+
+
+def _joined(first: Verification, recheck: Verification | None) -> Verification:
+    """The worse of both: a kernel that is right once and wrong with other inputs is wrong."""
+    if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
+        return first
+    return replace(recheck, message=f"With fresh inputs after timing: {recheck.message}")
+
+
+def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:
+    largest = max(plans, key=lambda plan: plan.size_bytes)
+    return MemoryLimitError(
+        f"buffer {largest.name} of shape {largest.shape}",
+        found=f"{largest.size_bytes} bytes that this host's memory does not have",
+        expected="room for every buffer on the host too, for inputs and verification",
+        remedy="Choose smaller parameters.",
+    )

@@ -1,0 +1,180 @@
+"""What makes a sweep impossible before any kernel of it is looked at."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from services.core.errors import InvalidParameterError, UnknownParameterError
+from services.core.expressions import Expression, parse_expression
+from services.core.model import Dim3, KernelDefinition, KernelSweep, MeasuringOptions, Pairing, SearchStrategy, StoppingCriterion
+from services.profiler.definition_checks import BLOCK_NAMES
+
+MAX_PROCESS_COUNT: Final = 100  # each opens the device anew, which takes a second; more is a typing error
+MIN_BLOCK_COUNT: Final = 20  # of a pairing: fewer blocks mistake drift for an effect (5 of 100 same-vs-same comparisons)
+IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+
+
+def check_sweep(sweep: KernelSweep) -> None:
+    """Raises InvalidParameterError that names the option."""
+    _check_options(sweep.measuring)
+    _check_search(sweep)
+    for block in sweep.blocks:
+        _check_block(block)
+    for axis in sweep.macro_axes:
+        if not IDENTIFIER.fullmatch(axis.name) or not axis.values:
+            raise InvalidParameterError(
+                f"macro {axis.name}", found="a name or a list that cannot be used", expected="-D NAME=1,2", remedy="Correct it."
+            )
+    for option in sweep.compiler_options:
+        if not option.startswith("-"):
+            raise InvalidParameterError(
+                f"compiler option {option}", found="no option", expected="a word that begins with -", remedy="Write --option=value."
+            )
+
+
+def check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> None:
+    """Raises UnknownParameterError for names that no kernel has, InvalidParameterError for those given twice."""
+    parameters = {parameter.name for definition in definitions for parameter in definition.parameters}
+    arguments = {argument.name for definition in definitions for argument in definition.arguments}
+    kernels = ", ".join(definition.kernel_name for definition in definitions)
+    for axis in sweep.axes:
+        if axis.name in BLOCK_NAMES:
+            _check_block_axis(axis.name, axis.values)
+        else:
+            _check_known("axis", axis.name, parameters, kernels)
+    for tie in sweep.ties:
+        _check_known("tie", tie.name, parameters, kernels)
+        _check_known(f"tie of {tie.name} to", tie.source_name, parameters, kernels)
+    for argument in sweep.arguments:
+        _check_known("argument", argument.name, arguments, kernels)
+    _check_once("axis", [axis.name for axis in (*sweep.axes, *sweep.macro_axes)])
+    _check_once("tie", [tie.name for tie in sweep.ties])
+    _check_once("argument", [argument.name for argument in sweep.arguments])
+    _check_once("block", [str(block) for block in sweep.blocks])
+    both = {axis.name for axis in sweep.axes} & {tie.name for tie in sweep.ties}
+    if both:
+        raise InvalidParameterError(
+            f"parameter {min(both)}",
+            found="both an axis and a tie",
+            expected="one of the two",
+            remedy="Leave out the axis to let it follow, or the tie to vary it alone.",
+        )
+    shadowed = parameters & {axis.name for axis in sweep.macro_axes}
+    if shadowed:
+        raise InvalidParameterError(
+            f"macro {min(shadowed)}",
+            found="the name of a parameter",
+            expected="a name that the signature does not use",
+            remedy="Rename the one or the other.",
+        )
+
+
+def parse_where(sweep: KernelSweep, definitions: list[KernelDefinition]) -> Expression | None:
+    """The constraint. Raises InvalidExpressionError, and UnknownParameterError for a name that a kernel does not have."""
+    if not sweep.where.strip():
+        return None
+    where = parse_expression(sweep.where)
+    macros = {axis.name for axis in sweep.macro_axes}
+    for definition in definitions:
+        known = {parameter.name for parameter in definition.parameters} | macros | set(BLOCK_NAMES)
+        unknown = where.names - known
+        if unknown:
+            raise UnknownParameterError(
+                f"constraint '{sweep.where}'",
+                found=f"{', '.join(sorted(unknown))}, which kernel {definition.kernel_name} does not have",
+                expected=f"names out of {', '.join(sorted(known))}",
+                remedy="Check the spelling, or sweep that kernel by itself.",
+            )
+    return where
+
+
+def check_pairing(problems: Sequence[tuple[object, ...]]) -> None:
+    """problems: of every configuration. Raises InvalidParameterError unless each is there twice."""
+    for problem, count in Counter(problems).items():
+        if count != 2:
+            values = ", ".join(f"{name}={value}" for name, value in problem[0])  # type: ignore[attr-defined]
+            raise InvalidParameterError(
+                "a paired comparison",
+                found=f"{count} configuration{'s' if count > 1 else ''} of the problem {values or 'without parameters'}",
+                expected="two of each: two kernels with the same parameters, or one kernel with two blocks or macros",
+                remedy="Name two kernels, or give one axis of blocks or macros two values.",
+            )
+
+
+def _check_known(what: str, name: str, known: set[str], kernels: str) -> None:
+    if name not in known:
+        close = get_close_matches(name, sorted(known), n=3)
+        raise UnknownParameterError(
+            f"{what} {name}",
+            found=f"no such name in {kernels}",
+            expected=f"perhaps {' or '.join(close)}" if close else f"one of {', '.join(sorted(known)) or 'none, for they have none'}",
+            remedy="Check the spelling.",
+        )
+
+
+def _check_once(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidParameterError(f"{what} {name}", found=f"{names.count(name)} times", expected="once", remedy="Give it once.")
+
+
+def _check_block(block: Dim3) -> None:
+    if min(block.x, block.y, block.z) < 1:
+        raise InvalidParameterError("the block", found=str(block), expected="at least 1 in every dimension", remedy="Write 256 or 16x16.")
+
+
+def _check_block_axis(name: str, values: tuple[int, ...]) -> None:
+    if min(values, default=0) < 1:
+        found = "no value" if not values else str(min(values))
+        raise InvalidParameterError(f"axis {name}", found=found, expected="at least 1", remedy="Choose larger values.")
+
+
+def _check_search(sweep: KernelSweep) -> None:
+    is_search = sweep.strategy is not SearchStrategy.ALL
+    pairing = sweep.pairing or Pairing()
+    for subject, found, is_good, expected in (
+        ("budget_ns", sweep.budget_ns, sweep.budget_ns is None or sweep.budget_ns > 0, "more than 0"),
+        ("budget_ns", sweep.budget_ns, sweep.budget_ns is None or is_search, "none: the strategy all measures everything"),
+        ("process_count", sweep.process_count, 1 <= sweep.process_count <= MAX_PROCESS_COUNT, f"1 to {MAX_PROCESS_COUNT}"),
+        ("process_count", sweep.process_count, sweep.process_count == 1 or not is_search, "1: a search runs in one process"),
+        ("pairing", sweep.strategy.lower(), sweep.pairing is None or not is_search, "the strategy all"),
+        ("pairing.block_count", pairing.block_count, pairing.block_count >= MIN_BLOCK_COUNT, f"at least {MIN_BLOCK_COUNT}"),
+        ("order_seed", sweep.order_seed, sweep.order_seed is None or sweep.order_seed >= 0, "at least 0"),
+        ("done_configuration_indexes", "some", not (sweep.done_configuration_indexes and is_search), "none: a search cannot be continued"),
+    ):
+        if not is_good:
+            raise InvalidParameterError(
+                f"sweep option {subject}", found=str(found), expected=expected, remedy="Correct it, or leave it out."
+            )
+
+
+def _check_options(options: MeasuringOptions) -> None:
+    max_count = options.max_sample_count
+    ratios = (("target_half_width_ratio", options.target_half_width_ratio), ("target_noise_ratio", options.target_noise_ratio))
+    for subject, found, is_good, expected in (
+        ("min_sample_count", options.min_sample_count, options.min_sample_count >= 2, "at least 2, for one sample has no spread"),
+        ("max_sample_count", max_count, max_count is None or max_count >= 2, "at least 2, for one sample has no spread"),
+        ("min_duration_ns", options.min_duration_ns, options.min_duration_ns >= 0, "at least 0"),
+        ("max_duration_ns", options.max_duration_ns, options.max_duration_ns > 0, "more than 0"),
+        *(
+            (name, ratio, ratio is None or (math.isfinite(ratio) and ratio > 0), "a ratio above 0, for example 0.01")
+            for name, ratio in ratios
+        ),
+        (
+            "target_noise_ratio",
+            options.target_noise_ratio,
+            options.target_noise_ratio is None or options.stopping_criterion is StoppingCriterion.NOISE,
+            "none: the noise is not what ends sampling",
+        ),
+        ("warm_up_count", options.warm_up_count, options.warm_up_count >= 0, "at least 0"),
+        ("seed", options.seed, options.seed >= 0, "at least 0"),
+    ):
+        if not is_good:
+            raise InvalidParameterError(
+                f"measuring option {subject}", found=str(found), expected=expected, remedy="Correct it, or leave it out."
+            )

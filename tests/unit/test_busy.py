@@ -1,0 +1,75 @@
+"""services.profiler.measuring.busy: recorded, waited for, refused."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+import pytest
+
+from services.core.errors import UnmetConditionError
+from services.core.model import BusyPolicy, Device, DeviceKind
+from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
+
+IDLE = DeviceUse(other_process_count=0)
+SHARED = DeviceUse(other_process_count=2)
+
+
+class Scripted:
+    """Reads `uses` in turn, then the last of them for ever; its clock moves with every sleep."""
+
+    def __init__(self, *uses: DeviceUse) -> None:
+        self._uses = chain(uses, repeat(uses[-1]))
+        self.now_s = 0.0
+        self.activities: list[str] = []
+
+    def read(self) -> DeviceUse:
+        return next(self._uses)
+
+    def neighbours(self) -> Neighbours:
+        return Neighbours(self, clock_s=lambda: self.now_s, sleep=self._sleep, wait_limit_s=60.0)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_shared_device_is_recorded_and_nothing_else() -> None:
+    scripted = Scripted(SHARED)
+    scripted.neighbours().wait_or_refuse(BusyPolicy.RECORD, scripted.activities.append)
+    assert (scripted.now_s, scripted.activities) == (0.0, [])
+
+
+def test_waiting_ends_when_the_device_is_idle_and_says_meanwhile_why() -> None:
+    scripted = Scripted(SHARED, SHARED, SHARED, IDLE)
+    scripted.neighbours().wait_or_refuse(BusyPolicy.WAIT, scripted.activities.append)
+    assert scripted.now_s == 3.0
+    assert scripted.activities == ["waiting for an idle device: 2 other processes on it"] * 3
+
+
+def test_waiting_has_a_limit() -> None:
+    scripted = Scripted(DeviceUse(host_busy_ratio=0.9))
+    with pytest.raises(UnmetConditionError, match=r"a host that other programs keep 90% busy; expected an idle device within 60 s"):
+        scripted.neighbours().wait_or_refuse(BusyPolicy.WAIT, scripted.activities.append)
+
+
+def test_refusing_refuses_at_once() -> None:
+    scripted = Scripted(SHARED)
+    with pytest.raises(UnmetConditionError, match=r"2 other processes on it.*--wait-idle"):
+        scripted.neighbours().wait_or_refuse(BusyPolicy.REFUSE, scripted.activities.append)
+
+
+@pytest.mark.parametrize("use", [DeviceUse(), IDLE, DeviceUse(host_busy_ratio=0.2)])
+def test_an_idle_or_unknown_device_is_taken(use: DeviceUse) -> None:
+    Scripted(use).neighbours().wait_or_refuse(BusyPolicy.REFUSE, lambda _: None)
+
+
+def test_own_work_on_the_host_does_not_count_as_a_neighbours() -> None:
+    meter = open_use_meter(Device("opencl:pocl:0", "a CPU", DeviceKind.CPU, ()))
+    total = 0
+    while meter.read().host_busy_ratio is None:
+        total += sum(range(10_000))  # the first tick of the clock
+    for number in range(3_000_000):
+        total += number
+    use = meter.read()
+    assert total > 0
+    assert use.host_busy_ratio is not None
+    assert use.host_busy_ratio <= 1.0

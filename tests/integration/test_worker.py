@@ -317,7 +317,9 @@ def test_grid_that_no_device_takes_fails_its_configuration(tmp_path: Path) -> No
 
 def test_block_that_the_source_is_not_written_for_fails_its_configuration(tmp_path: Path) -> None:
     sizes = (Axis("N", (64,)), Axis("M", (64,)), Axis("K", (64,)))
-    ended = run_worker(sweep_of(KernelSelection("matmul_naive"), KernelSelection("matmul_tiled"), axes=sizes, blocks=(Dim3(8, 8),)), tmp_path)
+    ended = run_worker(
+        sweep_of(KernelSelection("matmul_naive"), KernelSelection("matmul_tiled"), axes=sizes, blocks=(Dim3(8, 8),)), tmp_path
+    )
     (failed,) = ended.of(ConfigurationFailed)
     assert failed.error.reason == "LAUNCH_LIMIT_EXCEEDED"
     assert "block 8x8x1; expected block_x == 16 and block_y == 16" in failed.error.message

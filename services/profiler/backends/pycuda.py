@@ -5,16 +5,10 @@ Imports pycuda only when a backend is created, and names what is missing.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,14 +16,13 @@ import numpy.typing as npt
 
 from services.core.errors import (
     BackendUnavailableError,
-    CompileError,
     DeviceNotFoundError,
     InternalError,
     InvalidParameterError,
     LaunchLimitError,
     MemoryLimitError,
 )
-from services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelResources, KernelSource, TimingMethod
+from services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelResources, TimingMethod
 from services.profiler.backends.arguments import check_arguments
 from services.profiler.backends.base import (
     Argument,
@@ -44,13 +37,12 @@ from services.profiler.backends.base import (
 )
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
+from services.profiler.backends.nvcc_compiler import compile_cubin, toolkit_version
 
 EXTRA: Final = "Install the extra: pip install 'kernalyse[cuda]'. It is built on the spot and needs the CUDA toolkit."
 DRIVER: Final = "Install NVIDIA's driver, or use --backend opencl."
-TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
 
 LAUNCHES_IN_FLIGHT: Final = 256  # pairs of events kept at once: fewer would let the stream run dry, more only take memory
-COMPILE_LIMIT_S: Final = 300.0  # heavy templates take a minute; a compiler that hangs must not hold the device
 DEFAULT_SHARED_BYTES: Final = 48 * 1024  # above, a kernel has to opt in
 
 
@@ -132,7 +124,7 @@ def _describe(driver: Any, index: int) -> Device:
         backends=(BackendName.PYCUDA,),
         runtime="CUDA",
         driver_version=f"{version // 1000}.{version % 1000 // 10}",
-        toolkit_version=_toolkit_version(),
+        toolkit_version=toolkit_version(),
         uuid=_uuid(handle),
         compute_capability=f"{major}.{minor}",
         compute_unit_count=attribute(names.MULTIPROCESSOR_COUNT),
@@ -159,60 +151,6 @@ def _uuid(handle: Any) -> str | None:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return None
-
-
-def find_nvcc() -> str | None:
-    """nvcc of CUDA_HOME, of the path, or of the usual place."""
-    folders = [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    candidates = [folder / "nvcc" for folder in folders]
-    on_path = shutil.which("nvcc")
-    if on_path:
-        candidates.append(Path(on_path))
-    candidates.append(Path("/usr/local/cuda/bin/nvcc"))
-    return next((str(path) for path in candidates if path.is_file()), None)
-
-
-def _toolkit_version() -> str | None:
-    nvcc = find_nvcc()
-    if nvcc is None:
-        return None
-    try:
-        output = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"release (\d+\.\d+)", output)
-    return found[1] if found else None
-
-
-def compile_cubin(source: KernelSource, architecture: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """The cubin of a .cu text and the compiler's remarks.
-
-    Args:
-        architecture: e.g. "sm_90".
-
-    Raises:
-        BackendUnavailableError: there is no nvcc.
-        CompileError: with nvcc's own lines; they name the .cu file.
-    """
-    nvcc = find_nvcc()
-    if nvcc is None:
-        raise BackendUnavailableError("backend PYCUDA", found="no nvcc to compile with", remedy=TOOLKIT)
-    with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as folder:
-        name = Path(source.file_name).name or "kernel.cu"
-        (Path(folder) / name).write_text(source.text)
-        command = [nvcc, "--cubin", f"-arch={architecture}", "-lineinfo", *options, "-o", "kernel.cubin", name]
-        try:
-            result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise CompileError(source.file_name, found=f"no end of nvcc within {COMPILE_LIMIT_S:.0f} s", remedy="Simplify it.") from error
-        log = "\n".join(part for part in (result.stdout.strip(), result.stderr.strip()) if part)
-        if result.returncode != 0:
-            raise CompileError(
-                f"{source.file_name} for {architecture}",
-                found=f"nvcc says:\n{log}\n",
-                remedy="Correct the source; the lines are those of the .cu file.",
-            )
-        return (Path(folder) / "kernel.cubin").read_bytes(), log
 
 
 class CudaSession:

@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
 Scalars = Mapping[str, float]
 Outputs = dict[str, Array]
+Reference = Callable[[Inputs, Scalars], Outputs]
 
 EXACT_MATMUL_FLOP: Final = 2 * 512**3
 """Up to here a float64 product takes milliseconds. Above, float32 BLAS, whose error stays far below a kernel's tolerance."""
@@ -111,7 +112,7 @@ def layernorm(inputs: Inputs, scalars: Scalars) -> Outputs:
     return {"y": y.astype(inputs["x"].dtype)}
 
 
-REFERENCES: Final[dict[str, Callable[[Inputs, Scalars], Outputs]]] = {
+REFERENCES: Final[dict[str, Reference]] = {
     "layernorm": layernorm,
     "matmul": matmul,
     "reduce_sum": reduce_sum,

@@ -32,7 +32,7 @@ from services.profiler.measuring.busy import Neighbours
 from services.profiler.measuring.clocks import ClockMeter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.inputs import Array, BufferPlan, check_fits, input_values, poison_values
-from services.profiler.measuring.references import compute_reference
+from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
 from services.profiler.workloads.events import EventSink, store_artifact
@@ -224,9 +224,9 @@ class ConfigurationRun:
         assert loaded is not None
         if self._bench.sweep.measuring.skip_verification:
             return SWITCHED_OFF
-        if definition.reference is None:
+        reference = self._reference
+        if reference is None:
             return NO_REFERENCE
-        reference = definition.reference
         self._bench.session.run(self._launch)
         outputs: dict[str, Array] = {}
         for plan in loaded.plans:
@@ -236,19 +236,31 @@ class ConfigurationRun:
         distribution = self._bench.sweep.measuring.input_distribution
         key = (reference, tuple(sorted(self.plan.scalars.items())), loaded.plans, seed, distribution)
         try:
-            expected = self._bench.references.get(key, lambda: compute_reference(reference, loaded.inputs, self.plan.scalars))
+            expected = self._bench.references.get(key, lambda: self._expected(loaded.inputs))
         except (ValueError, IndexError) as error:  # NumPy's word on shapes that do not go together
             raise InvalidParameterError(
                 f"buffers of kernel {definition.kernel_name}",
-                found=f"shapes that the reference {reference} cannot take ({error})",
+                found=f"shapes that the reference {definition.reference or 'given'} cannot take ({error})",
                 expected="the shapes named in services.profiler.measuring.references",
                 remedy="Correct the shapes, or choose another reference.",
             ) from error
         return compare(outputs, expected, definition.relative_tolerance)
 
+    @property
+    def _reference(self) -> Reference | str | None:
+        """What tells one reference from another: the caller's own function, or the name that the definition has."""
+        return self.planned.kernel.callables.reference or self.plan.definition.reference
+
+    def _expected(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        reference = self._reference
+        assert reference is not None
+        if isinstance(reference, str):
+            return compute_reference(reference, inputs, self.plan.scalars)
+        return reference(inputs, self.plan.scalars)
+
     def _recheck(self) -> Verification | None:
         """Outputs once more, from inputs that the kernel has never seen: a result kept from before would be wrong for them."""
-        if self._bench.sweep.measuring.skip_verification or self.plan.definition.reference is None:
+        if self._bench.sweep.measuring.skip_verification or self._reference is None:
             return None
         seed = self._bench.sweep.measuring.seed + RECHECK_SEED_STEP
         loaded = self._loaded

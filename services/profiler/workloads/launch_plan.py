@@ -43,7 +43,7 @@ def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
         LaunchLimitError: an extent that no device could take.
     """
     definition, names = planned.kernel.definition, planned.names
-    grid = Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in definition.launch.grid))
+    grid = planned.kernel.grid(names)
     shared_memory_bytes = parse_expression(definition.launch.shared_memory_bytes).evaluate_integer(names)
     _check_extents(planned, grid, shared_memory_bytes)
     launch = LaunchConfiguration(planned.block, grid, shared_memory_bytes)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 from services.core.errors import InvalidParameterError, TooManyConfigurationsError
 from services.core.expressions import Expression, parse_expression
@@ -29,6 +30,20 @@ from services.profiler.definition_checks import BLOCK_NAMES
 from services.profiler.workloads.sweep_checks import check_names, check_pairing, check_sweep, parse_where
 from services.profiler.workloads.sweep_kernels import merge_arguments, ordered_ties, resolve_kernels, values_checked
 
+if TYPE_CHECKING:  # it brings NumPy, which the server that plans has no use for
+    from services.profiler.measuring.references import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCallables:
+    """What a caller in this process may give a kernel as Python functions, in place of its definition's words.
+
+    No request can carry them. None: the definition counts.
+    """
+
+    grid: Callable[[Mapping[str, int]], Dim3] | None = None  # from the names that an expression may refer to
+    reference: Reference | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
@@ -43,6 +58,13 @@ class PlannedKernel:
     macro_axes: tuple[Axis, ...] = ()
     blocks: tuple[Dim3, ...] = ()  # empty: the definition's
     block_axes: tuple[Axis, ...] = ()  # of block_x, block_y, block_z; they replace extents of the block
+    callables: KernelCallables = KernelCallables()
+
+    def grid(self, names: Mapping[str, int]) -> Dim3:
+        """Raises InvalidExpressionError."""
+        if self.callables.grid is not None:
+            return self.callables.grid(names)
+        return Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in self.definition.launch.grid))
 
     @property
     def product_count(self) -> int:

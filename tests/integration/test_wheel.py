@@ -48,7 +48,10 @@ def test_the_wheel_carries_sources_and_kernels_and_no_tests(wheel: Path) -> None
     names = zipfile.ZipFile(wheel).namelist()
     assert "services/kernels/catalog.toml" in names
     assert "services/kernels/saxpy.cu" in names
+    assert "services/kernels/examples/matmul_kernels.cu" in names
+    assert "services/kernels/examples/example_usage.py" in names
     assert "kernalyse/v1/run_pb2.py" in names
+    assert {"KernelBenchmarker.py", "visualize.py"} <= set(names)
     assert "services/cli/main.py" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("tests/", "proto/"))]
@@ -70,3 +73,13 @@ def test_the_installed_command_measures_without_the_checkout(installed: Path, tm
 def test_the_installed_client_library_stands_alone(installed: Path, tmp_path: Path) -> None:
     code = "import sys, kernalyse; kernalyse.connect; print(sorted({'services', 'polars', 'numpy'} & set(sys.modules)))"
     assert run(installed / "python", "-c", code, cwd=tmp_path).stdout.strip() == "[]"
+
+
+def test_the_compatible_modules_benchmark_and_draw_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+    examples = next(installed.parent.glob("lib/python*/site-packages/services/kernels/examples"))
+    done = run(installed / "python", examples / "example_usage.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "matmul_optimized" in (tmp_path / "benchmark_report.txt").read_text()
+    assert {path.name for path in (tmp_path / "visualizations").iterdir()} >= {"heatmap.png", "kernel_comparison.png", "speedup.png"}
+    where = run(installed / "python", "-c", "import KernelBenchmarker, visualize; print(KernelBenchmarker.__file__)", cwd=tmp_path)
+    assert where.stdout.strip() == str(examples.parents[2] / "KernelBenchmarker.py"), where.stderr

@@ -1,0 +1,227 @@
+"""KernelBenchmarker on a real OpenCL device, in this process."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from services.compat.benchmarking.notices import forget_notices
+from services.compat.KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
+from services.core.errors import BackendUnavailableError, CompileError, InvalidParameterError
+from services.core.model import BackendName
+from services.profiler.backends.nvcc_compiler import find_nvcc
+from services.profiler.backends.opencl import OpenCLBackend
+from services.profiler.catalog import catalog_folder
+
+pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = catalog_folder() / "examples"
+MATMUL = EXAMPLES / "matmul_kernels.cu"
+VECTORS = EXAMPLES / "vector_kernels.cu"
+
+
+@pytest.fixture(autouse=True)
+def opencl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is an NVIDIA GPU: tests/gpu has that side. Every notice can be said again."""
+    monkeypatch.setattr(
+        "services.compat.benchmarking.opened_device.PREFERRED",
+        {True: (BackendName.PYCUDA, BackendName.OPENCL), False: (BackendName.NVCC, BackendName.OPENCL)},
+    )
+
+    def opened(name: BackendName) -> OpenCLBackend:
+        if name is BackendName.OPENCL:
+            return OpenCLBackend()
+        raise BackendUnavailableError(f"backend {name.value}", found="no NVIDIA GPU, as far as this test goes")
+
+    monkeypatch.setattr("services.compat.benchmarking.opened_device.open_backend", opened)
+    forget_notices()
+
+
+@pytest.fixture
+def benchmarker() -> Iterator[KernelBenchmarker]:
+    with KernelBenchmarker() as one:
+        yield one
+
+
+def states(results: list[BenchmarkResult]) -> list[str]:
+    return [result.metrics["verification"]["state"] for result in results]
+
+
+def product(a: npt.NDArray[Any], b: npt.NDArray[Any], res: npt.NDArray[Any], N: int, M: int, K: int) -> None:
+    res[: N * M] = (a[: N * K].reshape(N, K).astype(np.float64) @ b[: K * M].reshape(K, M)).ravel()
+
+
+def test_the_example_products_are_right_at_sizes_that_are_no_multiples_of_the_tile(benchmarker: KernelBenchmarker) -> None:
+    sizes = [1, 16, 37]
+    for reference in (product, "matmul_naive"):
+        kernels = [load_kernel(MATMUL, name, reference=reference) for name in ("matmul_naive", "matmul_optimized")]
+        results = benchmarker.benchmark(kernels, sizes, sizes, sizes, iterations=2)
+        assert len(results) == 2 * len(sizes) ** 3
+        assert set(states(results)) == {"PASSED"}
+        assert all(result.metrics["recheck"]["state"] == "PASSED" for result in results)
+
+
+def test_types_and_signatures_beyond_float_matrices(benchmarker: KernelBenchmarker) -> None:
+    def histogram(values: npt.NDArray[Any], counts: npt.NDArray[Any], N: int) -> None:
+        counts[:100] += np.bincount(values, minlength=100).astype(counts.dtype)
+
+    def daxpy(N: int, alpha: float, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+        assert x.dtype == y.dtype == np.float64
+        y += alpha * x
+
+    kernels = [
+        load_kernel(VECTORS, "my_kernel", reference=lambda x, out, N: np.abs(x, out=out)),
+        load_kernel(VECTORS, "daxpy", arguments={"alpha": 2.5}, reference=daxpy, relative_tolerance=1e-14),
+        load_kernel(VECTORS, "histogram", reference=histogram),
+    ]
+    results = benchmarker.benchmark(kernels, N=[1_000, 4_096], iterations=3)
+    assert states(results) == ["PASSED"] * 6
+    assert {result.metrics["dtype"] for result in results} == {"float32", "float64"}
+    softmax = load_kernel(VECTORS, "softmax_rows", (256,), lambda M: (M,), reference="softmax")
+    (row_wise,) = benchmarker.benchmark([softmax], M=[20], N=[300], iterations=2)
+    assert states([row_wise]) == ["PASSED"]
+    assert (row_wise.metrics["grid"], row_wise.metrics["flop"]) == ((20, 1, 1), 5 * 20 * 300)
+
+
+def test_wrong_results_are_measured_and_said_aloud(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:
+    def something_else(a: Any, b: Any, res: npt.NDArray[Any], N: int, M: int, K: int) -> None:
+        res[:] = -1
+
+    kernel = load_kernel(MATMUL, "matmul_naive", reference=something_else)
+    (result,) = benchmarker.benchmark([kernel], [8], iterations=2)
+    assert states([result]) == ["FAILED"]
+    assert result.execution_time_ms > 0
+    assert "WRONG RESULTS: matmul_naive N=8 M=8 K=8" in caplog.text
+
+
+def test_iterations_are_samples(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:
+    kernel = load_kernel(MATMUL, "matmul_naive")
+    for asked, taken in ((1, 2), (7, 7), (100, 100)):
+        (result,) = benchmarker.benchmark([kernel], [32], iterations=asked)
+        assert result.metrics["sample_count"] == taken
+        assert result.metrics["stopping_criterion"] == "SAMPLE_COUNT"
+    assert "iterations=1: 2 samples are taken" in caplog.text
+
+
+def test_notices_say_what_runs_and_are_said_once(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:
+    kernel = load_kernel(MATMUL, "matmul_naive")
+    benchmarker.benchmark([kernel], [8], iterations=2)
+    benchmarker.benchmark([kernel], [8], iterations=2)
+    with KernelBenchmarker(use_pycuda=False) as other:
+        (result,) = other.benchmark([kernel], [8], iterations=2)
+    device = result.metrics["device_name"]
+    assert result.metrics["backend"] == "OPENCL"
+    for start in (
+        f"use_pycuda=True: kernels run through OpenCL on {device}, because: backend PYCUDA: no NVIDIA GPU",
+        f"use_pycuda=False: kernels run through OpenCL on {device}, because: backend NVCC: no NVIDIA GPU",
+        f"compute_capability=sm_86: kernels are compiled for {device}",
+        f"matmul_naive of {MATMUL}: taken for granted: a grid of (ceil_div(M, block_x), ceil_div(N, block_y), 1)",
+        f"profile: Nsight Compute reads no counters of {device}",
+    ):
+        assert [record.getMessage().startswith(start) for record in caplog.records].count(True) == 1, start
+    assert {record.name for record in caplog.records} == {"KernelBenchmarker"}
+
+
+def test_without_profile_nothing_is_said_of_counters(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:
+    (result,) = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8], iterations=2, profile=False)
+    assert "profile" not in caplog.text
+    for name in ("memory_throughput_pct", "compute_throughput_pct", "occupancy_pct", "sm_efficiency_pct"):
+        assert math.isnan(getattr(result, name)), name
+
+
+def test_progress_is_logged_for_those_who_ask(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="KernelBenchmarker")
+    benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8, 16], iterations=2)
+    assert "2 of 2: measuring matmul_naive N=16 M=16 K=16" in caplog.text
+
+
+def test_what_cannot_be_measured_is_left_out_and_named(
+    benchmarker: KernelBenchmarker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "broken.cu"
+    broken.write_text("__global__ void broken(float *a, int N) { a[threadIdx.x] = nothing; }")
+    naive, bad = load_kernel(MATMUL, "matmul_naive"), load_kernel(broken, "broken")
+    huge_only_once = 10**6  # a buffer of 4 TB
+    results = benchmarker.benchmark([naive, bad], N=[8, huge_only_once], iterations=2)
+    assert [result.parameters["N"] for result in results] == [8]
+    assert f"Not measured: matmul_naive N={huge_only_once}" in caplog.text
+    assert "Not measured: kernel broken of broken.cu" in caplog.text
+    with pytest.raises(CompileError, match="nothing"):
+        benchmarker.benchmark([bad], N=[8], iterations=2)
+
+
+def test_an_error_of_the_callers_own_function_comes_through(benchmarker: KernelBenchmarker) -> None:
+    kernel = load_kernel(MATMUL, "matmul_naive", grid_size_func=lambda N: (1 // (N - 16), 1, 1))
+    with pytest.raises(ZeroDivisionError):
+        benchmarker.benchmark([kernel], [8 + 8], iterations=2)
+    with pytest.raises(InvalidParameterError, match="grid_size_func"):
+        benchmarker.benchmark([kernel], [8], iterations=2)
+
+
+def test_what_was_measured_before_an_interruption_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(N: int) -> tuple[int, ...]:
+        if N == 16:
+            raise KeyboardInterrupt
+        return (1, 1, 1)
+
+    monkeypatch.chdir(tmp_path)
+    kernel = load_kernel(MATMUL, "matmul_naive", grid_size_func=interrupted)
+    with KernelBenchmarker() as benchmarker:
+        with pytest.raises(KeyboardInterrupt):
+            benchmarker.benchmark([kernel], [8, 16], iterations=2)
+        assert [result.parameters["N"] for result in benchmarker.results] == [8]
+    with pytest.raises(KeyboardInterrupt):
+        benchmark([kernel], [8, 16], iterations=2)
+    assert "Parameters: N=8, M=8, K=8" in Path("benchmark_report.txt").read_text()
+
+
+def test_results_add_up_and_outlive_the_device(tmp_path: Path) -> None:
+    kernel = load_kernel(MATMUL, "matmul_naive")
+    benchmarker = KernelBenchmarker()
+    first = benchmarker.benchmark([kernel, kernel], [8], iterations=2)
+    benchmarker.cleanup()
+    second = benchmarker.benchmark([kernel], [16], iterations=2)
+    benchmarker.cleanup()
+    benchmarker.cleanup()
+    assert benchmarker.results == [*first, *second]
+    benchmarker.save_results(tmp_path / "own.json")
+    benchmarker.generate_report(tmp_path / "own.txt")
+    assert (tmp_path / "own.txt").read_text().count("matmul_naive ") == 3
+
+
+@pytest.mark.parametrize("script", ["example_usage.py", "advanced_examples.py"])
+def test_the_example_scripts_run(script: str, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "proto/python", ROOT / "services/compat")))}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stdout
+    if script == "example_usage.py":
+        assert "wrote visualizations/heatmap.png" in done.stdout
+    else:
+        assert done.stdout.count("passed") >= 10  # and two more on tensor cores
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc of the CUDA toolkit")
+@pytest.mark.parametrize("source", sorted(EXAMPLES.glob("*.cu")), ids=lambda path: path.name)
+def test_nvcc_takes_the_example_kernels(source: Path, tmp_path: Path) -> None:
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    shutil.copy(source, tmp_path)
+    command = [nvcc, "--cubin", "-arch=sm_90", "-o", str(tmp_path / "kernel.cubin"), source.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr

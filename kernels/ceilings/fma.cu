@@ -2,6 +2,7 @@
 // the unit to the others. 16 floating-point operations a round. The factor keeps every value finite and away from denormals.
 // The "contracted" forms leave the fusing to the compiler: a runtime without a fused instruction emulates fma() in software.
 // The "wide" forms give a compiler that does not vectorize across threads eight neighbouring values to put into one register.
+// The "unrolled" forms are for GPUs, where every instruction of the loop itself takes the turn of a multiply-add.
 
 __global__ void ceiling_fma_float32(float *results, int rounds) {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
@@ -101,4 +102,69 @@ __global__ void ceiling_wide_float64(double *results, int rounds) {
         sum += values[lane];
     }
     results[index] = sum;
+}
+
+__global__ void ceiling_unrolled_float32(float *results, int rounds) {
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    float a = index * 0.001f, b = a + 0.1f, c = a + 0.2f, d = a + 0.3f, e = a + 0.4f, f = a + 0.5f, g = a + 0.6f, h = a + 0.7f;
+    for (int round = 0; round < rounds; round += 32) {
+#pragma unroll
+        for (int step = 0; step < 32; step++) {
+            a = fmaf(a, 0.5f, 0.5f);
+            b = fmaf(b, 0.5f, 0.5f);
+            c = fmaf(c, 0.5f, 0.5f);
+            d = fmaf(d, 0.5f, 0.5f);
+            e = fmaf(e, 0.5f, 0.5f);
+            f = fmaf(f, 0.5f, 0.5f);
+            g = fmaf(g, 0.5f, 0.5f);
+            h = fmaf(h, 0.5f, 0.5f);
+        }
+    }
+    results[index] = a + b + c + d + e + f + g + h;
+}
+
+__global__ void ceiling_unrolled_float64(double *results, int rounds) {
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    double a = index * 0.001, b = a + 0.1, c = a + 0.2, d = a + 0.3, e = a + 0.4, f = a + 0.5, g = a + 0.6, h = a + 0.7;
+    for (int round = 0; round < rounds; round += 32) {
+#pragma unroll
+        for (int step = 0; step < 32; step++) {
+            a = fma(a, 0.5, 0.5);
+            b = fma(b, 0.5, 0.5);
+            c = fma(c, 0.5, 0.5);
+            d = fma(d, 0.5, 0.5);
+            e = fma(e, 0.5, 0.5);
+            f = fma(f, 0.5, 0.5);
+            g = fma(g, 0.5, 0.5);
+            h = fma(h, 0.5, 0.5);
+        }
+    }
+    results[index] = a + b + c + d + e + f + g + h;
+}
+
+// Two half-precision values in each register: 32 floating-point operations a round. CUDA alone.
+__device__ __forceinline__ unsigned fused_half2(unsigned value) {
+    const unsigned halves = 0x38003800;  // 0.5 and 0.5
+    unsigned result;
+    asm("fma.rn.f16x2 %0, %1, %2, %2;" : "=r"(result) : "r"(value), "r"(halves));
+    return result;
+}
+
+__global__ void ceiling_half2_float16(unsigned *results, int rounds) {
+    int index = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned a = 0x30003400 + index % 1024, b = a + 1, c = a + 2, d = a + 3, e = a + 4, f = a + 5, g = a + 6, h = a + 7;
+    for (int round = 0; round < rounds; round += 32) {
+#pragma unroll
+        for (int step = 0; step < 32; step++) {
+            a = fused_half2(a);
+            b = fused_half2(b);
+            c = fused_half2(c);
+            d = fused_half2(d);
+            e = fused_half2(e);
+            f = fused_half2(f);
+            g = fused_half2(g);
+            h = fused_half2(h);
+        }
+    }
+    results[index] = a ^ b ^ c ^ d ^ e ^ f ^ g ^ h;
 }

@@ -77,6 +77,7 @@ device_ceilings: Final = sa.Table(
     sa.Column("value", sa.Double, nullable=False),
     sa.Column("confidence", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
+    sa.Column("clock_hz", sa.BigInteger),
 )
 
 device_thresholds: Final = sa.Table(
@@ -173,7 +174,7 @@ def _engine(path: Path, begin: str) -> Engine:
 
 def _add_missing_columns(connection: Connection) -> None:
     """A catalogue of an older version lacks the columns that were added since."""
-    for table in ROW_TABLES:
+    for table in (*ROW_TABLES, device_ceilings):
         present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
         for column in table.columns:
             if column.name not in present:

@@ -25,7 +25,7 @@ class HardwareRecords:
         query = sa.select(device_ceilings).where(device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id)
         with self._catalogue.reading() as connection:
             return tuple(
-                Ceiling(row.device_id, row.ceiling_name, row.unit, row.value, row.path, row.source, row.confidence, row.note)
+                Ceiling(row.device_id, row.ceiling_name, row.unit, row.value, row.path, row.source, row.confidence, row.note, row.clock_hz)
                 for row in connection.execute(query)
             )
 

@@ -241,8 +241,9 @@ ROOFLINE: Final = _table(
     PARAMETERS,
     CATEGORY,
     DTYPE,
+    PATH,
     DEVICE_ID,
-    Column("memory_level", TEXT, "Memory whose ceiling counts: dram, or l2 for hot bytes that came faster than DRAM can."),
+    Column("memory_level", TEXT, "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can."),
     DURATION_MEDIAN_NS,
     FLOP,
     BYTES,
@@ -257,6 +258,17 @@ ROOFLINE: Final = _table(
     Column("ridge_flop_per_byte", NUMBER, "Intensity at which both ceilings meet."),
     Column("ceiling_source", TEXT, "Source of the ceiling that binds: user, measured, datasheet or clock."),
     VERIFICATION_STATE,
+    Column("sm_clock_hz", COUNT, "Mean while sampling."),
+    Column("efficiency_datasheet_ratio", NUMBER, "Achieved over attainable by the datasheet's ceilings alone."),
+    Column(
+        "efficiency_clock_ratio", NUMBER, "By those at the measured clock, else at the maximum; memory by the datasheet, else as measured."
+    ),
+    Column("efficiency_measured_ratio", NUMBER, "By the measured ceilings alone."),
+    Column("bound_datasheet", TEXT, "memory or compute, by the datasheet's ceilings."),
+    Column("bound_clock", TEXT, "By those at the measured clock."),
+    Column("bound_measured", TEXT, "By the measured ones."),
+    Column("is_implausible", FLAG, "More than 5 % over what the device can do at all; null: no ceiling that could tell."),
+    Column("implausible_reason", TEXT, "Why, one sentence."),
 )
 
 KERNELS: Final = _table(
@@ -274,22 +286,24 @@ KERNELS: Final = _table(
     Column("achieved_flop_per_s_max", NUMBER, "Of its configurations."),
     Column("achieved_bytes_per_s_max", NUMBER, "Of its configurations."),
     Column("efficiency_ratio_max", NUMBER, "Of its configurations."),
-    Column("best_label", TEXT, "Configuration of the highest efficiency; without ceilings, of the highest rate."),
+    Column("best_label", TEXT, "Plausible configuration of the highest efficiency; without ceilings, of the highest rate."),
     Column("bound", TEXT, "Of the best configuration."),
     Column("verification_failed_count", COUNT, "Measurements whose results are wrong."),
+    Column("implausible_count", COUNT, "Measurements faster than the device can be."),
 )
 
 CEILINGS: Final = _table(
     "ceilings",
     "What the run's device can do at most, from every source.",
     DEVICE_ID,
-    Column("ceiling_name", TEXT, "dram, l2, l1, or a data type."),
+    Column("ceiling_name", TEXT, "dram, l2, l1, shared, or a data type; float16_accumulate16 for sums in half precision."),
     Column("unit", TEXT, "flop_per_s or bytes_per_s."),
     Column("value", NUMBER, "In that unit."),
     Column("path", TEXT, "fma or tensor for compute, copy for memory."),
     Column("source", TEXT, "user, measured, datasheet or clock."),
     Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
     Column("note", TEXT, "Where the figure comes from."),
+    Column("clock_hz", COUNT, "SM clock at which it holds."),
 )
 
 TELEMETRY: Final = _table(

@@ -9,7 +9,7 @@ from importlib import resources
 import pytest
 
 from services.analyzer.hardware.peaks import device_peaks
-from services.core.model import BackendName, Device, DeviceKind
+from services.core.model import BackendName, DataType, Device, DeviceKind
 
 
 def gpu(name: str, capability: str | None = "8.6", units: int | None = 68, clock_hz: int | None = 1_710_000_000) -> Device:
@@ -37,11 +37,35 @@ def gpu(name: str, capability: str | None = "8.6", units: int | None = 68, clock
     ],
 )
 def test_a_known_gpu_has_the_peaks_of_its_datasheet(name: str, dram_bytes_per_s: float, float32_flop_per_s: float) -> None:
-    ceilings = {(ceiling.ceiling_name, ceiling.path): ceiling for ceiling in device_peaks(gpu(name)).ceilings}
+    ceilings = {(c.ceiling_name, c.path): c for c in device_peaks(gpu(name)).ceilings if c.source == "datasheet"}
     assert ceilings["dram", "copy"].value == dram_bytes_per_s
     assert ceilings["float32", "fma"].value == float32_flop_per_s
-    assert {ceiling.source for ceiling in ceilings.values()} == {"datasheet"}
     assert all(ceiling.confidence and ceiling.note and ceiling.device_id == "cuda:0" for ceiling in ceilings.values())
+
+
+def test_datasheet_and_clock_agree_where_the_datasheet_says_its_clock() -> None:
+    h200 = gpu("NVIDIA H200", "9.0", 132, 1_980_000_000)
+    ceilings = {(c.source, c.ceiling_name, c.path): c for c in device_peaks(h200).ceilings}
+    assert ceilings["datasheet", "bfloat16", "tensor"].clock_hz == 1_830_000_000  # tensor peaks are published at another clock
+    assert ceilings["datasheet", "float32", "fma"].clock_hz == 1_980_000_000
+    assert ceilings["datasheet", "dram", "copy"].clock_hz is None
+    for (source, name, path), published in ceilings.items():
+        at_clock = ceilings.get(("clock", name, path))
+        if source == "datasheet" and at_clock is not None and published.clock_hz is not None:
+            assert at_clock.value * published.clock_hz / 1_980_000_000 == pytest.approx(published.value, rel=0.01), (name, path)
+    assert ceilings["clock", "float16", "fma"].value == pytest.approx(133.8e12, rel=0.001)  # of the H100's whitepaper
+    assert ceilings["clock", "shared", "copy"].value == pytest.approx(132 * 1.98e9 * 128)
+
+
+def test_the_model_knows_every_data_type_by_its_name() -> None:
+    names = {c.ceiling_name.removesuffix("_accumulate16") for c in device_peaks(gpu("NVIDIA H200", "9.0", 132)).ceilings}
+    assert names - {"dram", "l1", "shared"} <= set(DataType)
+
+
+def test_a_product_that_tells_too_little_of_itself_has_its_datasheet_alone() -> None:
+    peaks = device_peaks(gpu("NVIDIA H200", "9.0", None))
+    assert {ceiling.source for ceiling in peaks.ceilings} == {"datasheet"}
+    assert peaks.explanation.endswith("alone.")
 
 
 def test_a_longer_name_is_another_product() -> None:
@@ -49,7 +73,7 @@ def test_a_longer_name_is_another_product() -> None:
 
 
 def test_figures_that_are_only_ranges_are_left_out() -> None:
-    names = {ceiling.ceiling_name for ceiling in device_peaks(gpu("NVIDIA GB200")).ceilings}
+    names = {ceiling.ceiling_name for ceiling in device_peaks(gpu("NVIDIA GB200")).ceilings if ceiling.source == "datasheet"}
     assert "float32" not in names
     assert "bfloat16" in names
 

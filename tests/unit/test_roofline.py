@@ -97,6 +97,133 @@ def test_the_users_ceiling_wins_then_the_measured_one_and_tensor_units_only_wher
     assert row["compute_ceiling_flop_per_s"] == 1e12
 
 
+# ---------------------------------------------------------------- paths and sources
+
+TENSOR = COMPUTE | {"path": "tensor", "value": 8e12}
+
+
+def test_the_kernels_path_picks_the_compute_ceiling() -> None:
+    found = rows([measured(flop=1e9, bytes=1e6, path=path) for path in ("tensor", "fma", "", None)], [MEMORY, COMPUTE, TENSOR])
+    assert [row["compute_ceiling_flop_per_s"] for row in found] == [8e12, 1e12, 1e12, 1e12]
+    assert [row["path"] for row in found] == ["tensor", "fma", "", None]
+    (row,) = rows([measured(flop=1e9, bytes=1e6, path="tensor")], [MEMORY, COMPUTE])
+    assert row["compute_ceiling_flop_per_s"] == 1e12
+
+
+def test_efficiency_is_told_against_each_source_and_null_where_one_says_nothing() -> None:
+    ceilings = [
+        MEMORY | {"value": 200e9},
+        MEMORY | {"source": "measured", "value": 100e9},
+        COMPUTE | {"value": 4e12},
+        COMPUTE | {"source": "measured", "value": 1e12},
+    ]
+    (row,) = rows([measured(flop=500e6, bytes=1e6)], ceilings)  # 500 Gflop/s, right of every ridge
+    assert row["efficiency_ratio"] == row["efficiency_measured_ratio"] == pytest.approx(0.5)
+    assert row["efficiency_datasheet_ratio"] == pytest.approx(0.125)
+    assert row["efficiency_clock_ratio"] is None
+    (row,) = rows([measured(flop=0.0, bytes=50e6)], ceilings)
+    assert (row["efficiency_measured_ratio"], row["efficiency_datasheet_ratio"]) == pytest.approx((0.5, 0.25))
+    assert (row["bound_measured"], row["bound_datasheet"], row["bound_clock"]) == ("memory", "memory", None)
+
+
+def test_sources_may_differ_in_what_binds() -> None:
+    """8 flop per byte: memory-bound under the datasheet's ridge of 10, compute-bound under the measured one of 5."""
+    measured_compute = COMPUTE | {"source": "measured", "value": 500e9}
+    (row,) = rows([measured(flop=80e6, bytes=10e6)], [MEMORY, MEMORY | {"source": "measured"}, COMPUTE, measured_compute])
+    assert (row["bound"], row["bound_measured"], row["bound_datasheet"]) == ("compute", "compute", "memory")
+
+
+CLOCK = COMPUTE | {"source": "clock", "value": 2e12, "clock_hz": 2_000_000_000}
+
+
+def test_ceilings_at_the_clock_follow_the_clock_of_the_measurement() -> None:
+    slow, unknown = measured(flop=400e6, bytes=1e6, sm_clock_hz=1_000_000_000), measured(flop=400e6, bytes=1e6)
+    found = rows([slow, unknown], [MEMORY, CLOCK])
+    assert [row["compute_ceiling_flop_per_s"] for row in found] == [1e12, 2e12]
+    assert [row["efficiency_clock_ratio"] for row in found] == pytest.approx([0.4, 0.2])
+    assert [row["sm_clock_hz"] for row in found] == [1_000_000_000, None]
+
+
+def test_device_memory_does_not_follow_the_sm_clock() -> None:
+    (row,) = rows([measured(flop=0.0, bytes=50e6, sm_clock_hz=1_000_000_000)], [MEMORY, CLOCK])
+    assert row["efficiency_clock_ratio"] == pytest.approx(0.5)
+    (row,) = rows([measured(flop=0.0, bytes=50e6)], [MEMORY | {"source": "measured"}, CLOCK])
+    assert row["efficiency_clock_ratio"] == pytest.approx(0.5)
+
+
+def test_a_kernel_without_bytes_is_held_against_the_compute_ceiling() -> None:
+    (row,) = rows([measured(flop=250e6, bytes=None)], [MEMORY, COMPUTE])
+    assert (row["efficiency_ratio"], row["bound"], row["ceiling_source"]) == (pytest.approx(0.25), "compute", "datasheet")
+    assert row["intensity_flop_per_byte"] is None
+
+
+# ---------------------------------------------------------------- what cannot be
+
+L1 = CACHE | {"ceiling_name": "l1", "value": 900e9}
+
+
+def test_hot_bytes_faster_than_the_cache_are_held_against_l1() -> None:
+    found = rows([measured(bytes=bytes, cache_mode="HOT") for bytes in (90e6, 450e6, 800e6)], [MEMORY, CACHE, L1])
+    assert [row["memory_level"] for row in found] == ["dram", "l2", "l1"]
+    assert [row["efficiency_ratio"] for row in found] == pytest.approx([0.9, 0.9, 800 / 900])
+
+
+@pytest.mark.parametrize(
+    ("cache_mode", "bytes", "is_implausible"),
+    [
+        ("HOT", 900e6, False),
+        ("HOT", 940e6, False),  # within 5 %
+        ("HOT", 960e6, True),
+        ("COLD", 510e6, False),  # what was written may still be on its way through L2
+        ("COLD", 530e6, True),
+        (None, 530e6, False),  # not known to be cold
+    ],
+)
+def test_bytes_faster_than_any_memory_they_can_come_from_are_implausible(
+    cache_mode: str | None, bytes: float, is_implausible: bool
+) -> None:
+    (row,) = rows([measured(bytes=bytes, cache_mode=cache_mode)], [MEMORY, CACHE, L1])
+    assert row["is_implausible"] is is_implausible
+    assert (row["implausible_reason"] is not None) is is_implausible
+
+
+def test_the_reason_is_a_sentence_with_the_excess_and_the_ceiling() -> None:
+    (row,) = rows([measured(bytes=1800e6, cache_mode="HOT")], [MEMORY, CACHE, L1])
+    assert row["implausible_reason"] == (
+        "It moves 2.0 times what the fastest memory that counts can (l1, 900.0 GB/s): fewer bytes than claimed, or a cached result."
+    )
+    (row,) = rows([measured(flop=3e9)], [COMPUTE])
+    assert row["implausible_reason"] == (
+        "It computes 3.0 times the highest float32 ceiling of the device (1000.0 Gflop/s): fewer flop than claimed, or a cached result."
+    )
+
+
+def test_flop_are_held_against_the_highest_ceiling_of_the_data_type_whatever_path_source_and_sums() -> None:
+    half = {"dtype": "float16", "bytes": 1e3, "path": "fma"}
+    fma = COMPUTE | {"ceiling_name": "float16"}
+    tensor = fma | {"path": "tensor", "value": 2e12, "source": "measured"}
+    accumulate16 = fma | {"path": "tensor", "value": 4e12, "ceiling_name": "float16_accumulate16"}
+    assert [row["is_implausible"] for row in rows([measured(flop=1.9e9, **half), measured(flop=2.2e9, **half)], [fma, tensor])] == [
+        False,
+        True,
+    ]
+    assert [row["is_implausible"] for row in rows([measured(flop=3.9e9, **half)], [fma, tensor, accumulate16])] == [False]
+
+
+def test_without_a_ceiling_that_could_tell_nothing_is_said() -> None:
+    found = rows(
+        [measured(bytes=1e9, cache_mode="HOT"), measured(bytes=1e9, flop=1.0, dtype="int32", cache_mode="COLD")], [MEMORY, COMPUTE]
+    )
+    assert [row["is_implausible"] for row in found] == [None, None]
+    (row,) = rows([measured(flop=1e6, bytes=1e9, cache_mode="HOT")], [MEMORY, COMPUTE])
+    assert row["is_implausible"] is False  # its flop are possible, and of the cache nothing is known
+
+
+def test_new_ceilings_of_the_device_are_news_for_its_measurements() -> None:
+    (row,) = rows([measured(flop=1e6, bytes=1e6, event_index=5)], [MEMORY, COMPUTE, L1 | {"event_index": 9}])
+    assert row["event_index"] == 9
+
+
 def test_kernels_are_summed_up_with_failures_and_the_best_configuration() -> None:
     measurements = [
         measured(flop=100e6, bytes=50e6, label="k N=1", event_index=5),
@@ -115,3 +242,20 @@ def test_kernels_are_summed_up_with_failures_and_the_best_configuration() -> Non
     assert (row["configuration_count"], row["failed_configuration_count"], row["sample_count"]) == (3, 1, 20)
     assert (row["best_label"], row["bound"], row["verification_failed_count"], row["event_index"]) == ("k N=1", "memory", 1, 8)
     assert (row["duration_median_min_ns"], row["duration_median_max_ns"]) == (1e6, 2e6)
+    assert row["implausible_count"] == 0
+
+
+def test_the_best_configuration_is_a_plausible_one() -> None:
+    lies, honest = measured(bytes=2000e6, cache_mode="HOT"), measured(bytes=50e6, cache_mode="HOT", configuration_index=1, label="k N=2")
+    ceilings = [MEMORY, CACHE, L1]
+
+    def summary(*measurements: dict[str, Any]) -> dict[str, Any]:
+        announced = [{"run_id": "r", "event_index": 2, "configuration_index": n, "kernel_name": "k"} for n in range(2)]
+        frames = (frame_of(CONFIGURATIONS, announced), frame_of(MEASUREMENTS, [*measurements]), frame_of(FAILURES, []))
+        lines = frame_of(ROOFLINE, rows([*measurements], ceilings))
+        return kernel_summary(*(frame.lazy() for frame in frames), lines.lazy()).collect().row(0, named=True)
+
+    found = summary(lies, honest)
+    assert (found["best_label"], found["efficiency_ratio_max"], found["implausible_count"]) == ("k N=2", pytest.approx(0.5), 1)
+    assert found["achieved_bytes_per_s_max"] == pytest.approx(50e9)
+    assert summary(lies)["achieved_bytes_per_s_max"] == pytest.approx(2000e9)  # it has no other

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
 from services.analyzer.schema import ROOFLINE
 
-SOURCE_RANKS: Final = {"user": 0, "measured": 1, "datasheet": 2, "clock": 3}
-"""What a person set wins, then what the device was seen to reach: a datasheet's peak holds at a clock it may never run at."""
+SOURCES: Final = ("user", "measured", "datasheet", "clock")
+"""The first that knows a ceiling counts: what a person set, then what the device was seen to reach, for a datasheet's peak
+holds at a clock it may never run at."""
 
-PATH_RANKS: Final = {"fma": 0, "copy": 0, "tensor": 1}
-"""Tensor units only where a data type has no other path: a kernel without their instructions cannot reach that peak."""
+LEVELS: Final = ("dram", "l2", "l1", "shared")
+PATHS: Final = ("fma", "tensor")
+COMPARED_SOURCES: Final = ("datasheet", "clock", "measured")
+"""Those whose efficiency is told apart."""
 
+MAX_PLAUSIBLE_RATIO: Final = 1.05
+"""Of the highest ceiling: below, honest kernels on a device that boosts would be marked; above, a kernel that leaves out a
+tenth of its work would not."""
+
+ACCUMULATE_SUFFIX: Final = "_accumulate16"
 NS_PER_S: Final = 1e9
-MEMORY_COLUMNS: Final = ("ceiling_bytes_per_s", "source", "event_index")
+KEYS: Final = ["run_id", "device_id"]
 
 
 def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per measurement: intensity, achieved, attainable, efficiency and bound.
+    """One row per measurement: intensity, achieved, attainable, efficiency and bound, and whether that is possible at all.
 
-    The memory level is DRAM. A hot measurement that moves its bytes faster than DRAM can has had them from the
-    last-level cache, and is held against that one's ceiling where it is known ("l2").
+    The memory level is DRAM. A hot measurement that moves its bytes faster than DRAM can has had them from the last-level
+    cache and is held against that one's ceiling where it is known ("l2"), and one that is faster still against "l1".
 
     attainable flop/s = min(compute ceiling of the data type, intensity x memory ceiling), after Williams, Waterman and
     Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 52(4), 2009. A kernel
-    without flop is held against the memory ceiling alone: efficiency = achieved bytes/s over it.
+    without flop is held against the memory ceiling alone: efficiency = achieved bytes/s over it; one without bytes against
+    the compute ceiling alone. The kernel's path picks the compute ceiling; where a data type has none on that path, that of
+    the other counts.
+
+    Ceilings of source "clock" hold at the clock they name. For a measurement that knows its SM clock they are those at
+    that clock. Of device memory the clock says nothing: there it takes the datasheet's, else the measured one.
+
+    A measurement is implausible when it is more than 5 % over the highest compute ceiling of its data type, whatever the
+    path and the source, or over the fastest memory that its bytes can have come from: any level for hot samples, DRAM
+    and L2 for cold ones.
 
     Args:
         measurements: table measurements, of any runs.
@@ -34,91 +52,212 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
 
     Returns:
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
-        the later one of the measurement and the ceilings it is held against.
+        the later one of the measurement and of what is known of its device.
     """
     duration_s = pl.col("duration_median_ns") / NS_PER_S
-    has_flop = pl.col("flop") > 0
-    has_bytes = pl.col("bytes") > 0
-    memory_ceiling = pl.col("memory_ceiling_bytes_per_s")
-    compute_ceiling = pl.col("compute_ceiling_flop_per_s")
-    memory_roof = pl.col("intensity_flop_per_byte") * memory_ceiling
-    both_known = memory_roof.is_not_null() & compute_ceiling.is_not_null()
-    only_bytes = ~has_flop.fill_null(False) & pl.col("achieved_bytes_per_s").is_not_null() & memory_ceiling.is_not_null()
-    is_memory_bound = memory_roof < compute_ceiling
+    has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0
     return (
-        measurements.with_columns(achieved_bytes_per_s=pl.when(has_bytes).then(pl.col("bytes") / duration_s))
-        .join(_best_memory_ceilings(ceilings, "dram"), on=["run_id", "device_id"], how="left", maintain_order="left")
-        .join(_best_memory_ceilings(ceilings, "l2"), on=["run_id", "device_id"], how="left", maintain_order="left")
-        .with_columns(memory_level=pl.when(_is_cached()).then(pl.lit("l2")).otherwise(pl.lit("dram")))
-        .with_columns(_of_level(column) for column in MEMORY_COLUMNS)
-        .join(_best_compute_ceilings(ceilings), on=["run_id", "device_id", "dtype"], how="left", maintain_order="left")
+        measurements.join(_memory_ceilings(ceilings), on=KEYS, how="left", maintain_order="left")
+        .join(_compute_ceilings(ceilings), on=[*KEYS, "dtype"], how="left", maintain_order="left")
+        .join(_highest_compute_ceilings(ceilings), on=[*KEYS, "dtype"], how="left", maintain_order="left")
         .with_columns(
-            event_index=pl.max_horizontal("event_index", "memory_event_index", "compute_event_index"),
-            intensity_flop_per_byte=pl.when(has_flop & has_bytes).then(pl.col("flop") / pl.col("bytes")),
+            event_index=pl.max_horizontal("event_index", "ceilings_event_index"),
+            achieved_bytes_per_s=pl.when(has_bytes).then(pl.col("bytes") / duration_s),
             achieved_flop_per_s=pl.when(has_flop).then(pl.col("flop") / duration_s),
-            ridge_flop_per_byte=compute_ceiling / memory_ceiling,
+            intensity_flop_per_byte=pl.when(has_flop & has_bytes).then(pl.col("flop") / pl.col("bytes")),
         )
+        .with_columns(_at_measured_clock())
+        .with_columns(memory_level=_memory_level(), **_memory_at_clock())
+        .with_columns(_known_ceilings("", SOURCES))
+        .with_columns(part for source in COMPARED_SOURCES for part in _known_ceilings(f"_{source}", (source,)))
+        .with_columns(part for suffix in ("", *(f"_{source}" for source in COMPARED_SOURCES)) for part in _held_against(suffix))
         .with_columns(
-            attainable_flop_per_s=pl.when(both_known).then(pl.min_horizontal(compute_ceiling, memory_roof)),
-            bound=pl.when(only_bytes | (both_known & is_memory_bound)).then(pl.lit("memory")).when(both_known).then(pl.lit("compute")),
-        )
-        .with_columns(
-            efficiency_ratio=pl.when(only_bytes)
-            .then(pl.col("achieved_bytes_per_s") / memory_ceiling)
-            .otherwise(pl.col("achieved_flop_per_s") / pl.col("attainable_flop_per_s")),
+            efficiency_ratio=pl.col("efficiency"),
+            ridge_flop_per_byte=pl.col("compute_ceiling_flop_per_s") / pl.col("memory_ceiling_bytes_per_s"),
             ceiling_source=pl.when(pl.col("bound") == "memory")
             .then(pl.col("memory_source"))
             .when(pl.col("bound") == "compute")
             .then(pl.col("compute_source")),
+            **{f"efficiency_{source}_ratio": pl.col(f"efficiency_{source}") for source in COMPARED_SOURCES},
         )
+        .with_columns(_plausibility())
         .select(ROOFLINE.column_names)
     )
 
 
-def _is_cached() -> pl.Expr:
-    is_faster_than_dram = pl.col("achieved_bytes_per_s") > pl.col("dram_ceiling_bytes_per_s")
-    return (is_faster_than_dram & (pl.col("cache_mode") == "HOT") & pl.col("l2_ceiling_bytes_per_s").is_not_null()).fill_null(False)
+# ---------------------------------------------------------------- what is known of the device
 
 
-def _of_level(column: str) -> pl.Expr:
-    """The column of the memory level that counts."""
+def _memory_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per run and device: "measured_l2" and so on, and the fastest memory for hot and for cold samples."""
+    is_memory = pl.col("unit") == "bytes_per_s"
+    is_cold_level = is_memory & pl.col("ceiling_name").is_in(["dram", "l2"])
     return (
-        pl.when(pl.col("memory_level") == "l2").then(pl.col(f"l2_{column}")).otherwise(pl.col(f"dram_{column}")).alias(f"memory_{column}")
-    )
-
-
-def _best_memory_ceilings(ceilings: pl.LazyFrame, level: str) -> pl.LazyFrame:
-    """One ceiling of this memory level per run and device, columns named after the level."""
-    is_of_level = (pl.col("unit") == "bytes_per_s") & (pl.col("ceiling_name") == level)
-    return (
-        _ranked(ceilings.filter(is_of_level))
-        .unique(["run_id", "device_id"], keep="first", maintain_order=True)
-        .select("run_id", "device_id", "event_index", ceiling_bytes_per_s="value", source="source")
-        .rename({column: f"{level}_{column}" for column in MEMORY_COLUMNS})
-    )
-
-
-def _best_compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """One compute ceiling per run, device and data type."""
-    return (
-        _ranked(ceilings.filter(pl.col("unit") == "flop_per_s"))
-        .unique(["run_id", "device_id", "ceiling_name"], keep="first", maintain_order=True)
-        .select(
-            "run_id",
-            "device_id",
-            dtype="ceiling_name",
-            compute_ceiling_flop_per_s="value",
-            compute_source="source",
-            compute_event_index="event_index",
+        ceilings.sort("event_index", maintain_order=True)
+        .group_by(KEYS)
+        .agg(
+            pl.col("event_index").max().alias("ceilings_event_index"),
+            (pl.col("source") == "clock").any().alias("has_clock"),
+            *(
+                pl.col("value")
+                .filter(is_memory & (pl.col("ceiling_name") == level) & (pl.col("source") == source))
+                .last()
+                .alias(f"{source}_{level}")
+                for source in SOURCES
+                for level in LEVELS
+            ),
+            *(_clock_of(is_memory & (pl.col("ceiling_name") == level)).alias(f"clock_hz_{level}") for level in LEVELS),
+            *_fastest("hot", is_memory, pl.col("ceiling_name").is_in(["l2", "l1", "shared"])),
+            *_fastest("cold", is_cold_level, pl.col("ceiling_name") == "l2"),
         )
     )
 
 
-def _ranked(ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """Best first: by path, then source, then the newest."""
-    return ceilings.sort(
-        pl.col("path").replace_strict(PATH_RANKS, default=len(PATH_RANKS), return_dtype=pl.Int64),
-        pl.col("source").replace_strict(SOURCE_RANKS, default=len(SOURCE_RANKS), return_dtype=pl.Int64),
-        -pl.col("event_index"),
-        maintain_order=True,
+def _fastest(temperature: str, is_level: pl.Expr, is_cache: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Value and name of the fastest of these levels; null while no cache is known: then bytes may be faster than all that is."""
+    value, name = pl.col("value").filter(is_level), pl.col("ceiling_name").filter(is_level)
+    is_known = (is_level & is_cache).any()
+    return (
+        pl.when(is_known).then(value.max()).alias(f"fastest_{temperature}_bytes_per_s"),
+        pl.when(is_known).then(name.sort_by(value).last()).alias(f"fastest_{temperature}_level"),
     )
+
+
+def _compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per run, device and data type: "measured_fma", "clock_tensor" and so on."""
+    is_path = {"tensor": pl.col("path") == "tensor", "fma": pl.col("path") != "tensor"}
+    return (
+        ceilings.filter(pl.col("unit") == "flop_per_s")
+        .sort("event_index", maintain_order=True)
+        .group_by(*KEYS, pl.col("ceiling_name").alias("dtype"))
+        .agg(
+            *(
+                pl.col("value").filter(is_path[path] & (pl.col("source") == source)).last().alias(f"{source}_{path}")
+                for source in SOURCES
+                for path in PATHS
+            ),
+            *(_clock_of(is_path[path]).alias(f"clock_hz_{path}") for path in PATHS),
+        )
+    )
+
+
+def _clock_of(is_wanted: pl.Expr) -> pl.Expr:
+    return pl.col("clock_hz").filter(is_wanted & (pl.col("source") == "clock")).last()
+
+
+def _highest_compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
+    """Per run, device and data type, over paths, sources and types of sums."""
+    return (
+        ceilings.filter(pl.col("unit") == "flop_per_s")
+        .group_by(*KEYS, pl.col("ceiling_name").str.strip_suffix(ACCUMULATE_SUFFIX).alias("dtype"))
+        .agg(highest_flop_per_s=pl.col("value").max())
+    )
+
+
+def _at_measured_clock() -> list[pl.Expr]:
+    """Ceilings of source clock at the measurement's own clock, where both are known."""
+    return [
+        (pl.col(f"clock_{name}") * (pl.col("sm_clock_hz") / pl.col(f"clock_hz_{name}")).fill_null(1.0)).alias(f"clock_{name}")
+        for name in (*LEVELS, *PATHS)
+    ]
+
+
+# ---------------------------------------------------------------- one measurement under its ceilings
+
+
+def _memory_level() -> pl.Expr:
+    achieved, is_hot = pl.col("achieved_bytes_per_s"), pl.col("cache_mode") == "HOT"
+    dram, l2, l1 = (_first([f"{source}_{level}" for source in SOURCES]) for level in ("dram", "l2", "l1"))
+    is_past_dram = (is_hot & (achieved > dram) & l2.is_not_null()).fill_null(False)
+    is_past_l2 = is_past_dram & ((achieved > l2) & l1.is_not_null()).fill_null(False)
+    return pl.when(is_past_l2).then(pl.lit("l1")).when(is_past_dram).then(pl.lit("l2")).otherwise(pl.lit("dram"))
+
+
+def _memory_at_clock() -> dict[str, pl.Expr]:
+    """Device memory has a clock of its own: on a device with ceilings at its SM clock, those of its memory are the datasheet's,
+    else the measured ones."""
+    borrowed = {f"clock_{level}": [f"datasheet_{level}", f"measured_{level}"] for level in LEVELS}
+    return {name: pl.when("has_clock").then(pl.coalesce(name, *others)) for name, others in borrowed.items()}
+
+
+def _known_ceilings(suffix: str, sources: Sequence[str]) -> list[pl.Expr]:
+    """Compute and memory ceiling that count for the measurement, of these sources, and which source each is of."""
+    of_paths = {path: [f"{source}_{path}" for source in sources] for path in PATHS}
+    own_first, other_first = [*of_paths["fma"], *of_paths["tensor"]], [*of_paths["tensor"], *of_paths["fma"]]
+    is_tensor = (pl.col("path") == "tensor").fill_null(False)
+    levels = {level: [f"{source}_{level}" for source in sources] for level in ("dram", "l2", "l1")}
+
+    def by_level(pick: dict[str, pl.Expr]) -> pl.Expr:
+        level = pl.col("memory_level")
+        return pl.when(level == "l1").then(pick["l1"]).when(level == "l2").then(pick["l2"]).otherwise(pick["dram"])
+
+    return [
+        pl.when(is_tensor).then(_first(other_first)).otherwise(_first(own_first)).alias(f"compute_ceiling_flop_per_s{suffix}"),
+        pl.when(is_tensor).then(_source_of(other_first)).otherwise(_source_of(own_first)).alias(f"compute_source{suffix}"),
+        by_level({level: _first(names) for level, names in levels.items()}).alias(f"memory_ceiling_bytes_per_s{suffix}"),
+        by_level({level: _source_of(names) for level, names in levels.items()}).alias(f"memory_source{suffix}"),
+    ]
+
+
+def _first(names: Sequence[str]) -> pl.Expr:
+    return pl.coalesce(names)
+
+
+def _source_of(names: Sequence[str]) -> pl.Expr:
+    """Of the first of these columns that is known."""
+    return pl.coalesce(pl.when(pl.col(name).is_not_null()).then(pl.lit(name.partition("_")[0])) for name in names)
+
+
+def _held_against(suffix: str) -> list[pl.Expr]:
+    """Attainable flop rate, efficiency and bound under the ceilings of this suffix."""
+    compute, memory = pl.col(f"compute_ceiling_flop_per_s{suffix}"), pl.col(f"memory_ceiling_bytes_per_s{suffix}")
+    flop_per_s, bytes_per_s = pl.col("achieved_flop_per_s"), pl.col("achieved_bytes_per_s")
+    memory_roof = pl.col("intensity_flop_per_byte") * memory
+    only_bytes = flop_per_s.is_null() & bytes_per_s.is_not_null()
+    only_flop = flop_per_s.is_not_null() & bytes_per_s.is_null()
+    both_known = memory_roof.is_not_null() & compute.is_not_null()
+    attainable = pl.when(both_known).then(pl.min_horizontal(compute, memory_roof)).when(only_flop).then(compute)
+    return [
+        attainable.alias(f"attainable_flop_per_s{suffix}"),
+        pl.when(only_bytes).then(bytes_per_s / memory).otherwise(flop_per_s / attainable).alias(f"efficiency{suffix}"),
+        pl.when((only_bytes & memory.is_not_null()) | (both_known & (memory_roof < compute)))
+        .then(pl.lit("memory"))
+        .when(attainable.is_not_null())
+        .then(pl.lit("compute"))
+        .alias(f"bound{suffix}"),
+    ]
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+def _plausibility() -> list[pl.Expr]:
+    is_cold = (pl.col("cache_mode") == "COLD").fill_null(False)
+    fastest = pl.when(is_cold).then(pl.col("fastest_cold_bytes_per_s")).otherwise(pl.col("fastest_hot_bytes_per_s"))
+    level = pl.when(is_cold).then(pl.col("fastest_cold_level")).otherwise(pl.col("fastest_hot_level"))
+    flop_excess = pl.col("achieved_flop_per_s") / pl.col("highest_flop_per_s")
+    byte_excess = pl.col("achieved_bytes_per_s") / fastest
+    has_flop_excess, has_byte_excess = flop_excess > MAX_PLAUSIBLE_RATIO, byte_excess > MAX_PLAUSIBLE_RATIO
+    is_judged = flop_excess.is_not_null() | byte_excess.is_not_null()
+    return [
+        pl.when(is_judged).then(has_flop_excess.fill_null(False) | has_byte_excess.fill_null(False)).alias("is_implausible"),
+        pl.when(has_flop_excess)
+        .then(
+            pl.format(
+                "It computes {} times the highest {} ceiling of the device ({} Gflop/s): fewer flop than claimed, or a cached result.",
+                flop_excess.round_sig_figs(3),
+                pl.col("dtype"),
+                (pl.col("highest_flop_per_s") / 1e9).round_sig_figs(4),
+            )
+        )
+        .when(has_byte_excess)
+        .then(
+            pl.format(
+                "It moves {} times what the fastest memory that counts can ({}, {} GB/s): fewer bytes than claimed, or a cached result.",
+                byte_excess.round_sig_figs(3),
+                level,
+                (fastest / 1e9).round_sig_figs(4),
+            )
+        )
+        .alias("implausible_reason"),
+    ]

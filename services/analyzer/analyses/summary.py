@@ -20,7 +20,7 @@ def kernel_summary(
         configurations, measurements, failures, roofline: the tables of these names, of any runs.
 
     The best configuration is the one of the highest efficiency; without ceilings that of the highest flop rate, and for
-    kernels without flop that of the highest byte rate.
+    kernels without flop that of the highest byte rate. Implausible ones count only for kernels that have no other.
     """
     return (
         _announced(configurations)
@@ -29,7 +29,7 @@ def kernel_summary(
         .join(_achieved(roofline), on=KEYS, how="left", maintain_order="left")
         .with_columns(
             pl.max_horizontal("event_index", "failed_event_index", "measured_event_index", "roofline_event_index").alias("event_index"),
-            pl.col("failed_configuration_count", "sample_count", "verification_failed_count").fill_null(0),
+            pl.col("failed_configuration_count", "sample_count", "verification_failed_count", "implausible_count").fill_null(0),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in KERNELS.schema.items())
     )
@@ -64,16 +64,22 @@ def _measured(measurements: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _achieved(roofline: pl.LazyFrame) -> pl.LazyFrame:
+    is_implausible = pl.col("is_implausible").fill_null(False)
     best_first = ["efficiency_ratio", "achieved_flop_per_s", "achieved_bytes_per_s"]
+
+    def highest(column: str) -> pl.Expr:
+        return pl.coalesce(pl.col(column).filter(~is_implausible).max(), pl.col(column).max())
+
     return (
-        roofline.sort(best_first, descending=True, nulls_last=True, maintain_order=True)
+        roofline.sort(is_implausible, *best_first, descending=[False, True, True, True], nulls_last=True, maintain_order=True)
         .group_by(KEYS, maintain_order=True)
         .agg(
             roofline_event_index=pl.col("event_index").max(),
-            achieved_flop_per_s_max=pl.col("achieved_flop_per_s").max(),
-            achieved_bytes_per_s_max=pl.col("achieved_bytes_per_s").max(),
-            efficiency_ratio_max=pl.col("efficiency_ratio").max(),
+            achieved_flop_per_s_max=highest("achieved_flop_per_s"),
+            achieved_bytes_per_s_max=highest("achieved_bytes_per_s"),
+            efficiency_ratio_max=highest("efficiency_ratio"),
             best_label=pl.col("label").first(),
             bound=pl.col("bound").first(),
+            implausible_count=is_implausible.sum(),
         )
     )

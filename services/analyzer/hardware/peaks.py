@@ -1,4 +1,4 @@
-"""What the datasheets say of known GPUs, and what compute capability and clock say of others.
+"""What the datasheets say of known GPUs, and what compute capability and clock say of every NVIDIA GPU.
 
 peaks.csv has one row per product, rates.csv one per class of compute capability. Empty cells are unknown. Both state
 dense rates (no sparsity), an FMA counting two.
@@ -14,10 +14,10 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-from services.core.model import Ceiling, Device, DeviceKind
+from services.core.model import Ceiling, DataType, Device, DeviceKind
 
 FLOP_SUFFIX: Final = "_flop_per_s"
-RATE_SUFFIX: Final = "_flop_per_clock_per_sm"
+RATE_SUFFIXES: Final = {"_flop_per_clock_per_sm": "flop_per_s", "_bytes_per_clock_per_sm": "bytes_per_s"}
 TENSOR_SUFFIX: Final = "_tensor"
 
 Record = Mapping[str, str]
@@ -32,13 +32,18 @@ class Peaks:
 
 
 def device_peaks(device: Device) -> Peaks:
-    """Ceilings of source "datasheet" for a product of the table, of source "clock" for another NVIDIA GPU, else none."""
+    """Ceilings of source "datasheet" for a product of the table and of source "clock" for every NVIDIA GPU, else none.
+
+    Each names the clock at which it holds: "clock" ceilings the device's maximum, and they scale with what it really ran at.
+    """
     if device.kind is not DeviceKind.GPU:
         return Peaks((), f"{device.name} is not a GPU: its ceilings have to be measured.")
     product = _product(device.name)
-    if product is not None:
-        return Peaks(_datasheet_ceilings(device.device_id, product), f"{device.name}: datasheet of {product['name']}.")
-    return _peaks_at_clock(device)
+    at_clock = _peaks_at_clock(device, product)
+    if product is None:
+        return at_clock
+    ceilings = (*_datasheet_ceilings(device.device_id, product), *at_clock.ceilings)
+    return Peaks(ceilings, f"{device.name}: datasheet of {product['name']}{'' if at_clock.ceilings else ' alone'}.")
 
 
 def _datasheet_ceilings(device_id: str, product: Record) -> tuple[Ceiling, ...]:
@@ -50,13 +55,19 @@ def _datasheet_ceilings(device_id: str, product: Record) -> tuple[Ceiling, ...]:
         if column.endswith(FLOP_SUFFIX)
     ]
     return tuple(
-        Ceiling(device_id, name, unit, float(value), path, "datasheet", product["confidence"], note)
+        Ceiling(device_id, name, unit, float(value), path, "datasheet", product["confidence"], note, _clock_hz(product, name, path))
         for name, unit, path, value in figures
         if value
     )
 
 
-def _peaks_at_clock(device: Device) -> Peaks:
+def _clock_hz(product: Record, name: str, path: str) -> int | None:
+    """At which a datasheet's figure holds: tensor cores have one of their own, save for double precision."""
+    clock_hz = product["tensor_clock_hz" if path == "tensor" and name != DataType.FLOAT64 else "boost_clock_hz"]
+    return int(clock_hz) if clock_hz and path != "copy" else None
+
+
+def _peaks_at_clock(device: Device, product: Record | None) -> Peaks:
     missing = [
         name
         for name, value in (
@@ -68,27 +79,30 @@ def _peaks_at_clock(device: Device) -> Peaks:
     ]
     if missing:
         return Peaks((), f"{device.name} is in no datasheet table, and its {', '.join(missing)} is not known: measure its ceilings.")
-    rates = _rates(device.compute_capability or "", device.name)
+    rates = _rates(device.compute_capability or "", device.name, product)
     if rates is None:
         return Peaks((), f"No rates are known of compute capability {device.compute_capability} ({device.name}): measure its ceilings.")
-    clocks_per_s = float(device.compute_unit_count or 0) * float(device.max_clock_hz or 0)
-    note = f"{device.compute_unit_count} SM x {(device.max_clock_hz or 0) / 1e6:.0f} MHz x rate of {rates['rate_class']}; {rates['source']}"
+    clock_hz = device.max_clock_hz or 0
+    clocks_per_s = float(device.compute_unit_count or 0) * float(clock_hz)
+    note = f"{device.compute_unit_count} SM x {clock_hz / 1e6:.0f} MHz x rate of {rates['rate_class']}; {rates['source']}"
     note = f"{note}; {rates['note']}" if rates["note"] else note
     ceilings = tuple(
         Ceiling(
             device.device_id,
-            _name(column, RATE_SUFFIX),
-            "flop_per_s",
+            _name(column, suffix),
+            unit,
             float(value) * clocks_per_s,
-            _path(column, RATE_SUFFIX),
+            _path(column, suffix) if unit == "flop_per_s" else "copy",
             "clock",
             rates["confidence"],
             note,
+            clock_hz,
         )
         for column, value in rates.items()
-        if column.endswith(RATE_SUFFIX) and value
+        for suffix, unit in RATE_SUFFIXES.items()
+        if column.endswith(suffix) and value
     )
-    return Peaks(ceilings, f"{device.name} is in no datasheet table: compute peaks at its maximum clock, no memory peak.")
+    return Peaks(ceilings, f"{device.name} is in no datasheet table: compute peaks at its maximum clock, no peak of device memory.")
 
 
 def _name(column: str, suffix: str) -> str:
@@ -104,10 +118,10 @@ def _product(device_name: str) -> Record | None:
     return next((row for row in _read("peaks.csv") if re.fullmatch(row["nvml_name_pattern"], device_name)), None)
 
 
-def _rates(compute_capability: str, device_name: str) -> Record | None:
+def _rates(compute_capability: str, device_name: str, product: Record | None) -> Record | None:
     # GeForce parts run some tensor paths at half the rate of data-centre parts of the same compute capability.
     suffixes = ("-geforce", "") if "GeForce" in device_name else ("-dc", "")
-    classes = [compute_capability + suffix for suffix in suffixes]
+    classes = [product["rate_class"]] if product is not None else [compute_capability + suffix for suffix in suffixes]
     return next((row for row in _read("rates.csv") if row["rate_class"] in classes), None)
 
 

@@ -113,13 +113,14 @@ class Ceiling:
     """
 
     device_id: str
-    ceiling_name: str  # "dram", "l2", "l1" for memory; the dtype for compute: "float32"
+    ceiling_name: str  # "dram", "l2", "l1", "shared" for memory; the dtype for compute: "float32", "float16_accumulate16"
     unit: str
     value: float
     path: str
     source: str  # "datasheet", "clock", "measured"
     confidence: str = ""  # of a datasheet figure: high, medium, low
     note: str = ""
+    clock_hz: int | None = None  # SM clock at which it holds; None: not known, or of no influence
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from services.core.errors import KernalyseError
 from services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
 from services.profiler.backends.base import DeviceSession
 from services.profiler.catalog import catalog_folder
-from services.profiler.measuring.ceilings import FMA_FILE, MEMORY_FILE, CeilingSources, measure_ceilings
+from services.profiler.measuring.ceiling_bench import CeilingPlan, CeilingSources
+from services.profiler.measuring.ceilings import SOURCE_FILES, measure_ceilings, plan_ceilings
+from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.workloads.events import EventSink
 
 MAX_AGE_NS: Final = 24 * 3600 * 1_000_000_000  # a day: long enough for a session of sweeps, short enough to notice a changed host
@@ -24,6 +26,7 @@ MAX_BUSY_RATIO: Final = 0.25  # ceilings of a busier host come out low (by half 
 BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
 CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
 ACTIVITY: Final = "measuring ceilings"
+METHOD: Final = 2  # counts up when ceilings come to mean more or another thing: kept ones of another method do not count
 
 
 def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
@@ -32,9 +35,13 @@ def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSin
     Raises:
         KernalyseError: none could be measured.
     """
-    sink.write(Progress(0, 0, 1, ACTIVITY, session.device.device_id))
-    _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep")
-    sink.write(Progress(1, 0, 1, "", session.device.device_id))
+    count = len(plan_ceilings(session.device))
+
+    def tell(index: int, plan: CeilingPlan) -> None:
+        sink.write(Progress(index, 0, count, f"{ACTIVITY}: {plan.ceiling_name} {plan.path}", session.device.device_id))
+
+    _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", tell)
+    sink.write(Progress(count, 0, count, "", session.device.device_id))
 
 
 def tell_ceilings_before_sweep(
@@ -55,7 +62,7 @@ def tell_ceilings_before_sweep(
         return True
     sink.write(Progress(0, 0, configuration_count, ACTIVITY, session.device.device_id))
     try:
-        return _measure_and_tell(session, sources, sink, ceilings_file, "after the sweep")
+        return _measure_and_tell(session, sources, sink, ceilings_file, "after the sweep", _tell_nothing)
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"No ceilings: {error.message}",)))
         return True
@@ -64,28 +71,38 @@ def tell_ceilings_before_sweep(
 def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
     """Measures ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged."""
     try:
-        _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep")
+        _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", _tell_nothing)
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"Ceilings were not measured again: {error.message}",)))
 
 
 def load_sources() -> CeilingSources:
     """The kernels that measure ceilings, from beside the catalogue's."""
-    memory, fma = (
-        KernelSource(name, (catalog_folder() / CEILINGS_FOLDER / name).read_text(encoding="utf-8")) for name in (MEMORY_FILE, FMA_FILE)
-    )
-    return CeilingSources(memory, fma)
+    folder = catalog_folder() / CEILINGS_FOLDER
+    return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
+
+
+def _tell_nothing(index: int, plan: CeilingPlan) -> None:
+    """The sweep's own progress goes on."""
 
 
 def _measure_and_tell(
-    session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None, next_chance: str
+    session: DeviceSession,
+    sources: CeilingSources,
+    sink: EventSink,
+    ceilings_file: Path | None,
+    next_chance: str,
+    on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
-    """Whether the host was quiet enough for the figures to be final."""
-    busy_ratio = psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100
+    """Whether the host was quiet enough for the figures to be final. One that only feeds a GPU may be busy."""
+    busy_ratio = psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100 if session.device.kind is DeviceKind.CPU else 0.0
     if busy_ratio > MAX_BUSY_RATIO:
         text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low. They are measured again {next_chance}."
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
-    ceilings = measure_ceilings(session, sources)
+    measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
+    if measured.problems:
+        sink.write(LogLines(LogLevel.WARNING, "worker", tuple(f"Not measured: {problem}" for problem in measured.problems)))
+    ceilings = measured.ceilings
     if ceilings_file is not None:
         ceilings = write_ceilings(ceilings_file, session.device, ceilings, busy_ratio)
     sink.write(CeilingsMeasured(ceilings))
@@ -155,6 +172,7 @@ def _higher(fresh: tuple[Ceiling, ...], known: tuple[Ceiling, ...]) -> tuple[Cei
 
 def _identity(device: Device) -> dict[str, str | int | None]:
     return {
+        "method": METHOD,
         "name": device.name,
         "runtime": device.runtime,
         "driver_version": device.driver_version,

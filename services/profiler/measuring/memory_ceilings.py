@@ -1,0 +1,194 @@
+"""Bandwidth of every memory level: streams through device memory and caches, and windows read again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from services.core.model import Device, DeviceKind
+from services.profiler.backends.base import DeviceBuffer, PreparedLaunch
+from services.profiler.measuring.ceiling_bench import BLOCK_THREAD_COUNT, CeilingBench, CeilingPlan, Form, Rate, takes_cuda
+
+STREAM_FILE: Final = "memory.cu"
+CACHE_FILE: Final = "cache.cu"
+FLOAT_BYTES: Final = 4
+FLOAT4_BYTES: Final = 16
+
+# Three arrays of this size are beyond the last-level cache of CPUs as far as one process gets hold of it (a virtual machine
+# may report hundreds of MB, shared with others); larger ones would take a small machine's memory.
+DRAM_ARRAY_BYTES: Final = 256 * 2**20
+GPU_CACHE_MULTIPLE: Final = 20  # of a GPU's L2 in one array: what stays in it from the launch before is under 5 % of the bytes
+L2_ARRAY_BYTES: Final = 4 * 2**20  # three of them are beyond a CPU core's own caches, and within any last-level cache
+MAX_MEMORY_SHARE: Final = 16  # one array takes at most this fraction of a device's memory
+STRETCH_BYTES: Final = BLOCK_THREAD_COUNT * 16 * FLOAT4_BYTES  # of the block that reads most: arrays are multiples of it
+
+BLOCKS_PER_COMPUTE_UNIT: Final = 32  # enough threads to fill every unit of a GPU several times over
+CPU_WINDOW_BYTES: Final = 8 * BLOCK_THREAD_COUNT * FLOAT_BYTES  # 8 KiB, as in ceiling_window
+CPU_WINDOW_COUNT: Final = 2  # 16 KiB lie within the L1 of every core
+GLANCE_FLOATS: Final = 16  # of a thread, as in ceiling_glance
+GLANCE_BLOCK_COUNT: Final = 16_384
+GPU_WINDOW_BYTES: Final = 4 * BLOCK_THREAD_COUNT * FLOAT4_BYTES  # 16 KiB, as in ceiling_window_float4: within every L1
+L2_SHARE: Final = 4  # a region is this fraction of an L2, whose halves may each keep a copy of what all read
+OWN_WINDOW_COUNT: Final = 4  # of a block, where each has its own
+SHARED_WINDOW_BYTES: Final = GPU_WINDOW_BYTES // 2
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm(Form):
+    """One pass over arrays. moved_elements: read and written for each of them."""
+
+    array_count: int = 2  # of the kernel's, the one written to last
+    moved_elements: float = 2
+    element_bytes: int = FLOAT_BYTES
+    elements_per_thread: int = 1
+    writes_sums: bool = False  # one float a thread besides
+
+
+STREAM_FORMS: Final = (
+    StreamForm("copy", STREAM_FILE, "ceiling_copy"),
+    StreamForm("triad", STREAM_FILE, "ceiling_triad", array_count=3, moved_elements=3),
+    StreamForm("update", STREAM_FILE, "ceiling_update", moved_elements=3),
+    StreamForm("read", STREAM_FILE, "ceiling_read", moved_elements=1, elements_per_thread=16, writes_sums=True),
+)
+WIDE_STREAM_FORMS: Final = (
+    StreamForm("copy float4", STREAM_FILE, "ceiling_copy_float4", element_bytes=FLOAT4_BYTES),
+    StreamForm("copy ahead", STREAM_FILE, "ceiling_copy_ahead", element_bytes=FLOAT4_BYTES, elements_per_thread=4),
+    StreamForm("triad float4", STREAM_FILE, "ceiling_triad_float4", array_count=3, moved_elements=3, element_bytes=FLOAT4_BYTES),
+    StreamForm("update float4", STREAM_FILE, "ceiling_update_float4", moved_elements=3, element_bytes=FLOAT4_BYTES),
+    StreamForm(
+        "read float4",
+        STREAM_FILE,
+        "ceiling_read_float4",
+        moved_elements=1,
+        element_bytes=FLOAT4_BYTES,
+        elements_per_thread=16,
+        writes_sums=True,
+    ),
+)
+CUDA_STREAM_FORMS: Final = (
+    StreamForm("copy streaming", STREAM_FILE, "ceiling_copy_streaming", element_bytes=FLOAT4_BYTES, elements_per_thread=4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """Arrays of `array_bytes` each: where they fit says whose ceiling it is."""
+
+    ceiling_name: str
+    array_bytes: int
+    forms: tuple[StreamForm, ...]
+    unit: str = "bytes_per_s"
+    path: str = "copy"
+
+    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        array_bytes = self.array_bytes // STRETCH_BYTES * STRETCH_BYTES
+        with bench.buffers(array_bytes, array_bytes, array_bytes) as arrays:
+            _touch(bench, arrays)
+            return bench.rates(self.forms, lambda form: _stream(bench, form, arrays))
+
+
+def _stream(bench: CeilingBench, form: StreamForm, arrays: tuple[DeviceBuffer, ...]) -> Rate:
+    element_count = arrays[0].size_bytes // form.element_bytes
+    thread_count = element_count // form.elements_per_thread
+    launch = bench.prepare(form, [*arrays[: form.array_count], np.int32(element_count)], thread_count // BLOCK_THREAD_COUNT)
+    moved_bytes = form.moved_elements * element_count * form.element_bytes
+    return bench.best(launch, moved_bytes + (thread_count * FLOAT_BYTES if form.writes_sums else 0))
+
+
+def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
+    """Writes every array once: memory never written may all be one page of zeros, which reads far too quickly."""
+    first, second, third = arrays
+    triad = STREAM_FORMS[1]
+    float_count = first.size_bytes // FLOAT_BYTES
+    for left, right, target in ((first, second, third), (second, third, first), (third, first, second)):
+        launch = bench.prepare(triad, [left, right, target, np.int32(float_count)], float_count // BLOCK_THREAD_COUNT)
+        bench.session.run(launch)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowForm(Form):
+    """Windows of a region, again and again. arguments: of the kernel, after region, sums and rounds."""
+
+    window_bytes: int = GPU_WINDOW_BYTES
+    window_count: int = 1
+    arguments: tuple[int, ...] = ()
+    has_rounds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    ceiling_name: str
+    forms: tuple[WindowForm, ...]
+    unit: str = "bytes_per_s"
+    path: str = "copy"
+
+    def measure(self, bench: CeilingBench) -> dict[str, Rate]:
+        return bench.rates(self.forms, lambda form: _windows(bench, form))
+
+
+def _windows(bench: CeilingBench, form: WindowForm) -> Rate:
+    block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count() if form.has_rounds else GLANCE_BLOCK_COUNT
+    region_bytes = form.window_bytes * form.window_count
+    with bench.buffers(region_bytes, block_count * BLOCK_THREAD_COUNT * FLOAT_BYTES) as (region, sums):
+        bench.session.upload(region, np.random.default_rng(0).random(region_bytes // FLOAT_BYTES, np.float32))
+
+        def prepare(rounds: int) -> PreparedLaunch:
+            counted = [np.int32(rounds)] if form.has_rounds else []
+            return bench.prepare(form, [region, sums, *counted, *map(np.int32, form.arguments)], block_count)
+
+        rounds = bench.rounds(prepare) if form.has_rounds else 1
+        return bench.best(prepare(rounds), float(form.window_bytes) * rounds * block_count)
+
+
+def memory_plans(device: Device) -> tuple[CeilingPlan, ...]:
+    """DRAM and what is known to lie before it on this kind of device, the farthest first."""
+    return _cpu_plans(device) if device.kind is DeviceKind.CPU else _gpu_plans(device)
+
+
+def _cpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
+    plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, DRAM_ARRAY_BYTES), STREAM_FORMS)]
+    if device.l2_cache_bytes:
+        plans.append(StreamPlan("l2", _within_memory(device, min(L2_ARRAY_BYTES, device.l2_cache_bytes // 8)), STREAM_FORMS))
+    window = WindowForm(
+        "window",
+        CACHE_FILE,
+        "ceiling_window",
+        window_bytes=CPU_WINDOW_BYTES,
+        window_count=CPU_WINDOW_COUNT,
+        arguments=(CPU_WINDOW_COUNT - 1,),
+    )
+    glance_bytes = GLANCE_FLOATS * BLOCK_THREAD_COUNT * FLOAT_BYTES
+    glance = WindowForm("glance", CACHE_FILE, "ceiling_glance", window_bytes=glance_bytes, has_rounds=False)
+    return (*plans, WindowPlan("l1", (window, glance)))
+
+
+def _gpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
+    with_cuda = takes_cuda(device)
+    dram_bytes = max(DRAM_ARRAY_BYTES, GPU_CACHE_MULTIPLE * (device.l2_cache_bytes or 0))
+    stream_forms = (*STREAM_FORMS, *WIDE_STREAM_FORMS, *(CUDA_STREAM_FORMS if with_cuda else ()))
+    plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, dram_bytes), stream_forms)]
+    if device.l2_cache_bytes:
+        plans.append(WindowPlan("l2", _l2_forms(device.l2_cache_bytes, with_cuda)))
+    near = WindowForm("window", CACHE_FILE, "ceiling_window_float4", arguments=(0, 0, 0))
+    shared = WindowForm("shared", CACHE_FILE, "ceiling_shared", window_bytes=SHARED_WINDOW_BYTES, window_count=2, arguments=(1,))
+    return (*plans, WindowPlan("l1", (near,)), WindowPlan("shared", (shared,)))
+
+
+def _l2_forms(l2_cache_bytes: int, with_cuda: bool) -> tuple[WindowForm, ...]:
+    """Arguments: block_stride, own_windows, last_window (cache.cu). Without CUDA L1 cannot be passed by, but is too small."""
+    window_count = 1 << max(0, (l2_cache_bytes // L2_SHARE // GPU_WINDOW_BYTES).bit_length() - 1)
+    last = window_count - 1
+    everything, own = (0, last, last), (OWN_WINDOW_COUNT, min(last, OWN_WINDOW_COUNT - 1), last)
+    if not with_cuda:
+        return (WindowForm("all", CACHE_FILE, "ceiling_window_float4", window_count=window_count, arguments=everything),)
+    return tuple(
+        WindowForm(name, CACHE_FILE, "ceiling_window_past_l1", window_count=window_count, arguments=arguments)
+        for name, arguments in (("all", everything), ("own", own))
+    )
+
+
+def _within_memory(device: Device, array_bytes: int) -> int:
+    limits = [device.memory_bytes // MAX_MEMORY_SHARE if device.memory_bytes is not None else None, device.max_buffer_bytes]
+    return max(STRETCH_BYTES, min(array_bytes, *(limit for limit in (*limits, array_bytes) if limit is not None)))

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kernalyse.channel import Endpoint, open_channel
+from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from services.core import wire
@@ -81,6 +82,12 @@ class AnalyzerClient:
                     )
             finally:
                 stream.cancel()
+
+    def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
+        """The run that a file has become, and whether it was there before. Raises OSError too, when it cannot be read."""
+        with translated_errors():
+            answer = upload.send(self._stub.ImportTrace, wait_for_ready=True)
+        return wire.decode(answer.run, Run), answer.is_known
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(wire.decode(node, NodeStatus) for node in self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)

@@ -26,7 +26,8 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
 
     attainable flop/s = min(compute ceiling of the data type, intensity x memory ceiling), after Williams, Waterman and
     Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 52(4), 2009. A kernel
-    without flop is held against the memory ceiling alone: efficiency = achieved bytes/s over it.
+    without flop is held against the memory ceiling alone: efficiency = achieved bytes/s over it. Rates are over the median;
+    imported results that have none are taken at their mean.
 
     Args:
         measurements: table measurements, of any runs.
@@ -36,7 +37,7 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
         the later one of the measurement and the ceilings it is held against.
     """
-    duration_s = pl.col("duration_median_ns") / NS_PER_S
+    duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop = pl.col("flop") > 0
     has_bytes = pl.col("bytes") > 0
     memory_ceiling = pl.col("memory_ceiling_bytes_per_s")

@@ -19,8 +19,8 @@ from services.analyzer.trace_arrival import ArrivedTrace, TracePart, received
 from services.core.errors import InvalidTraceError
 from services.core.model import ImportedTrace, Run, RunSpec, RunState
 
-ROWS_PER_EVENT: Final = 4096
-"""Rows that share an index: watchers are sent whole indexes, so one for all rows would make one answer of them."""
+SAMPLES_PER_EVENT: Final = 4096
+"""That share an index, as those of a batch do. Watchers are sent whole indexes: one for all samples would be one answer."""
 
 IDENTITY_LENGTH: Final = 20
 """Hexadecimal digits of the identity in a run_id: 80 bits, which no two files of a store share by chance."""
@@ -108,15 +108,18 @@ def _run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Run:
 
 
 def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
-    """The frames with run_id and event_index as if a journal had brought them, and one more than the last index."""
+    """The frames with run_id and event_index as if a journal had brought them, and one more than the last index.
+
+    Rows keep their order: of two ceilings of one kind the later one counts.
+    """
     stored: dict[str, pl.DataFrame] = {}
     next_event_index = 0
     for table in STORED_ORDER:
         frame = frames.get(table.table_name)
         if frame is None or frame.is_empty():
             continue
-        stored[table.table_name] = frame.with_columns(
-            run_id=pl.lit(run_id), event_index=next_event_index + pl.int_range(pl.len(), dtype=pl.Int64) // ROWS_PER_EVENT
-        )
-        next_event_index += -(-frame.height // ROWS_PER_EVENT)
+        rows_per_event = SAMPLES_PER_EVENT if table is SAMPLES else 1
+        event_index = next_event_index + pl.int_range(pl.len(), dtype=pl.Int64) // rows_per_event
+        stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=event_index)
+        next_event_index += -(-frame.height // rows_per_event)
     return stored, next_event_index

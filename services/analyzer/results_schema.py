@@ -1,6 +1,6 @@
 """The results document: what `--json` writes, `export` too, and `import` reads back.
 
-One JSON object: the run, the devices of its node, rows of the tables below with every column of theirs, and all samples
+One JSON object: the run, its devices, rows of the tables below with every column of theirs, and all samples
 by configuration. Version 1 may gain columns; a column that goes or changes its meaning makes version 2.
 """
 
@@ -58,7 +58,7 @@ def json_schema() -> dict[str, Any]:
         "devices": {
             "type": "array",
             "items": {"$ref": "#/$defs/device"},
-            "description": "Of the run's node, as far as it is known now; those that measured are named by device_id.",
+            "description": "Those that the run measured on, as their node last described them; of imported results they are not known.",
         },
         **{
             table.table_name: {"type": "array", "items": {"$ref": f"#/$defs/{table.table_name}"}, "description": table.description}

@@ -203,7 +203,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ hardware
 
     async def GetHardware(self, request: Any, context: Any) -> Any:
-        device = self._nodes.device(request.node_id, request.device_id)
+        known = await asyncio.to_thread(self._store.hardware.device, request.node_id, request.device_id)
+        device = known or self._nodes.device(request.node_id, request.device_id)
         ceilings, thresholds = await asyncio.to_thread(self._hardware, request.node_id, request.device_id)
         return messages.GetHardwareResponse(
             device=wire.encode(device), ceilings=[wire.encode(ceiling) for ceiling in ceilings], thresholds=wire.encode(thresholds)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
 from services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
 
@@ -18,6 +18,7 @@ MAX_FILE_COUNT: Final = 100_000
 """With a trace: NVBench writes two files a state. Without a bound a stream of empty files would fill the disk's inodes."""
 
 MAX_NAME_LENGTH: Final = 255
+STREAM: Final = "the stream of ImportTrace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +73,43 @@ async def received(parts: AsyncIterable[TracePart], folder: Path, max_bytes: int
         LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
         StorageFullError: there is no room.
     """
-    with tempfile.TemporaryDirectory(dir=folder, prefix="arriving-") as name:
+    with _room(folder):
+        private = tempfile.TemporaryDirectory(dir=folder)
+    with private as name:
         arrival = _Arrival(Path(name), max_bytes)
         try:
             async for part in parts:
-                arrival.take(part)
-        except OSError as error:
-            raise StorageFullError(
-                f"folder of arriving traces {folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
-            ) from error
+                with _room(folder):
+                    arrival.take(part)
         finally:
             arrival.close()
         yield arrival.whole()
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFullError(
+            f"folder of arriving traces {folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
+        ) from error
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    file_name: str
+    path: Path
+    file: IO[bytes]
+    hash: Any
+
+    @classmethod
+    def create(cls, file_name: str, path: Path) -> Self:
+        return cls(file_name, path, path.open("wb"), hashlib.sha256())
+
+    def write(self, chunk: bytes) -> None:
+        self.hash.update(chunk)
+        self.file.write(chunk)
 
 
 class _Arrival:
@@ -93,78 +119,73 @@ class _Arrival:
         self._folder = folder
         self._max_bytes = max_bytes
         self._size_bytes = 0
-        self._files: list[ArrivedFile] = []
+        self._whole: list[ArrivedFile] = []
         self._names: set[str] = set()
-        self._file_name = ""
-        self._file: IO[bytes] | None = None
-        self._hash: Any = None
+        self._open: _OpenFile | None = None
 
     def take(self, part: TracePart) -> None:
         if part.file_name:
             self._begin(part.file_name)
-        if self._file is None:
-            raise self._unfit("bytes that belong to no file", "file_name in the first message of each file")
-        if len(part.chunk) > MAX_CHUNK_BYTES:
+        if self._open is None:
+            raise _unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
+        self._check_size(self._open.file_name, len(part.chunk))
+        self._open.write(part.chunk)
+        if part.digest:
+            self._end(self._open, part.digest)
+
+    def whole(self) -> ArrivedTrace:
+        """Everything, once the stream has ended."""
+        if self._open is not None:
+            raise _unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
+        if not self._whole:
+            raise _unfit(STREAM, "no message", "a file")
+        return ArrivedTrace(tuple(self._whole))
+
+    def close(self) -> None:
+        if self._open is not None:
+            with suppress(OSError):  # a full disk refuses once more what is still in memory
+                self._open.file.close()
+
+    def _begin(self, file_name: str) -> None:
+        if self._open is not None:
+            raise _unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
+        if file_name in self._names:
+            raise _unfit(f"file {file_name}", "a second one of this name", "another name for each file")
+        if len(self._whole) >= MAX_FILE_COUNT:
+            raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
+        self._names.add(file_name)
+        self._open = _OpenFile.create(file_name, self._folder / str(len(self._whole)))
+
+    def _check_size(self, file_name: str, chunk_bytes: int) -> None:
+        if chunk_bytes > MAX_CHUNK_BYTES:
             raise LimitReachedError(
-                f"chunk of file {self._file_name}",
-                found=f"{len(part.chunk)} bytes",
+                f"chunk of file {file_name}",
+                found=f"{chunk_bytes} bytes",
                 expected=f"at most {MAX_CHUNK_BYTES}",
                 remedy="Send smaller ones.",
             )
-        self._size_bytes += len(part.chunk)
+        self._size_bytes += chunk_bytes
         if self._size_bytes > self._max_bytes:
             raise LimitReachedError(
-                f"file {self._file_name}",
+                f"file {file_name}",
                 found=f"more than {self._max_bytes} bytes with what belongs to it",
                 expected=f"at most {self._max_bytes}",
                 remedy="Import less at a time, or raise import_max_bytes of the analyzer.",
             )
-        self._hash.update(part.chunk)
-        self._file.write(part.chunk)
-        if part.digest:
-            self._end(part.digest)
 
-    def whole(self) -> ArrivedTrace:
-        """Everything, once the stream has ended."""
-        if self._file_name or not self._files:
-            raise self._unfit(
-                f"{self._size_bytes} bytes and then no more" if self._file_name else "no message",
-                "a digest in the last message of each file",
-            )
-        return ArrivedTrace(tuple(self._files))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _begin(self, file_name: str) -> None:
-        if self._file is not None:
-            raise self._unfit(f"the beginning of {file_name}", f"the digest of {self._file_name} before it")
-        if file_name in self._names:
-            raise self._unfit(f"a second file {file_name}", "another name for each file")
-        if len(self._files) >= MAX_FILE_COUNT:
-            raise LimitReachedError(
-                f"file {file_name}", found=f"{MAX_FILE_COUNT} files before it", expected="no more", remedy="Send fewer."
-            )
-        self._names.add(file_name)
-        self._file_name = file_name
-        self._file = (self._folder / str(len(self._files))).open("wb")
-        self._hash = hashlib.sha256()
-
-    def _end(self, expected_digest: str) -> None:
-        found = f"sha256:{self._hash.hexdigest()}"
+    def _end(self, arriving: _OpenFile, expected_digest: str) -> None:
+        found = f"sha256:{arriving.hash.hexdigest()}"
         if found != expected_digest:
             raise InvalidTraceError(
-                f"file {self._file_name}",
+                f"file {arriving.file_name}",
                 found=f"bytes with the digest {found}",
                 expected=expected_digest,
                 remedy="It was damaged on its way, or changed while it was sent: send it again.",
             )
-        self.close()
-        self._files.append(ArrivedFile(self._file_name, self._folder / str(len(self._files)), found))
-        self._file_name = ""
+        arriving.file.close()
+        self._whole.append(ArrivedFile(arriving.file_name, arriving.path, found))
+        self._open = None
 
-    def _unfit(self, found: str, expected: str) -> InvalidTraceError:
-        subject = f"file {self._file_name}" if self._file_name else "the stream of ImportTrace"
-        return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")
+
+def _unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
+    return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")

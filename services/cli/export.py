@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -69,12 +70,17 @@ def export(
 
 
 def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] = ()) -> RunResults:
-    """The run's tables, and what its node says of its devices now. more_tables: besides those of the results document."""
+    """The run's tables and devices. more_tables: besides those of the results document."""
     from services.analyzer.writers.results import TABLE_NAMES, RunResults
+    from services.core.errors import DeviceNotFoundError
 
     frames = {name: client.table(name, [run.run_id]) for name in (*TABLE_NAMES, *more_tables)}
-    nodes = [status.node for status in client.nodes() if status.node is not None and status.node.node_id == run.node_id]
-    return RunResults(frames, nodes[0].devices if nodes else ())
+    devices = []
+    for device_id in dict.fromkeys((run.device_id, *frames["measurements"]["device_id"])):
+        if device_id is not None:
+            with suppress(DeviceNotFoundError):  # of another tool's results, or a node that an older version has forgotten
+                devices.append(client.device(run.node_id, device_id))
+    return RunResults(frames, tuple(devices))
 
 
 def _write_nvbench(results: RunResults, output: Path | None) -> None:

@@ -27,6 +27,9 @@ from services.core.model import LogLevel
 
 FORMAT: Final = "nvbench"
 READ_MAJOR: Final = 1
+WRITER: Final = "kernalyse"
+"""Among the versions of a file that this project exported."""
+
 SKIPPED: Final = "SKIPPED"
 NOT_TIMED: Final = "NO_GPU_TIME"
 FAILURE_CODE: Final = "FAILED_PRECONDITION"
@@ -45,7 +48,7 @@ class NvbenchReader:
         document = read_document(files)
         version = _version(document)
         devices = _devices(document)
-        reading = _Reading(files, devices)
+        reading = _Reading(files, devices, has_modes=WRITER in _versions(document))
         for index, benchmark in enumerate(document.objects("benchmarks")):
             reading.add_benchmark(JsonObject(f"file {files.file_name}, benchmark {index}", benchmark.members))
         if not reading.configurations:
@@ -64,8 +67,7 @@ class NvbenchReader:
 
 def _version(document: JsonObject) -> str:
     """Of the format. A file without one is older than versions; its structure tells whether it can be read."""
-    meta = document.members.get("meta")
-    found = meta.get("version", {}).get("json") if isinstance(meta, dict) and isinstance(meta.get("version"), dict) else None
+    found = _versions(document).get("json")
     if not isinstance(found, dict):
         return "none"
     version = JsonObject(f"{document.place}: version of the format", found)
@@ -77,6 +79,22 @@ def _version(document: JsonObject) -> str:
             remedy="Import it with a version of kernalyse that knows it.",
         )
     return version.optional_text("string") or str(READ_MAJOR)
+
+
+def _versions(document: JsonObject) -> dict[str, Any]:
+    """Of the format and of what wrote it, by name."""
+    meta = document.members.get("meta")
+    found = meta.get("version") if isinstance(meta, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _axis_texts(benchmark: JsonObject) -> dict[str, dict[str, str]]:
+    """How values are written, by axis and value: a float64 axis has 0.0003 where its states have 0.00030000000000000003."""
+    return {
+        axis.text("name"): {str(value.members.get("value")): value.text("input_string") for value in axis.objects("values")}
+        for axis in benchmark.optional_objects("axes")
+        if axis.optional_text("type") == "float64"
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +154,7 @@ class _Reading:
 
     files: TraceFiles
     devices: dict[int, _Device]
+    has_modes: bool
     configurations: list[Row] = field(default_factory=list)
     measurements: list[Row] = field(default_factory=list)
     failures: list[Row] = field(default_factory=list)
@@ -144,15 +163,16 @@ class _Reading:
     missing_files: list[str] = field(default_factory=list)
     leftover_names: Counter[str] = field(default_factory=Counter)
     device_ids: dict[str, None] = field(default_factory=dict)
-    cold_count: int = 0
+    isolated_count: int = 0
 
     def add_benchmark(self, benchmark: JsonObject) -> None:
         name = benchmark.text("name")
         settings = {key: value for key, value in benchmark.members.items() if key not in KEPT_ELSEWHERE}
         self.lines += lines_of(f"benchmark {name}", settings)
+        axis_texts = _axis_texts(benchmark)
         for index, source in enumerate(benchmark.optional_objects("states")):
             place = f"file {self.files.file_name}, benchmark {name}, state {index}"
-            self._add_state(name, State(JsonObject(place, source.members), self.files), settings)
+            self._add_state(name, State(JsonObject(place, source.members), self.files, axis_texts, self.has_modes), settings)
 
     def _add_state(self, kernel_name: str, state: State, settings: dict[str, Any]) -> None:
         device_id = self._device_id(state.source)
@@ -162,7 +182,7 @@ class _Reading:
             row, samples = cold
             self._add_measurement(kernel_name, state, device_id, row, "cold" if both else "")
             self._add_samples(samples)
-            self.cold_count += 1
+            self.isolated_count += 1
         if batch is not None:
             self._add_measurement(kernel_name, state, device_id, batch, "hot" if both else "")
         if cold is None and batch is None:
@@ -247,8 +267,8 @@ class _Reading:
         if isinstance(command, list) and command:
             yield f"Command: {' '.join(map(str, command))}"
         yield f"Devices: {', '.join(self.device_ids) or 'none'}."
-        batch_count = len(self.measurements) - self.cold_count
-        yield f"{self.cold_count} cold and {batch_count} batch measurements; {len(self.failures)} states without a measurement."
+        batch_count = len(self.measurements) - self.isolated_count
+        yield f"{self.isolated_count} isolated and {batch_count} batch measurements; {len(self.failures)} states without a measurement."
         if any(row.get("duration_median_ns") is None for row in self.measurements):
             yield "Where the file has no median, rates are over the mean."
         if self.missing_files:

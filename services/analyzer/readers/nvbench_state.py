@@ -47,6 +47,9 @@ COLD_TAGS: Final = frozenset({*COLD_TIMES, NOISE, COLD_COUNT, CLOCK, BYTE_RATE, 
 BATCH_TAGS: Final = frozenset({BATCH_MEAN, BATCH_COUNT})
 """What columns hold of isolated launches and of a batch; every other summary is kept as a line of the log."""
 
+MODE_AXES: Final = {"cache": ("cache_mode", CacheMode.COLD.value), "timing": ("timing_method", TimingMethod.SINGLE.value)}
+"""Axes that kernalyse adds to say what NVBench's format has no place for: their columns, and the values without them."""
+
 OWN_TAGS: Final = "nv/"
 READ_MEMBERS: Final = frozenset({"name", "device", "axis_values", "summaries", "is_skipped", "skip_reason"})
 MAX_FIGURE: Final = 1e18
@@ -70,6 +73,8 @@ class State:
 
     source: JsonObject
     files: TraceFiles
+    axis_texts: Mapping[str, Mapping[str, str]]  # how the benchmark's axes write a value, by axis and value
+    has_modes: bool  # written by kernalyse: axes named cache and timing say how it was measured
     summaries: dict[str, JsonObject] = field(default_factory=dict)
     missing_files: dict[str, str] = field(default_factory=dict)  # not beside the document, by the tag that names them
 
@@ -93,7 +98,16 @@ class State:
 
     def variant(self) -> str:
         """Every other axis, as text: "T=F32 Duration=0.0001"."""
-        return " ".join(f"{axis.text('name')}={axis.members.get('value')}" for axis in self._axes() if axis.optional_text("type") != INT64)
+        return " ".join(f"{name}={text}" for name, text in self._texts().items() if not (self.has_modes and name in MODE_AXES))
+
+    def _texts(self) -> dict[str, str]:
+        values = {axis.text("name"): str(axis.members.get("value")) for axis in self._axes() if axis.optional_text("type") != INT64}
+        return {name: self.axis_texts.get(name, {}).get(value, value) for name, value in values.items()}
+
+    def _modes(self) -> Row:
+        """NVBench's own are isolated and cold."""
+        texts = self._texts() if self.has_modes else {}
+        return {column: texts.get(axis, default) for axis, (column, default) in MODE_AXES.items()}
 
     def _axes(self) -> list[JsonObject]:
         return self.source.optional_objects("axis_values")
@@ -114,7 +128,7 @@ class State:
         count, clock_hz = self._figure(COLD_COUNT), self._figure(CLOCK)
         row |= {"sample_count": self._whole(COLD_COUNT, count)} if count is not None else {}
         row |= {"sm_clock_hz": self._whole(CLOCK, clock_hz)} if clock_hz is not None else {}
-        return row | {"cache_mode": CacheMode.COLD.value, "timing_method": TimingMethod.SINGLE.value}, samples
+        return row | self._modes(), samples
 
     def batch(self) -> Row | None:
         """Columns of the launches that followed each other between two events; None when there are none."""

@@ -200,7 +200,6 @@ class _Writing:
         row: Row = {
             "name": " ".join((f"Device={device}", *(f"{value['name']}={value['value']}" for value in axis_values))),
             "device": device,
-            "type_config_index": 0,
             "axis_values": axis_values or None,
             "summaries": None,
             "is_skipped": state.measurement is None,

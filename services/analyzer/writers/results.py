@@ -22,7 +22,8 @@ TABLE_NAMES: Final = (RUNS.table_name, *(table.table_name for table in ROW_TABLE
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """One run, for whatever it is to be written as. frames: the tables TABLE_NAMES of it; devices: of its node, as known now."""
+    """One run, for whatever it is to be written as. frames: the tables TABLE_NAMES of it; devices: those that
+    it measured on, as far as they are known."""
 
     frames: Mapping[str, pl.DataFrame]
     devices: tuple[Device, ...]

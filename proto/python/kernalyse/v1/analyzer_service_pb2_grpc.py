@@ -259,7 +259,8 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetHardware(self, request, context):
-        """Ceilings and thresholds of a device, all sources. Reasons: DEVICE_NOT_FOUND.
+        """A device as its node last described it, and its ceilings and thresholds from all sources; after the node was removed
+        too. Reasons: DEVICE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

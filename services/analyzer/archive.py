@@ -24,12 +24,16 @@ class Archive:
         temporary = self._root / f".{run_id}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        for table_name, frame in frames.items():
-            if frame.height > 0:
-                path = temporary / f"{table_name}.parquet"
-                frame.write_parquet(path)
-                _sync(path)
-        _sync(temporary)
+        try:
+            for table_name, frame in frames.items():
+                if frame.height > 0:
+                    path = temporary / f"{table_name}.parquet"
+                    frame.write_parquet(path)
+                    _sync(path)
+            _sync(temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)  # on a full disk a part of a run would take what little is left
+            raise
         self.delete(run_id)
         temporary.rename(self._root / run_id)
         _sync(self._root)

@@ -65,6 +65,14 @@ sample_batches: Final = sa.Table(
     sa.Index("sample_batches_by_run", "run_id", "event_index"),
 )
 
+device_descriptions: Final = sa.Table(
+    "device_descriptions",
+    metadata,
+    sa.Column("node_id", sa.Text, primary_key=True),
+    sa.Column("device_id", sa.Text, primary_key=True),
+    sa.Column("device", sa.LargeBinary, nullable=False),  # serialized Device, as its node last described it
+)
+
 device_ceilings: Final = sa.Table(
     "device_ceilings",
     metadata,

@@ -166,7 +166,7 @@ class Collector:
         for device in node.devices:
             peaks = device_peaks(device)
             logger.info("%s %s: %s", node.hostname, device.device_id, peaks.explanation)
-            await asyncio.to_thread(self._store.hardware.publish, node.node_id, device.device_id, peaks.ceilings)
+            await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
         self._set_status(NodeHealth.SERVING, "")
 
     async def _lose_forgotten_runs(self, link: NodeLink, node_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Ceilings and thresholds of devices, beyond any single run."""
+"""What is known of devices beyond any single run, and beyond their node's stay: descriptions, ceilings, thresholds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import asdict
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from services.analyzer.catalogue import Catalogue, device_ceilings, device_thresholds
-from services.core.model import Ceiling, Thresholds
+from services.analyzer.catalogue import Catalogue, device_ceilings, device_descriptions, device_thresholds
+from services.core import wire
+from services.core.model import Ceiling, Device, Thresholds
 
 USER = "user"
 MEASURED = "measured"
@@ -19,6 +20,15 @@ PUBLISHED = ("datasheet", "clock")
 class HardwareRecords:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
+
+    def device(self, node_id: str, device_id: str) -> Device | None:
+        """As its node last described it; None: no node has."""
+        query = sa.select(device_descriptions.c.device).where(
+            device_descriptions.c.node_id == node_id, device_descriptions.c.device_id == device_id
+        )
+        with self._catalogue.reading() as connection:
+            data = connection.scalar(query)
+        return None if data is None else wire.decode_bytes(data, Device)
 
     def ceilings(self, node_id: str, device_id: str) -> tuple[Ceiling, ...]:
         """Of every source."""
@@ -38,10 +48,12 @@ class HardwareRecords:
             row = connection.execute(query).one_or_none()
         return Thresholds() if row is None else Thresholds(*row)
 
-    def publish(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling]) -> None:
-        """Replaces what datasheet and clock say."""
+    def publish(self, node_id: str, device: Device, ceilings: Sequence[Ceiling]) -> None:
+        """Keeps the device's description, and replaces what datasheet and clock say of it."""
+        description = {"node_id": node_id, "device_id": device.device_id, "device": wire.encode_bytes(device)}
         with self._catalogue.writing() as connection:
-            _replace(connection, node_id, device_id, PUBLISHED, ceilings)
+            connection.execute(sa.insert(device_descriptions).prefix_with("OR REPLACE"), description)
+            _replace(connection, node_id, device.device_id, PUBLISHED, ceilings)
 
     def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds | None) -> None:
         """Replaces the user's ceilings, and the thresholds unless they are None."""

@@ -48,6 +48,13 @@ class RunRecords:
         with self._catalogue.writing() as connection:
             insert_run(connection, run)
 
+    def add_compacted(self, run: Run, next_event_index: int) -> None:
+        """Keeps a run whose rows are in Parquet already."""
+        with self._catalogue.writing() as connection:
+            insert_run(connection, run)
+            values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
+            connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
+
     def get(self, run_id: str) -> RunRecord:
         """Raises RunNotFoundError."""
         with self._catalogue.reading() as connection:

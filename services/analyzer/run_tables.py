@@ -71,7 +71,7 @@ def _run_row(record: RunRecord) -> dict[str, object]:
     return {
         "run_id": run.run_id,
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
-        "node_id": run.node_id,
+        "node_id": run.node_id or None,
         "title": title_of(run),
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),

@@ -353,7 +353,7 @@ ARTIFACTS: Final = _table(
 RUNS: Final = _table(
     "runs",
     "One row per run; event_index is that of its last row.",
-    Column("node_id", TEXT, "Node that it ran on."),
+    Column("node_id", TEXT, "Node that it ran on; null: imported."),
     Column("title", TEXT, "Given, or made from the work."),
     Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
     Column("create_unix_ns", COUNT, "Submitted."),

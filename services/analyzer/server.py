@@ -18,6 +18,7 @@ from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
 from services.analyzer.event_rows import before_events, unix_ns
 from services.analyzer.hardware_records import USER
+from services.analyzer.importing import Importing
 from services.analyzer.node_link import node_errors
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.nodes import Nodes
@@ -26,10 +27,11 @@ from services.analyzer.run_records import RunPosition
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
+from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
 from services.core import wire
 from services.core.discovery import announced
-from services.core.errors import InvalidRequestError, NotBuiltYetError
+from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NotBuiltYetError
 from services.core.model import Ceiling, Run, TableQuery, Thresholds
 from services.core.rpc import Endpoint, build_server, serve_health, set_serving
 from services.core.settings import AnalyzerSettings
@@ -46,9 +48,10 @@ logger = logging.getLogger(__name__)
 class AnalyzerServicer(AnalyzerServiceServicer):
     """Every method of the contract. What it raises, the error interceptor turns into a status."""
 
-    def __init__(self, store: Store, nodes: Nodes, run_watching: RunWatching, node_watching: NodeWatching) -> None:
+    def __init__(self, store: Store, nodes: Nodes, importing: Importing, run_watching: RunWatching, node_watching: NodeWatching) -> None:
         self._store = store
         self._nodes = nodes
+        self._importing = importing
         self._run_watching = run_watching
         self._node_watching = node_watching
 
@@ -90,6 +93,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def CancelRun(self, request: Any, context: Any) -> Any:
         run = await self._run(request.run_id)
+        if run.is_imported:
+            return messages.AnalyzerServiceCancelRunResponse(run=wire.encode(run))  # it has ended, and no node knows it
         link = self._nodes.link(run.node_id)
         with node_errors(link.address):
             answer = await link.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
@@ -114,6 +119,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
         run = await self._run(request.run_id)
+        if run.is_imported:
+            raise ArtifactNotFoundError(
+                f"artifact {request.artifact_name!r} of run {run.run_id}",
+                found="an imported run, which has none",
+                expected="a run of a node",
+                remedy="What was read from its file is in the tables.",
+            )
         link = self._nodes.link(run.node_id)
         forwarded = profiler.ProfilerServiceReadArtifactRequest(
             run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
@@ -162,6 +174,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 tables=[wire.encode(chunk) for chunk in update.tables],
             )
 
+    async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
+        parts = (TracePart(part.file_name, part.chunk, part.digest) async for part in request_iterator)
+        taken_in = await self._importing.receive(parts)
+        if not taken_in.is_known:
+            self._node_watching.publish(runs=[taken_in.run])
+        return messages.ImportTraceResponse(run=wire.encode(taken_in.run), is_known=taken_in.is_known)
+
     async def _resolved(self, text: str) -> str:
         return await asyncio.to_thread(self._store.runs.resolve, text)
 
@@ -184,7 +203,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ hardware
 
     async def GetHardware(self, request: Any, context: Any) -> Any:
-        device = self._nodes.device(request.node_id, request.device_id)
+        known = await asyncio.to_thread(self._store.hardware.device, request.node_id, request.device_id)
+        device = known or self._nodes.device(request.node_id, request.device_id)
         ceilings, thresholds = await asyncio.to_thread(self._hardware, request.node_id, request.device_id)
         return messages.GetHardwareResponse(
             device=wire.encode(device), ceilings=[wire.encode(ceiling) for ceiling in ceilings], thresholds=wire.encode(thresholds)
@@ -207,9 +227,6 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         return self._store.hardware.ceilings(node_id, device_id), self._store.hardware.thresholds(node_id, device_id)
 
     # ------------------------------------------------------------ to come
-
-    async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
-        return _not_built("ImportTrace")
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
         for part in _not_built("ExportReport"):
@@ -281,7 +298,7 @@ async def serve(settings: AnalyzerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     async with _opened(settings) as (store, nodes, run_watching, node_watching):
         server, address = build_server(settings.address, settings.security())
-        servicer = AnalyzerServicer(store, nodes, run_watching, node_watching)
+        servicer = AnalyzerServicer(store, nodes, Importing(store, settings.import_max_bytes), run_watching, node_watching)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         await server.start()

@@ -7,9 +7,10 @@ its rows leave the database, in the transaction that marks it compacted: until t
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
 from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, Table
 from services.analyzer.store_lock import StoreLock
-from services.core.errors import RunNotFoundError
+from services.core.errors import RunNotFoundError, StorageFullError
 from services.core.model import (
     CeilingsMeasured,
     Configuration,
@@ -78,6 +79,9 @@ class Store:
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
+        self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
+        shutil.rmtree(self.arrivals_folder, ignore_errors=True)
+        self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
         self.secrets = NodeSecrets(folder / "node_tokens.json")
         self.nodes = NodeRecords(self._catalogue)
         self.runs = RunRecords(self._catalogue)
@@ -149,6 +153,29 @@ class Store:
         update_record(connection, RunRecord(run, journal_id, record.is_compacted, commit.next_event_index, device_event_index))
         commit.run = run if run is not record.run else None
         return commit
+
+    def add_imported(self, run: Run, frames: Mapping[str, pl.DataFrame], next_event_index: int) -> bool:
+        """Stores a final run with all its rows at once; answers whether it was new.
+
+        The files come first, the run's record last: until then its folder counts for nothing.
+
+        Raises:
+            StorageFullError: the disk is full; nothing of it is kept then.
+        """
+        with self._archive_lock:
+            if self.runs.known([run.run_id]):
+                return False
+            try:
+                self._archive.write(run.run_id, frames)
+            except (OSError, pl.exceptions.ComputeError) as error:
+                raise StorageFullError(
+                    f"store, run {run.run_id}",
+                    found=str(error),
+                    expected="room to write",
+                    remedy="Free space on that disk or delete runs, then import again.",
+                ) from error
+            self.runs.add_compacted(run, next_event_index)
+            return True
 
     # ------------------------------------------------------------ rows out
 

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kernalyse.channel import Endpoint, open_channel
+from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from services.core import wire
-from services.core.model import KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
+from services.core.model import Device, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
 from services.core.rpc import translated_errors
 
 if TYPE_CHECKING:
@@ -82,8 +83,19 @@ class AnalyzerClient:
             finally:
                 stream.cancel()
 
+    def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
+        """The run that a file has become, and whether it was there before. Raises OSError too, when it cannot be read."""
+        with translated_errors():
+            answer = upload.send(self._stub.ImportTrace, wait_for_ready=True)
+        return wire.decode(answer.run, Run), answer.is_known
+
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(wire.decode(node, NodeStatus) for node in self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)
+
+    def device(self, node_id: str, device_id: str) -> Device:
+        """As its node last described it. Raises DeviceNotFoundError."""
+        request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
+        return wire.decode(self._call(self._stub.GetHardware, request).device, Device)
 
     def add_node(self, address: str, token: str, ca_certificate: bytes | None = None) -> NodeStatus:
         request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate or b"")

@@ -128,7 +128,7 @@ def _measure(client: AnalyzerClient, spec: RunSpec, node: str, json_path: Path |
     _print_results(frames, quiet=writes_to_standard_output)
     console.print(outcome_line(run), markup=False, highlight=False)
     if json_path is not None:
-        _write_json(client, run, frames, None if writes_to_standard_output else json_path)
+        _write_json(client, run, None if writes_to_standard_output else json_path)
     return run.state == "SUCCEEDED" and run.failed_configuration_count == 0 and _is_verified(frames["measurements"])
 
 
@@ -155,13 +155,11 @@ def _is_verified(measurements: pl.DataFrame) -> bool:
     return "FAILED" not in measurements["verification_state"].to_list() if measurements.height else True
 
 
-def _write_json(client: AnalyzerClient, run: Run, frames: dict[str, pl.DataFrame], path: Path | None) -> None:
-    import json
+def _write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
+    from services.analyzer.writers.results import results_document
+    from services.cli.export import run_results
 
-    from services.cli.runs import run_row
-    from services.cli.show import frames_as_json
-
-    text = frames_as_json(frames | {"samples": client.table("samples", [run.run_id])}, {"run": json.dumps(run_row(run))})
+    text = results_document(run_results(client, run))
     if path is None:
         typer.echo(text, nl=False)
     else:

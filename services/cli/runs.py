@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,10 +33,11 @@ def runs(
 
     with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
         found = client.runs(count)
+        hostnames = {status.node.node_id: status.node.hostname for status in client.nodes() if status.node is not None}
     if json_output:
         _print_json(found)
     else:
-        _print_table(found)
+        _print_table(found, hostnames)
 
 
 def cancel(
@@ -55,17 +57,21 @@ def cancel(
     typer.echo(f"{run.run_id} {run.state}")
 
 
-def _print_table(found: tuple[Run, ...]) -> None:
+def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
+    from rich.text import Text
+
     from services.cli.terminal import console, plain_table
 
     if not found:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")
         return
-    table = plain_table("run", "title", "state", "done", "failed", "device", "started", "duration")
+    has_origin = len({run.node_id for run in found}) > 1 or any(run.is_imported for run in found)
+    table = plain_table("run", *(["node"] if has_origin else []), "title", "state", "done", "failed", "device", "started", "duration")
     for run in found:
         table.add_row(
             run.run_id,
-            run.spec.title,
+            *([_origin(run, hostnames)] if has_origin else []),
+            Text(run.spec.title),
             run.state if run.error is None else f"{run.state} {run.error.reason}",
             f"{run.completed_configuration_count}/{'?' if run.total_configuration_count is None else run.total_configuration_count}",
             str(run.failed_configuration_count),
@@ -74,6 +80,10 @@ def _print_table(found: tuple[Run, ...]) -> None:
             _duration(run),
         )
     console().print(table)
+
+
+def _origin(run: Run, hostnames: Mapping[str, str]) -> str:
+    return "imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8])
 
 
 def _print_json(found: tuple[Run, ...]) -> None:
@@ -87,7 +97,7 @@ def run_row(run: Run) -> dict[str, object]:
     error, revision = run.error, run.spec.revision
     return {
         "run_id": run.run_id,
-        "node_id": run.node_id,
+        "node_id": run.node_id or None,
         "title": run.spec.title,
         "state": str(run.state),
         "create_time": run.create_time.isoformat(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -34,6 +34,10 @@ OVERVIEW_COLUMNS: Final = {
     "samples": ("configuration_index", "sample_index", "duration_ns"),
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
+
+
+STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
+"""Shown after a column that some rows lack: results of other tools may have means only."""
 
 
 class OutputFormat(StrEnum):
@@ -81,12 +85,11 @@ def show(
         _write_frames(frames, output_format, output)
 
 
-def frames_as_json(frames: Mapping[str, pl.DataFrame], more: Mapping[str, str] | None = None) -> str:
-    """One object: an array of row objects for every table. more: further members, as JSON text by name."""
+def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
+    """One object: an array of row objects for every table."""
     import json
 
-    members = {name: frame.write_json() for name, frame in frames.items()} | dict(more or {})
-    return "{" + ",\n ".join(f"{json.dumps(name)}: {text}" for name, text in members.items()) + "}\n"
+    return "{" + ",\n ".join(f"{json.dumps(name)}: {frame.write_json()}" for name, frame in frames.items()) + "}\n"
 
 
 def _write_text(text: str, output: Path | None) -> None:
@@ -97,16 +100,15 @@ def _write_text(text: str, output: Path | None) -> None:
 
 
 def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputFormat, output: Path | None) -> None:
-    is_folder = output is not None and len(frames) > 1
-    if is_folder and output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-    for name, frame in frames.items():
-        path = output / f"{name}.{output_format}" if is_folder and output is not None else output
-        if output_format is OutputFormat.PARQUET and path is not None:
-            frame.write_parquet(path)
-        elif path is not None:
-            frame.write_csv(path)
-        else:
+    from services.cli.table_files import write_table, write_tables
+
+    table_format: Literal["csv", "parquet"] = "parquet" if output_format is OutputFormat.PARQUET else "csv"
+    if output is not None and len(frames) > 1:
+        write_tables(frames, table_format, output)
+    elif output is not None:
+        write_table(next(iter(frames.values())), table_format, output)
+    else:
+        for name, frame in frames.items():
             typer.echo((f"# {name}\n" if len(frames) > 1 else "") + frame.write_csv(), nl=False)
 
 
@@ -132,7 +134,7 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
 
     from services.cli.terminal import plain_table
 
-    columns = [column for column in OVERVIEW_COLUMNS.get(name, frame.columns) if column in frame.columns]
+    columns = _shown_columns(name, frame)
     console.print(f"{name}: {frame.height} rows", highlight=False)
     table = plain_table()
     for column in columns:
@@ -142,6 +144,17 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     console.print(table)
     if frame.height > MAX_SHOWN_ROWS:
         console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
+
+
+def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
+    columns = []
+    for column in OVERVIEW_COLUMNS.get(name, frame.columns):
+        if column in frame.columns:
+            columns.append(column)
+            stand_in = STAND_INS.get(column)
+            if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:
+                columns.append(stand_in)
+    return columns
 
 
 def _cell(value: object) -> str:

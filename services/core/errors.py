@@ -11,6 +11,7 @@ KernalyseError
 │   ├── TooManyConfigurationsError     a sweep over the limit
 │   ├── LaunchLimitError               a launch over the device's limits
 │   ├── InvalidBundleError             an archive that must not be unpacked
+│   ├── InvalidTraceError              a file to import that no reader can take
 │   └── InvalidSettingError            a setting that cannot be used
 ├── NotFoundError                  NOT_FOUND
 │   ├── UnknownKernelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
@@ -122,6 +123,10 @@ class LaunchLimitError(InvalidRequestError):
 
 class InvalidBundleError(InvalidRequestError):
     reason = "INVALID_BUNDLE"
+
+
+class InvalidTraceError(InvalidRequestError):
+    reason = "INVALID_TRACE"
 
 
 class InvalidSettingError(InvalidRequestError):

@@ -190,6 +190,7 @@ class AnalyzerSettings(GrpcSettings):
         default_factory=lambda: data_folder() / "store", description="Folder of the store: catalogue and Parquet files."
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
+    import_max_bytes: int = Field(2 * GIBIBYTE, ge=1, description="Largest trace accepted, with the files that belong to it.")
 
 
 class UiSettings(ServiceSettings):

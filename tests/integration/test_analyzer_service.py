@@ -397,8 +397,6 @@ async def test_a_wrong_token_and_what_is_not_built_yet_are_refused(stub: Any, an
             await get_run(stranger, "last")
     with pytest.raises(NotBuiltYetError), translated_errors():
         [part async for part in stub.ExportReport(messages.ExportReportRequest(run_id="last", format="pdf"))]
-    with pytest.raises(NotBuiltYetError), translated_errors():
-        await stub.ImportTrace(iter([messages.ImportTraceRequest(file_name="x")]))
 
 
 async def test_a_second_analyzer_on_the_store_is_refused_and_says_who_has_it(analyzer: AnalyzerHere) -> None:

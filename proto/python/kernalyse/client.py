@@ -11,9 +11,10 @@ Speaks the generated messages of `kernalyse.v1` and needs gRPC and protobuf alon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -21,6 +22,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from kernalyse.channel import Endpoint, open_channel
+from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from kernalyse.v1 import device_pb2, run_pb2, table_pb2
@@ -126,6 +128,21 @@ class Client:
             request = messages.AnalyzerServiceCancelRunRequest(run_id=run_id)
             run: run_pb2.Run = self._stub.CancelRun(request, timeout=DEFAULT_TIMEOUT_S).run
         return run
+
+    def import_trace(self, path: Path, *, on_sent: Callable[[int], None] = lambda _: None) -> messages.ImportTraceResponse:
+        """Reads a file of results (NVBench JSON, kernalyse's own) into a run, with NVBench's binary samples beside it.
+
+        The answer's `run` has succeeded and all its tables; `is_known` says that the same files had been imported before.
+
+        Args:
+            path: of the file; the analyzer tells its format by the content.
+            on_sent: called with the bytes of each part as it is sent.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        with _request_errors():
+            return TraceUpload(path, on_sent).send(self._stub.ImportTrace)
 
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""

@@ -36,8 +36,8 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
     attainable flop/s = min(compute ceiling of the data type, intensity x memory ceiling), after Williams, Waterman and
     Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 52(4), 2009. A kernel
     without flop is held against the memory ceiling alone: efficiency = achieved bytes/s over it; one without bytes against
-    the compute ceiling alone. The kernel's path picks the compute ceiling; where a data type has none on that path, that of
-    the other counts.
+    the compute ceiling alone. Rates are over the median; imported results that have none are taken at their mean. The
+    kernel's path picks the compute ceiling; where a data type has none on that path, that of the other counts.
 
     Ceilings of source "clock" hold at the clock they name. For a measurement that knows its SM clock they are those at
     that clock. Of device memory the clock says nothing: there it takes the datasheet's, else the measured one.
@@ -54,7 +54,7 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
         the later one of the measurement and of what is known of its device.
     """
-    duration_s = pl.col("duration_median_ns") / NS_PER_S
+    duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0
     return (
         measurements.join(_memory_ceilings(ceilings), on=KEYS, how="left", maintain_order="left")

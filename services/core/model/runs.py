@@ -236,3 +236,8 @@ class Run:
     activity: str = ""  # what the worker does now
     tags: tuple[str, ...] = ()
     notes: str = ""
+
+    @property
+    def is_imported(self) -> bool:
+        """Read from a file: no node ran it, and its node_id is empty."""
+        return isinstance(self.spec.work, ImportedTrace)

@@ -102,6 +102,7 @@ class RunCard:
     activity: str
     device_id: str | None
     node_name: str
+    is_imported: bool
     create_text: str
     problem: str
     tags: tuple[str, ...]
@@ -126,7 +127,8 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         left_s=elapsed_s / done * (total - done) if run.state is RunState.RUNNING and elapsed_s and done and total else None,
         activity=run.activity,
         device_id=run.device_id,
-        node_name=hostnames.get(run.node_id, run.node_id[:8]),
+        node_name="imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8]),
+        is_imported=run.is_imported,
         create_text=theme.moment(int(run.create_time.timestamp() * 1e9)),
         problem=run.error.message if run.error else "",
         tags=run.tags,

@@ -231,10 +231,12 @@ class ImportTraceRequest(_message.Message):
     def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ImportTraceResponse(_message.Message):
-    __slots__ = ("run",)
+    __slots__ = ("run", "is_known")
     RUN_FIELD_NUMBER: _ClassVar[int]
+    IS_KNOWN_FIELD_NUMBER: _ClassVar[int]
     run: _run_pb2.Run
-    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ...) -> None: ...
+    is_known: bool
+    def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., is_known: _Optional[bool] = ...) -> None: ...
 
 class AnalyzerServiceWatchRunRequest(_message.Message):
     __slots__ = ("run_id", "next_event_index")

@@ -234,7 +234,9 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ImportTrace(self, request_iterator, context):
-        """Reads a foreign trace into a run. Reasons: NOT_BUILT_YET.
+        """Reads a file of results or a trace into a run of its own, which has SUCCEEDED and belongs to no node. The reader is
+        chosen by the content. All of it is stored or nothing.
+        Reasons: INVALID_TRACE (no reader takes it, damaged on the way), LIMIT_REACHED (import_max_bytes), STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -257,7 +259,8 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetHardware(self, request, context):
-        """Ceilings and thresholds of a device, all sources. Reasons: DEVICE_NOT_FOUND.
+        """A device as its node last described it, and its ceilings and thresholds from all sources; after the node was removed
+        too. Reasons: DEVICE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

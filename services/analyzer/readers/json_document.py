@@ -1,0 +1,105 @@
+"""JSON files whose structure is checked while they are read: what is missing or of another kind is refused by its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from services.analyzer.readers.trace import TraceFiles
+from services.core.errors import InvalidTraceError
+
+MAX_JSON_BYTES: Final = 256 * 1024 * 1024
+"""A document is held as Python objects while it is read, about ten times its size: more could end the whole service."""
+
+KINDS: Final[dict[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    type(None): "null",
+}
+SHOWN_LENGTH: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """An object of a document and its place there, for errors: "benchmark saxpy, state 3"."""
+
+    place: str
+    members: dict[str, Any]
+
+    def refuse(self, name: str, expected: str) -> NoReturn:
+        """Raises InvalidTraceError about one member."""
+        found = shown(self.members[name]) if name in self.members else "nothing"
+        raise InvalidTraceError(
+            f"{self.place}: {name}", found=found, expected=expected, remedy="The file is damaged or of another format: write it again."
+        )
+
+    def text(self, name: str) -> str:
+        value = self.members.get(name)
+        return value if isinstance(value, str) else self.refuse(name, KINDS[str])
+
+    def optional_text(self, name: str) -> str | None:
+        return None if self.members.get(name) is None else self.text(name)
+
+    def count(self, name: str) -> int:
+        value = self.members.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else self.refuse(name, KINDS[int])
+
+    def optional_count(self, name: str) -> int | None:
+        return None if self.members.get(name) is None else self.count(name)
+
+    def optional_flag(self, name: str) -> bool | None:
+        value = self.members.get(name)
+        return value if value is None or isinstance(value, bool) else self.refuse(name, KINDS[bool])
+
+    def object(self, name: str) -> JsonObject:
+        value = self.members.get(name)
+        return JsonObject(f"{self.place}: {name}", value) if isinstance(value, dict) else self.refuse(name, KINDS[dict])
+
+    def objects(self, name: str) -> list[JsonObject]:
+        """A list of objects."""
+        return [
+            JsonObject(f"{self.place}: {name}[{index}]", item) if isinstance(item, dict) else self.refuse(name, "a list of objects")
+            for index, item in enumerate(self.values(name))
+        ]
+
+    def optional_objects(self, name: str) -> list[JsonObject]:
+        return [] if self.members.get(name) is None else self.objects(name)
+
+    def values(self, name: str) -> list[Any]:
+        """A list of whatever."""
+        value = self.members.get(name)
+        return value if isinstance(value, list) else self.refuse(name, KINDS[list])
+
+
+def read_document(files: TraceFiles) -> JsonObject:
+    """The whole file as one object. NaN and Infinity, which JSON has not but some writers write, are read as null.
+
+    Raises:
+        InvalidTraceError: too large, no UTF-8, no JSON, broken off, or not an object.
+    """
+    subject = f"file {files.file_name}"
+    size_bytes = files.path.stat().st_size
+    if size_bytes > MAX_JSON_BYTES:
+        raise InvalidTraceError(
+            subject, found=f"{size_bytes} bytes of JSON", expected=f"at most {MAX_JSON_BYTES}", remedy="Export fewer configurations a file."
+        )
+    try:
+        value = json.loads(files.path.read_bytes(), parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise InvalidTraceError(
+            subject, found=f"JSON that cannot be read: {error}", expected="a whole JSON document", remedy="Write or copy the file again."
+        ) from error
+    if not isinstance(value, dict):
+        raise InvalidTraceError(subject, found=KINDS[type(value)], expected=KINDS[dict])
+    return JsonObject(subject, value)
+
+
+def shown(value: object) -> str:
+    """A value as errors show it."""
+    text = json.dumps(value)
+    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"

@@ -1,0 +1,37 @@
+"""Every reader there is, and the choice of one by what a file contains: names lie, and pipes have none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from services.analyzer.readers.nvbench import NvbenchReader
+from services.analyzer.readers.results import ResultsReader
+from services.analyzer.readers.trace import ImportedTables, Reader, TraceFiles
+from services.core.errors import InvalidTraceError
+
+HEAD_BYTES: Final = 64 * 1024
+"""Looked at to tell formats apart. NVBench writes the command line first: less may end within a long one."""
+
+SHOWN_BYTES: Final = 40
+
+READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader())
+
+
+def reader_of(files: TraceFiles) -> Reader:
+    """The reader that takes the file. Raises InvalidTraceError that names the formats there are."""
+    with files.path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    for reader in READERS:
+        if reader.matches(head):
+            return reader
+    raise InvalidTraceError(
+        f"file {files.file_name}",
+        found=f"content that begins with {head[:SHOWN_BYTES]!r}" if head else "nothing in it",
+        expected=" or ".join(reader.description for reader in READERS),
+        remedy="Give a file of one of these formats.",
+    )
+
+
+def read_trace(files: TraceFiles) -> ImportedTables:
+    """Raises InvalidTraceError: no reader takes the file, or its content is damaged."""
+    return reader_of(files).read(files)

@@ -1,0 +1,191 @@
+"""A trace on its way in: received into private files, measured against the limit, compared with its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
+
+MAX_CHUNK_BYTES: Final = 1024 * 1024
+MAX_FILE_COUNT: Final = 100_000
+"""With a trace: NVBench writes two files a state. Without a bound a stream of empty files would fill the disk's inodes."""
+
+MAX_NAME_LENGTH: Final = 255
+STREAM: Final = "the stream of ImportTrace"
+
+
+@dataclass(frozen=True, slots=True)
+class TracePart:
+    """One message of the stream. file_name: set where a file begins; digest: set where it ends."""
+
+    file_name: str
+    chunk: bytes
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedFile:
+    """file_name: as the sender wrote it."""
+
+    file_name: str
+    path: Path
+    digest: str  # "sha256:…"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedTrace:
+    """The first file is the trace, the others belong to it."""
+
+    files: tuple[ArrivedFile, ...]
+
+    @property
+    def digest(self) -> str:
+        return self.files[0].digest
+
+    @property
+    def file_name(self) -> str:
+        """Without folders: what lists call it."""
+        name = re.split(r"[/\\]", self.files[0].file_name)[-1]
+        return name[-MAX_NAME_LENGTH:]
+
+    @property
+    def identity(self) -> str:
+        """64 hexadecimal digits that stand for the trace with all that belongs to it, whatever the trace itself is called."""
+        if len(self.files) == 1:
+            return self.digest.removeprefix("sha256:")
+        companions = sorted(f"{file.file_name}\0{file.digest}" for file in self.files[1:])
+        return hashlib.sha256("\n".join((self.digest, *companions)).encode()).hexdigest()
+
+
+@asynccontextmanager
+async def received(parts: AsyncIterable[TracePart], folder: Path, max_bytes: int) -> AsyncIterator[ArrivedTrace]:
+    """The files of a stream, below `folder` until the block ends.
+
+    Raises:
+        InvalidTraceError: the stream is not as the contract says, or a digest is not that of the bytes.
+        LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
+        StorageFullError: there is no room.
+    """
+    with _room(folder):
+        private = tempfile.TemporaryDirectory(dir=folder)
+    with private as name:
+        arrival = _Arrival(Path(name), max_bytes)
+        try:
+            async for part in parts:
+                with _room(folder):
+                    arrival.take(part)
+        finally:
+            arrival.close()
+        yield arrival.whole()
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFullError(
+            f"folder of arriving traces {folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
+        ) from error
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    file_name: str
+    path: Path
+    file: IO[bytes]
+    hash: Any
+
+    @classmethod
+    def create(cls, file_name: str, path: Path) -> Self:
+        return cls(file_name, path, path.open("wb"), hashlib.sha256())
+
+    def write(self, chunk: bytes) -> None:
+        self.hash.update(chunk)
+        self.file.write(chunk)
+
+
+class _Arrival:
+    """Files by number: the names that a sender gives never become paths."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._whole: list[ArrivedFile] = []
+        self._names: set[str] = set()
+        self._open: _OpenFile | None = None
+
+    def take(self, part: TracePart) -> None:
+        if part.file_name:
+            self._begin(part.file_name)
+        if self._open is None:
+            raise _unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
+        self._check_size(self._open.file_name, len(part.chunk))
+        self._open.write(part.chunk)
+        if part.digest:
+            self._end(self._open, part.digest)
+
+    def whole(self) -> ArrivedTrace:
+        """Everything, once the stream has ended."""
+        if self._open is not None:
+            raise _unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
+        if not self._whole:
+            raise _unfit(STREAM, "no message", "a file")
+        return ArrivedTrace(tuple(self._whole))
+
+    def close(self) -> None:
+        if self._open is not None:
+            with suppress(OSError):  # a full disk refuses once more what is still in memory
+                self._open.file.close()
+
+    def _begin(self, file_name: str) -> None:
+        if self._open is not None:
+            raise _unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
+        if file_name in self._names:
+            raise _unfit(f"file {file_name}", "a second one of this name", "another name for each file")
+        if len(self._whole) >= MAX_FILE_COUNT:
+            raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
+        self._names.add(file_name)
+        self._open = _OpenFile.create(file_name, self._folder / str(len(self._whole)))
+
+    def _check_size(self, file_name: str, chunk_bytes: int) -> None:
+        if chunk_bytes > MAX_CHUNK_BYTES:
+            raise LimitReachedError(
+                f"chunk of file {file_name}",
+                found=f"{chunk_bytes} bytes",
+                expected=f"at most {MAX_CHUNK_BYTES}",
+                remedy="Send smaller ones.",
+            )
+        self._size_bytes += chunk_bytes
+        if self._size_bytes > self._max_bytes:
+            raise LimitReachedError(
+                f"file {file_name}",
+                found=f"more than {self._max_bytes} bytes with what belongs to it",
+                expected=f"at most {self._max_bytes}",
+                remedy="Import less at a time, or raise import_max_bytes of the analyzer.",
+            )
+
+    def _end(self, arriving: _OpenFile, expected_digest: str) -> None:
+        found = f"sha256:{arriving.hash.hexdigest()}"
+        if found != expected_digest:
+            raise InvalidTraceError(
+                f"file {arriving.file_name}",
+                found=f"bytes with the digest {found}",
+                expected=expected_digest,
+                remedy="It was damaged on its way, or changed while it was sent: send it again.",
+            )
+        arriving.file.close()
+        self._whole.append(ArrivedFile(arriving.file_name, arriving.path, found))
+        self._open = None
+
+
+def _unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
+    return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")

@@ -1,0 +1,103 @@
+"""`kernalyse export`: a run as a file, for scripts, spreadsheets and NVBench's own tools."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    from services.analyzer.writers.results import RunResults
+    from services.cli.analyzer_client import AnalyzerClient
+    from services.core.model import Run
+
+
+class ExportFormat(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    NVBENCH = "nvbench"
+
+
+MORE_TABLES: Final = ("kernels", "telemetry", "log_lines", "artifacts")
+"""Exported as CSV and Parquet besides those that the results document is made of."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(export)
+
+
+def export(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    export_format: Annotated[
+        ExportFormat,
+        typer.Option("--format", "-f", help="JSON is what bench --json writes; CSV and Parquet are a file for each table."),
+    ] = ExportFormat.JSON,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write, for csv and parquet a folder. NVBench's samples go into folders beside it."),
+    ] = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Write a run with all its samples to a file; JSON without -o to standard output."""
+    from services.cli.session import Server, analyzer_session
+    from services.cli.usage import UsageError
+
+    is_table = export_format in (ExportFormat.CSV, ExportFormat.PARQUET)
+    if is_table and output is None:
+        raise UsageError(f"option --format {export_format}", found="no --output", expected="a folder to write", remedy="Add -o FOLDER.")
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        results = run_results(client, client.run(run_id), MORE_TABLES if is_table else ())
+    if export_format is ExportFormat.NVBENCH:
+        _write_nvbench(results, output)
+    elif export_format is ExportFormat.JSON:
+        from services.analyzer.writers.results import results_document
+
+        _write_text(results_document(results), output)
+    elif output is not None:
+        from services.cli.table_files import write_tables
+
+        write_tables(results.frames, "csv" if export_format is ExportFormat.CSV else "parquet", output)
+
+
+def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] = ()) -> RunResults:
+    """The run's tables and devices. more_tables: besides those of the results document."""
+    from services.analyzer.writers.results import TABLE_NAMES, RunResults
+    from services.core.errors import DeviceNotFoundError
+
+    frames = {name: client.table(name, [run.run_id]) for name in (*TABLE_NAMES, *more_tables)}
+    devices = []
+    for device_id in dict.fromkeys((run.device_id, *frames["measurements"]["device_id"])):
+        if device_id is not None:
+            with suppress(DeviceNotFoundError):  # of another tool's results, or a node that an older version has forgotten
+                devices.append(client.device(run.node_id, device_id))
+    return RunResults(frames, tuple(devices))
+
+
+def _write_nvbench(results: RunResults, output: Path | None) -> None:
+    from services.analyzer.writers.nvbench import nvbench_document
+
+    written = nvbench_document(results, None if output is None else output.name)
+    _write_text(written.text, output)
+    for name, content in written.files.items():
+        path = (output or Path()).parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for notice in written.notices:
+        typer.echo(notice, err=True)
+
+
+def _write_text(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text)

@@ -1,0 +1,77 @@
+"""`kernalyse import`: results and traces of elsewhere become runs of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from services.cli.analyzer_client import AnalyzerClient
+    from services.core.model import Run
+
+
+def register(app: typer.Typer) -> None:
+    app.command("import")(import_files)
+
+
+def import_files(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True, help="NVBench JSON, or kernalyse's own."),
+    ],
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Read files of results into runs and print their ids. Samples that NVBench's --jsonbin wrote beside a file go with it.
+
+    Status 1: a file could not be read; the others are imported all the same.
+    """
+    from services.cli.session import Server, analyzer_session
+    from services.cli.terminal import console as make_console
+
+    console = make_console(stderr=True)
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        done = [_import(client, path, console) for path in files]
+    if not all(done):
+        raise typer.Exit(1)
+
+
+def _import(client: AnalyzerClient, path: Path, console: Console) -> bool:
+    """Sends one file and says what it has become; answers whether it could be read."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from kernalyse.trace_upload import TraceUpload
+    from services.core.errors import InvalidTraceError, LimitReachedError
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    try:
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task(path.name)
+            upload = TraceUpload(path, lambda sent_bytes: progress.advance(task, sent_bytes))
+            progress.update(task, total=upload.size_bytes)
+            run, is_known = client.import_trace(upload)
+    except (InvalidTraceError, LimitReachedError) as error:
+        console.print(error.message, markup=False, highlight=False)
+        return False
+    except OSError as error:
+        console.print(f"file {path}: {error.strerror}", markup=False, highlight=False)
+        return False
+    _say(run, is_known, console)
+    return True
+
+
+def _say(run: Run, is_known: bool, console: Console) -> None:
+    counts = f"{run.total_configuration_count or 0} configurations, {run.failed_configuration_count} without a measurement"
+    known = "; imported before: delete that run to read the file anew" if is_known else ""
+    typer.echo(f"{run.run_id} {run.spec.title}: {counts}{known}")
+    if not is_known:
+        console.print(run.notes, markup=False, highlight=False, style="dim")

@@ -9,8 +9,8 @@ from typing import Final
 
 from tree_sitter import Node
 
-from services.profiler.backends.kernel_source import (
-    SourceFunction,
+from services.profiler.backends.source_functions import SourceFunction
+from services.profiler.backends.source_nodes import (
     declarator_name,
     descendants,
     function_body,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def test_an_instance_computes_with_its_own_types_and_values(session: DeviceSessi
     text = "\n".join(TEXT.split("\n")[1:])
     build = Build(KernelSource("add.cu", text), function_name, (ParameterValue("TILE", 4),))
     kernel = session.compile(build, Dim3(32))
-    x = np.arange(COUNT).astype(dtype)
+    x: np.ndarray[Any, Any] = np.arange(COUNT).astype(dtype)
     y = np.zeros_like(x)
     source, target = session.allocate(x.nbytes), session.allocate(y.nbytes)
     session.upload(source, x)

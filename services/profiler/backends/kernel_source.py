@@ -28,7 +28,7 @@ from services.profiler.backends.source_nodes import (
 )
 from services.profiler.backends.template_instances import instance_of, parse_instance_name
 
-__all__ = ["ParsedSource", "SourceFunction", "SourceParameter", "SyntaxProblem", "parse_kernel_source"]
+__all__ = ["MAX_SOURCE_BYTES", "ParsedSource", "SourceFunction", "SourceParameter", "SyntaxProblem", "parse_kernel_source"]
 
 MAX_SOURCE_BYTES: Final = 4 * 2**20  # far above any kernel file; parsing stays below a second
 

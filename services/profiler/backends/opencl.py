@@ -33,8 +33,9 @@ from services.profiler.backends.base import (
     Timing,
     check_launch,
 )
+from services.profiler.backends.headers import expand_headers
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
-from services.profiler.backends.opencl_constructs import Dialect
+from services.profiler.backends.opencl_constructs import HARMLESS_HEADERS, Dialect
 from services.profiler.backends.opencl_runtime import REMEDY, OpenCLDevice, find_devices, load_pyopencl
 from services.profiler.backends.opencl_translation import WARP_SIZE, Target, Translation, translate
 
@@ -128,7 +129,7 @@ class OpenCLSession:
         if cached is not None:
             return replace(cached, compile_ns=0)
         start_ns = time.perf_counter_ns()
-        parsed = parse_kernel_source(build.source)
+        parsed = parse_kernel_source(expand_headers(build.source, build.include_folders, HARMLESS_HEADERS))
         target = Target(self._one.dialect, self._one.runtime, self._one.has_warps)
         translation = translate(parsed, build.function_name, block, target)
         wanted = _compiler_options(self._one.dialect, build)
@@ -173,7 +174,7 @@ class OpenCLSession:
             raise CompileError(
                 f"kernel {build.function_name} of {build.source.file_name} on {self._one.runtime}",
                 found="the compiler says:\n" + (log or str(error)) + "\n",
-                remedy="Correct the source; the lines are those of the .cu file.",
+                remedy="Correct the source; the lines are those of the .cu file and its headers.",
             ) from error
         return program, log
 

@@ -113,11 +113,23 @@ class ConfigurationRun:
         self._elapsed_ns += time.perf_counter_ns() - start_ns
 
     def reload(self) -> None:
-        """Before a further `sample`, where another configuration had the buffers meanwhile."""
+        """Before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
         assert self._benchmark is not None
         start_ns = time.perf_counter_ns()
-        self._benchmark.reload(self._load())
+        launch = self._load()
+        self._bench.session.run(launch)  # the first touch of fresh buffers is no sample
+        self._benchmark.reload(launch)
         self._elapsed_ns += time.perf_counter_ns() - start_ns
+
+    def unload(self) -> None:
+        """Before another configuration takes the buffers: many that wait would fill the host's memory with their inputs."""
+        self._loaded = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the results were compared with the reference, and differ."""
+        verification = self.benchmark.verification
+        return verification is not None and verification.state is VerificationState.FAILED
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
         """Takes samples until the rule has enough, the earlier ones included."""
@@ -176,6 +188,8 @@ class ConfigurationRun:
 
     def _keep_compiler_output(self, compiled: CompiledKernel) -> None:
         bench = self._bench
+        if self.planned.process_index > 0:  # the first process has told the same
+            return
         log = compiled.compiler_log.strip()
         if log and ("log", log) not in bench.told:
             bench.told.add(("log", log))

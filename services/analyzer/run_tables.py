@@ -7,11 +7,23 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.best import best
 from services.analyzer.analyses.roofline import roofline
 from services.analyzer.analyses.summary import kernel_summary
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE, RUNS, Table
+from services.analyzer.schema import (
+    BEST,
+    CEILINGS,
+    CONFIGURATIONS,
+    FAILURES,
+    KERNELS,
+    MEASUREMENTS,
+    PAIRED_COMPARISONS,
+    ROOFLINE,
+    RUNS,
+    Table,
+)
 from services.analyzer.store import Store
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
@@ -34,6 +46,8 @@ def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.L
             store.read(FAILURES, run_ids),
             run_table(store, ROOFLINE, run_ids),
         )
+    if table is BEST:
+        return best(store.read(MEASUREMENTS, run_ids), store.read(PAIRED_COMPARISONS, run_ids))
     if table is CEILINGS:
         return ceilings(store, run_ids)
     if table is RUNS:

@@ -292,6 +292,24 @@ KERNELS: Final = _table(
     Column("implausible_count", COUNT, "Measurements faster than the device can be."),
 )
 
+BEST: Final = _table(
+    "best",
+    "One row per problem (one work with its parameters, cache mode and device): the configuration with the shortest median.",
+    *(CONFIGURATION_INDEX, KERNEL_NAME, LABEL, PARAMETERS, CATEGORY, MACROS, DEVICE_ID, DURATION_MEDIAN_NS),
+    Column("block", TEXT, "Threads per block, e.g. 16x16x1."),
+    Column("cache_mode", TEXT, "COLD or HOT."),
+    Column("process_count", COUNT, "Processes that measured it; its duration is the median of their medians."),
+    Column("candidate_count", COUNT, "Configurations of the problem, apart from those with wrong results."),
+    Column("runner_up_configuration_index", COUNT, "The next one; null: there is none."),
+    Column("runner_up_label", TEXT, "Kernel and parameters of that one."),
+    Column("runner_up_duration_median_ns", NUMBER, "Median device time of one launch."),
+    Column("margin_ratio", NUMBER, "Duration of the runner-up over that of the best, less 1."),
+    Column("margin_ratio_low", NUMBER, "Lower end of its interval."),
+    Column("margin_ratio_high", NUMBER, "Upper end of it."),
+    Column("is_real", FLAG, "The margin is more than noise and drift: alternating blocks or separate processes say so."),
+    Column("reason", TEXT, "Why it is real, or is not known to be, one sentence."),
+)
+
 CEILINGS: Final = _table(
     "ceilings",
     "What the run's device can do at most, from every source.",
@@ -377,7 +395,7 @@ EVENT_TABLES: Final = (CONFIGURATIONS, MEASUREMENTS, PAIRED_COMPARISONS, CEILING
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    RUNS,
+    *(BEST, RUNS),
 )
 
 

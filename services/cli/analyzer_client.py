@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 30.0
 """An analyzer that starts on a busy machine answers within seconds; half a minute without an answer is a fault."""
 
+TRANSFER_TIMEOUT_S: Final = 600.0
+"""Of a whole file: 256 MB, the largest bundle, at 0.5 MB/s."""
+
+CHUNK_BYTES: Final = 512 * 1024  # the services take 1 MiB at most
+
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
@@ -107,6 +112,23 @@ class AnalyzerClient:
     def kernels(self, node_id: str = "") -> tuple[KernelDefinition, ...]:
         response = self._call(self._stub.ListKernels, messages.AnalyzerServiceListKernelsRequest(node_id=node_id))
         return tuple(wire.decode(kernel, KernelDefinition) for kernel in response.kernels)
+
+    def upload_bundle(self, data: bytes, node_id: str = "") -> str:
+        """Stores a tar.gz on a node; its digest there."""
+        starts = range(0, max(len(data), 1), CHUNK_BYTES)
+        requests = (
+            messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES]) for start in starts
+        )
+        with translated_errors():
+            digest: str = self._stub.UploadBundle(requests, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True).digest
+        return digest
+
+    def artifact(self, run_id: str, artifact_name: str) -> bytes:
+        """A file that a run has left. run_id: a whole one."""
+        request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
+        with translated_errors():
+            parts = self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True)
+            return b"".join(part.chunk for part in parts)
 
     def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
         import polars

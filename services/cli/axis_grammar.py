@@ -29,22 +29,22 @@ STEP_RANGE: Final = re.compile(r"([+-]?\d{1,19})\.\.([+-]?\d{1,19}):(\d{1,19})")
 FORMS: Final = "integers, b**e, b**e..b**f or lo..hi:step, separated by commas"
 
 
-def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
-    """One axis for each -p, in their order. Raises UsageError."""
-    axes = tuple(parse_axis(text) for text in texts)
+def parse_axes(texts: Sequence[str], flag: str = "-p") -> tuple[Axis, ...]:
+    """One axis for each `flag`, in their order. Raises UsageError."""
+    axes = tuple(parse_axis(text, flag) for text in texts)
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError("option -p", found=f"the parameter {name} {names.count(name)} times", expected="each parameter once")
+            raise UsageError(f"option {flag}", found=f"the name {name} {names.count(name)} times", expected="each name once")
     return axes
 
 
-def parse_axis(text: str) -> Axis:
+def parse_axis(text: str, flag: str = "-p") -> Axis:
     """`NAME=VALUES`. Raises UsageError."""
     name, _, values_text = text.partition("=")
-    option = f"option -p {text}"
+    option = f"option {flag} {text}"
     if not NAME.fullmatch(name.strip()) or not values_text.strip():
-        raise UsageError(option, found=f"'{text}'", expected=f"NAME=VALUES, with VALUES {FORMS}", remedy="For example: -p N=128,256")
+        raise UsageError(option, found=f"'{text}'", expected=f"NAME=VALUES, with VALUES {FORMS}", remedy=f"For example: {flag} N=128,256")
     values: list[int] = []
     for item in values_text.split(","):
         values.extend(_item_values(option, "".join(item.split())))
@@ -67,7 +67,7 @@ def _item_values(option: str, item: str) -> Sequence[int]:
         raise UsageError(
             option, found=f"'{item}'", expected="a range with its step, lo..hi:step", remedy=f"Write {item}:1 for every integer."
         )
-    raise UsageError(option, found=f"'{item}'", expected=FORMS, remedy="For example: -p N=128,256 -p M=2**7..2**10 -p K=32..128:32")
+    raise UsageError(option, found=f"'{item}'", expected=FORMS, remedy="For example: N=128,256 or N=2**7..2**10 or N=32..128:32")
 
 
 def _powers(option: str, item: str, base: int, first: int, last_base: int, last: int) -> Sequence[int]:
@@ -133,15 +133,19 @@ def parse_buffer(text: str) -> tuple[str, str]:
     return name, expression
 
 
-def parse_block(text: str) -> Dim3:
-    """`16x16`: threads per block in one to three directions. Raises UsageError."""
-    parts = text.lower().split("x")
+def parse_blocks(text: str) -> tuple[Dim3, ...]:
+    """`16x16,32x8`: threads per block in one to three directions, for each block. Raises UsageError."""
+    return tuple(dict.fromkeys(_block(text, part.strip()) for part in text.split(",")))
+
+
+def _block(text: str, block: str) -> Dim3:
+    parts = block.lower().split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and 0 < len(part) < 6 and int(part) > 0 for part in parts):
         raise UsageError(
             f"option --block {text}",
-            found=f"'{text}'",
-            expected="one to three positive integers, separated by x",
-            remedy="For example: --block 16x16",
+            found=f"'{block}'",
+            expected="one to three positive integers, separated by x; several blocks separated by commas",
+            remedy="For example: --block 16x16,32x8",
         )
     return Dim3(*map(int, parts))
 

@@ -31,6 +31,10 @@ SHOWN_STOP_REASONS: Final = {
     StopReason.NO_IMPROVEMENT: "no gain",
     StopReason.TIME_LIMIT: "time",
     StopReason.SAMPLE_LIMIT: "samples",
+    StopReason.NOISE_REACHED: "noise",
+    StopReason.ENTROPY_SETTLED: "entropy",
+    StopReason.ELIMINATED: "eliminated",
+    StopReason.BUDGET_SPENT: "budget",
 }
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
@@ -131,6 +135,32 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
         str(measurement["verification_state"]).lower().replace("_", " "),
         SHOWN_STOP_REASONS[StopReason(measurement["stop_reason"])],
     )
+
+
+def paired_table(comparisons: pl.DataFrame) -> Table:
+    """One row per comparison in alternating blocks. Input: table paired_comparisons of one run."""
+    table = plain_table("compared", "with")
+    for heading in ("blocks", "time", "95 % interval", "cycles"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    table.add_column("because")
+    for row in comparisons.sort("configuration_index").iter_rows(named=True):
+        cells = (
+            str(row["label"]),
+            str(row["baseline_label"]),
+            str(row["block_count"]),
+            _ratio(row["duration_ratio"]),
+            f"{_ratio(row['duration_ratio_low'])} to {_ratio(row['duration_ratio_high'])}",
+            _ratio(row["cycle_ratio"]),
+            str(row["verdict"]).lower(),
+            str(row["reason"]),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _ratio(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4f}"
 
 
 def failure_lines(failures: pl.DataFrame) -> list[str]:

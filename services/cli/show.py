@@ -31,6 +31,10 @@ OVERVIEW_COLUMNS: Final = {
         "kernel_name", "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound",
     ),
+    "best": (
+        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "margin_ratio_low", "margin_ratio_high",
+        "is_real", "reason",
+    ),
     "samples": ("configuration_index", "sample_index", "duration_ns"),
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
@@ -55,7 +59,9 @@ def show(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
     table_names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="measurements (the default), samples, kernels, roofline, configurations, failures, …"),
+        typer.Argument(
+            metavar="[TABLE]...", help="measurements (the default), samples, kernels, best, roofline, configurations, failures, …"
+        ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
     output: Annotated[

@@ -19,6 +19,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
+from google.protobuf import json_format
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -78,6 +79,21 @@ def decode_bytes(data: bytes, cls: type[T]) -> T:
     except DecodeError as error:
         raise InvalidRequestError(
             f"a {cls.__name__} of {len(data)} bytes", found="bytes that do not parse", expected="a serialized message"
+        ) from error
+
+
+def encode_json(value: Any) -> bytes:
+    """The message as protobuf's JSON, with the contract's field names."""
+    return json_format.MessageToJson(encode(value), preserving_proto_field_name=True).encode()
+
+
+def decode_json(data: bytes, cls: type[T]) -> T:
+    """Raises InvalidRequestError when the bytes are not such a message in JSON, or one of another version."""
+    try:
+        return decode(json_format.Parse(data, message_class(cls)()), cls)
+    except (json_format.ParseError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"a {cls.__name__} in JSON", found=str(error), expected="a message of this version", remedy="Use the version that wrote it."
         ) from error
 
 

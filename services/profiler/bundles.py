@@ -1,4 +1,4 @@
-"""Uploaded folders: received in chunks, checked, unpacked once, and named by their digest.
+"""Uploaded folders: received in chunks, checked, unpacked once, named by their digest, and deleted when nobody wants them.
 
 An archive is a stranger's: nothing in it may name a place outside the folder, be anything but a file or a folder, or
 unpack to more than the limits, which are kept while unpacking, since the sizes in an archive's headers can lie.
@@ -15,8 +15,10 @@ import re
 import shutil
 import tarfile
 import tempfile
+import threading
+import time
 import zlib
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, cast
@@ -24,6 +26,9 @@ from typing import IO, Final, cast
 from services.core.errors import BundleTooLargeError, InvalidBundleError, StorageFullError
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
+MIN_KEPT_S: Final = 600.0
+"""After its last use: between an upload and the run that names it, or two attempts at that run, no bundle may go."""
+
 _COPY_BYTES: Final = 256 * 1024
 _NAME_ERRORS: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -34,6 +39,8 @@ class BundleLimits:
     max_bytes: int  # packed
     max_unpacked_bytes: int
     max_file_count: int  # files and folders
+    max_age_s: float  # since the last use of an unused one
+    max_total_bytes: int  # of all of them, unpacked; above it the unused ones go, the least recently used first
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class BundleStore:
     def __init__(self, folder: Path, limits: BundleLimits) -> None:
         self._folder = folder
         self._limits = limits
+        self._lock = threading.Lock()  # a bundle is used, or it goes: not both at once
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> Bundle:
         """Stores a tar.gz that arrives in chunks. The same archive twice is stored once.
@@ -73,11 +81,40 @@ class BundleStore:
     def path(self, digest: str) -> Path:
         """Folder of an unpacked bundle. Raises InvalidBundleError when there is none."""
         path = self._path(digest) if _DIGEST.fullmatch(digest) else None
-        if path is None or not path.is_dir():
+        if path is None or not self._use(path):
             raise InvalidBundleError(
                 f"bundle {digest}", found="no such bundle on this node", expected="the digest of an upload", remedy="Upload it first."
             )
         return path
+
+    def expire(self, in_use: Collection[str], now_s: Callable[[], float] = time.time) -> tuple[str, ...]:
+        """Deletes bundles over the limits of age and size, and what an upload cut off has left; answers with their digests.
+
+        Args:
+            in_use: digests that queued and running runs name.
+        """
+        with self._lock:
+            kept = sorted((_Kept.of(path) for path in self._folder.glob("[0-9a-f]*")), key=lambda one: one.used_s)
+            total_bytes = sum(one.size_bytes for one in kept)
+            leaving: list[Path] = [path for path in self._folder.glob(".*-*") if now_s() - path.stat().st_mtime > MIN_KEPT_S]
+            digests: list[str] = []
+            for one in kept:
+                digest, unused_s = f"sha256:{one.path.name}", now_s() - one.used_s
+                is_over = unused_s > self._limits.max_age_s or total_bytes > self._limits.max_total_bytes
+                if is_over and unused_s > MIN_KEPT_S and digest not in in_use:
+                    total_bytes -= one.size_bytes
+                    digests.append(digest)
+                    leaving.append(one.path.replace(one.path.with_name(f".leaving-{one.path.name}")))
+        for path in leaving:
+            shutil.rmtree(path, ignore_errors=True)
+        return tuple(digests)
+
+    def _use(self, path: Path) -> bool:
+        """Whether the bundle is there; it counts as used from now on."""
+        with self._lock:
+            if path.is_dir():
+                os.utime(path)
+            return path.is_dir()
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest.removeprefix("sha256:")
@@ -102,9 +139,21 @@ class BundleStore:
         content.mkdir()
         count = _Unpacking(self._limits, content).unpack(archive)
         path = self._path(digest)
-        if not path.is_dir():
+        if not self._use(path):
             content.replace(path)
         return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    path: Path
+    used_s: float  # Unix time
+    size_bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> _Kept:
+        sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+        return cls(path, path.stat().st_mtime, sum(sizes))
 
 
 class _Unpacking:

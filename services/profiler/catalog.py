@@ -69,8 +69,8 @@ def catalog_folder() -> Path:
 
 
 @lru_cache(maxsize=4)
-def load_catalog(path: Path | None = None) -> Catalog:
-    """Reads a catalogue; None: the packaged one. Sources lie beside the file.
+def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) -> Catalog:
+    """Reads a catalogue; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -85,10 +85,10 @@ def load_catalog(path: Path | None = None) -> Catalog:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidCatalogError(str(path), found=str(error), expected="a readable TOML file", remedy="Check the path.") from error
-    return parse_catalog(text, path.name, path.parent)
+    return parse_catalog(text, path.name, path.parent, macro_names)
 
 
-def parse_catalog(text: str, file_name: str, source_folder: Path) -> Catalog:
+def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: tuple[str, ...] = ()) -> Catalog:
     """Reads the text of a catalogue whose sources lie in `source_folder`. Raises as `load_catalog` does."""
     try:
         document = tomllib.loads(text)
@@ -103,7 +103,7 @@ def parse_catalog(text: str, file_name: str, source_folder: Path) -> Catalog:
         source_name = definition.source_file_name
         if source_name not in sources:
             sources[source_name] = _read_source(file_name, kernel_name, source_folder, source_name)
-        check_definition(definition, sources[source_name], file_name)
+        check_definition(definition, sources[source_name], file_name, macro_names=macro_names)
         definitions[kernel_name] = definition
     return Catalog(definitions, sources)
 

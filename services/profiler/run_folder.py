@@ -78,6 +78,12 @@ class RunFolder:
                 with contextlib.suppress(OSError):  # a leftover does not change what the run has come to
                     path.unlink()
 
+    def artifacts_size_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self._artifacts.rglob("*") if file.is_file())
+
+    def delete_artifacts(self) -> None:
+        shutil.rmtree(self._artifacts, ignore_errors=True)
+
     def delete(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 

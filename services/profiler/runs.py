@@ -147,6 +147,11 @@ class Runs:
     def queued_run_ids(self) -> tuple[str, ...]:
         return tuple(run_id for lane in self._lanes.values() for run_id in lane.queued)
 
+    @property
+    def bundle_digests(self) -> frozenset[str]:
+        """Of the bundles that queued and running runs name."""
+        return frozenset(digest for placement in self._placements.values() for digest in placement.bundles)
+
     def check_complete(self, run_id: str) -> None:
         """Raises StorageFullError for a run whose end could not be journalled yet: what was read of it is not all."""
         if run_id in self._unwritten:

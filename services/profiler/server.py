@@ -19,6 +19,7 @@ from services.core.settings import ProfilerSettings
 from services.profiler.admission import Admission, NodeLimits
 from services.profiler.bundles import BundleLimits, BundleStore
 from services.profiler.catalog import load_catalog
+from services.profiler.disk_keeping import keep_disk
 from services.profiler.journal import Journal, News
 from services.profiler.journal_writer import JournalLimits
 from services.profiler.node import describe_node, probe_devices
@@ -109,7 +110,13 @@ async def _open_service(
         catalog = load_catalog()
         bundles = BundleStore(
             settings.data_folder / "bundles",
-            BundleLimits(settings.bundle_max_bytes, settings.bundle_max_unpacked_bytes, settings.bundle_max_file_count),
+            BundleLimits(
+                max_bytes=settings.bundle_max_bytes,
+                max_unpacked_bytes=settings.bundle_max_unpacked_bytes,
+                max_file_count=settings.bundle_max_file_count,
+                max_age_s=settings.bundle_max_age_s,
+                max_total_bytes=settings.bundles_max_bytes,
+            ),
         )
         node_limits = NodeLimits(
             int(settings.run_time_limit_s * 1_000_000_000), settings.run_memory_limit_bytes, settings.max_configuration_count
@@ -133,6 +140,7 @@ async def _open_service(
         )
         await _background(stack, await runs.recover())
         await _background(stack, asyncio.create_task(telemetry.sample()))
+        await _background(stack, asyncio.create_task(keep_disk(runs, bundles, runs_folder, settings.artifacts_max_bytes)))
         servicer = ProfilerServicer(node=node, runs=runs, journal=journal, news=news, telemetry=telemetry, bundles=bundles, catalog=catalog)
         yield _Service(node, runs, servicer)
 

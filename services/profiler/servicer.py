@@ -130,6 +130,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         if policy.allow_catalog_only or not (policy.allow_inline_source or policy.allow_commands):
             raise ForbiddenError("bundles", found="switched off on this node", remedy="Ask its owner, or use another node.")
         bundle = await self._bundles.receive(request.chunk async for request in requests)
+        await asyncio.to_thread(self._bundles.expire, self._runs.bundle_digests)
         return messages.ProfilerServiceUploadBundleResponse(
             digest=bundle.digest, size_bytes=bundle.size_bytes, file_count=bundle.file_count
         )

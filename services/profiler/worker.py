@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,19 +26,22 @@ from services.core.model import (
     LogLevel,
     LogLines,
     Progress,
+    RunLimits,
     RunSpec,
     RunState,
+    SearchStrategy,
     StateChanged,
 )
-from services.core.wire import decode_bytes
+from services.core.wire import decode_bytes, encode_json
 from services.profiler.event_channel import EventWriter
+from services.profiler.process_series import TERMINATED_EXIT_CODE, ProcessSeries
 from services.profiler.workloads.events import EventSink, run_error
 
 if TYPE_CHECKING:
     from services.profiler.backends.base import DeviceSession
 
 FAILURE_EXIT_CODE: Final = 1
-TERMINATED_EXIT_CODE: Final = 128 + signal.SIGTERM
+FINISHING_NS: Final = 30_000_000_000  # to open a device, compile and verify; a run over its limit loses what it was doing
 MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the worker from ending
 
 
@@ -52,6 +55,7 @@ class WorkOrder:
     catalog_file: Path | None
     opencl_runtime: str | None
     ceilings_file: Path | None
+    process_index: int | None  # which process of the run this is; None: nobody has divided it
 
 
 class WholeEvents:
@@ -79,9 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if order.opencl_runtime is not None:
         os.environ["OPENCL"] = order.opencl_runtime  # where the backends look for it
     sink = WholeEvents(EventWriter(order.events_fd))
-    _end_on_sigterm(sink)
     try:
         spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
+        if order.process_index is None and isinstance(spec.work, KernelSweep) and spec.work.process_count > 1:
+            return ProcessSeries(_process_commands(spec.work.process_count, arguments)).run()
+        _end_on_sigterm(sink)
         _carry_out(spec, order, sink)
     except KernalyseError as error:
         sink.write(StateChanged(RunState.FAILED, run_error(error)))
@@ -96,10 +102,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _process_commands(process_count: int, arguments: Sequence[str] | None) -> list[tuple[str, ...]]:
+    own = sys.argv[1:] if arguments is None else arguments
+    worker = (sys.executable, "-P", "-m", "services.profiler.worker", *own)
+    return [(*worker, "--process-index", str(index)) for index in range(process_count)]
+
+
 def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
     match spec.work:
         case KernelSweep():
-            _sweep(spec.work, order, sink)
+            _sweep(spec, spec.work, order, sink)
         case CeilingMeasurement():
             _measure_ceilings(spec.work, order, sink)
         case other:
@@ -111,22 +123,49 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
             )
 
 
-def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
+def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.profiler.catalog import load_catalog
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+    from services.profiler.workloads.events import store_artifact
+    from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT, resolved_spec
     from services.profiler.workloads.sweep import run_sweep
     from services.profiler.workloads.sweep_plan import plan_sweep
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
-    if plan.notices:
-        sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
-    sink.write(Progress(0, 0, plan.configuration_count, "opening the device"))
+    process_index = order.process_index or 0
+    counts = FailedCounts(order.folder)
+    if process_index == 0:
+        if plan.notices:
+            sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
+        sink.write(store_artifact(order.folder, SPEC_ARTIFACT, encode_json(resolved_spec(spec, plan))))
+    sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id)
     sources = load_sources()
-    are_settled = tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
-    run_sweep(sweep, plan, session, sink, order.folder)
+    # The first process has told the ceilings for all of them.
+    are_settled = process_index > 0 or tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
+    counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, sink, order.folder, process_index, counts.read()))
     if not are_settled:
         tell_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
+
+
+def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
+    """A search without a budget takes the run's time limit, less what it may need to finish the configuration under way."""
+    if sweep.strategy is SearchStrategy.ALL or sweep.budget_ns is not None or limits.time_limit_ns is None:
+        return sweep
+    return replace(sweep, budget_ns=max(limits.time_limit_ns // 2, limits.time_limit_ns - sweep.measuring.max_duration_ns - FINISHING_NS))
+
+
+class FailedCounts:
+    """How many configurations have failed so far, passed on from process to process in the run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "failed_configuration_count"
+
+    def read(self) -> int:
+        return int(self._file.read_text()) if self._file.is_file() else 0
+
+    def write(self, count: int) -> None:
+        self._file.write_text(str(count))
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:
@@ -182,8 +221,17 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
     parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
     parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
+    parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
     parsed = parser.parse_args(arguments)
-    return WorkOrder(parsed.spec, parsed.events_fd, parsed.folder, parsed.catalog, parsed.opencl_runtime, parsed.ceilings_file)
+    return WorkOrder(
+        spec_file=parsed.spec,
+        events_fd=parsed.events_fd,
+        folder=parsed.folder,
+        catalog_file=parsed.catalog,
+        opencl_runtime=parsed.opencl_runtime,
+        ceilings_file=parsed.ceilings_file,
+        process_index=parsed.process_index,
+    )
 
 
 if __name__ == "__main__":

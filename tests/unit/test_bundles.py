@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import pytest
 
 from services.core.errors import BundleTooLargeError, InvalidBundleError
 from services.profiler.bundles import MAX_CHUNK_BYTES, Bundle, BundleLimits, BundleStore
+from services.profiler.disk_keeping import drop_artifacts
 
-LIMITS = BundleLimits(max_bytes=1_000_000, max_unpacked_bytes=2_000_000, max_file_count=20)
+LIMITS = BundleLimits(max_bytes=1_000_000, max_unpacked_bytes=2_000_000, max_file_count=20, max_age_s=3_600.0, max_total_bytes=30_000)
 
 
 @pytest.fixture
@@ -130,3 +133,59 @@ async def test_a_chunk_over_the_limit_is_refused(store: BundleStore) -> None:
 def test_an_unknown_digest_is_refused(store: BundleStore, digest: str) -> None:
     with pytest.raises(InvalidBundleError, match="Upload it first"):
         store.path(digest)
+
+
+# ---------------------------------------------------------------- what goes again
+
+
+async def _stored(store: BundleStore, name: str, unused_s: float) -> str:
+    """A bundle of 10 000 bytes, last used so long ago."""
+    digest = (await _receive(store, _archive(_member(name), content=bytes(10_000)))).digest
+    used_s = time.time() - unused_s
+    os.utime(store.path(digest), (used_s, used_s))
+    return digest
+
+
+async def test_a_bundle_goes_when_nobody_has_used_it_for_long(store: BundleStore) -> None:
+    old, young = await _stored(store, "old", 4_000), await _stored(store, "young", 3_000)
+    assert store.expire(()) == (old,)
+    assert store.path(young).is_dir()
+    with pytest.raises(InvalidBundleError):
+        store.path(old)
+
+
+async def test_over_the_limit_of_size_the_least_recently_used_goes_first(store: BundleStore) -> None:
+    digests = [await _stored(store, str(number), 3_000 - number) for number in range(4)]
+    assert store.expire(()) == (digests[0],)
+    assert store.expire(()) == ()
+
+
+async def test_what_a_run_names_and_what_was_just_used_stays(store: BundleStore) -> None:
+    named, used, fresh = [await _stored(store, name, 4_000) for name in ("named", "used", "fresh")]
+    store.path(used)
+    await _receive(store, _archive(_member("fresh"), content=bytes(10_000)))  # once more: it is wanted again
+    await _stored(store, "more", 0)
+    assert store.expire((named,)) == ()
+    assert store.expire(()) == (named,)
+    assert store.path(fresh).is_dir()
+
+
+async def test_what_an_upload_cut_off_has_left_goes_too(store: BundleStore, tmp_path: Path) -> None:
+    left = tmp_path / "bundles" / ".arriving-x"
+    left.mkdir(parents=True)
+    assert store.expire(()) == ()
+    assert left.is_dir()
+    os.utime(left, (0, 0))
+    store.expire(())
+    assert not left.exists()
+
+
+def test_artifacts_of_the_oldest_finished_runs_go_until_all_are_within_the_limit(tmp_path: Path) -> None:
+    for number in range(4):
+        artifacts = tmp_path / f"run-{number}" / "work" / "artifacts"
+        artifacts.mkdir(parents=True)
+        (artifacts / "report").write_bytes(bytes(1_000))
+        os.utime(tmp_path / f"run-{number}", (number, number))
+    assert drop_artifacts(tmp_path, 4_000, ()) == ()
+    assert drop_artifacts(tmp_path, 2_500, ("run-0",)) == ("run-1", "run-2")
+    assert [(path / "work" / "artifacts" / "report").exists() for path in sorted(tmp_path.iterdir())] == [True, False, False, True]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.axis_grammar import MAX_VALUE_COUNT, parse_argument, parse_axes, parse_axis, parse_block, parse_buffer, parse_tie
+from services.cli.axis_grammar import MAX_VALUE_COUNT, parse_argument, parse_axes, parse_axis, parse_blocks, parse_buffer, parse_tie
 from services.cli.children import describe_exit
 from services.cli.quantities import duration, giga, median_with_interval, percentage, size
 from services.cli.revision import revision_of
@@ -70,7 +70,7 @@ def test_bad_values_name_option_found_and_expected(text: str, found: str) -> Non
 
 
 def test_a_parameter_is_given_once() -> None:
-    with pytest.raises(UsageError, match="the parameter N 2 times"):
+    with pytest.raises(UsageError, match="the name N 2 times"):
         parse_axes(["N=1", "M=2", "N=3"])
 
 
@@ -78,9 +78,8 @@ def test_ties_arguments_buffers_and_blocks() -> None:
     assert parse_tie("M=N") == Tie("M", "N")
     assert parse_argument("alpha=2.0") == ArgumentDefinition("alpha", "2.0")
     assert parse_buffer("a = N*K") == ("a", "N*K")
-    assert parse_block("256") == Dim3(256)
-    assert parse_block("16x16") == Dim3(16, 16)
-    assert parse_block("8X8x4") == Dim3(8, 8, 4)
+    assert parse_blocks("256") == (Dim3(256),)
+    assert parse_blocks("16x16, 8X8x4,16x16") == (Dim3(16, 16), Dim3(8, 8, 4))
 
 
 @pytest.mark.parametrize("text", ["M", "M=", "=N", "M=2", "M=N*2"])
@@ -89,10 +88,10 @@ def test_a_bad_tie_is_refused(text: str) -> None:
         parse_tie(text)
 
 
-@pytest.mark.parametrize("text", ["", "x", "16x", "0x16", "-1", "1x1x1x1", "16*16", "1.5", "999999"])
+@pytest.mark.parametrize("text", ["", "x", "16x", "0x16", "-1", "1x1x1x1", "16*16", "1.5", "999999", "16,", "16;32", "16x16,y"])
 def test_a_bad_block_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="option --block"):
-        parse_block(text)
+        parse_blocks(text)
 
 
 def test_a_bad_expression_of_an_argument_is_refused() -> None:

@@ -7,104 +7,36 @@ an error here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser, Tree
+from tree_sitter import Node, Tree
 
 from services.core.errors import InvalidSourceError, UnknownKernelError
-from services.core.model import DataType, KernelSource
+from services.core.model import KernelSource
+from services.profiler.backends.source_functions import SourceFunction, SourceParameter, read_function
+from services.profiler.backends.source_nodes import (
+    descendants,
+    function_body,
+    function_declarator,
+    has_qualifier,
+    line_of,
+    node_text,
+    parse_text,
+)
+from services.profiler.backends.template_instances import instance_of, parse_instance_name
 
-ALIGNMENT: Final = re.compile(rb"__align__\s*\([^()]*\)")
-"""The grammar lacks this attribute; it is hidden from the parser, byte positions kept."""
+__all__ = ["MAX_SOURCE_BYTES", "ParsedSource", "SourceFunction", "SourceParameter", "SyntaxProblem", "parse_kernel_source"]
 
 MAX_SOURCE_BYTES: Final = 4 * 2**20  # far above any kernel file; parsing stays below a second
-
-DATA_TYPES: Final[dict[str, DataType]] = {
-    "float": DataType.FLOAT32,
-    "double": DataType.FLOAT64,
-    "half": DataType.FLOAT16,
-    "__half": DataType.FLOAT16,
-    "char": DataType.INT8,
-    "signed char": DataType.INT8,
-    "int8_t": DataType.INT8,
-    "unsigned char": DataType.UINT8,
-    "uint8_t": DataType.UINT8,
-    "int": DataType.INT32,
-    "signed": DataType.INT32,
-    "signed int": DataType.INT32,
-    "int32_t": DataType.INT32,
-    "unsigned": DataType.UINT32,
-    "unsigned int": DataType.UINT32,
-    "uint": DataType.UINT32,
-    "uint32_t": DataType.UINT32,
-    "long": DataType.INT64,
-    "long int": DataType.INT64,
-    "long long": DataType.INT64,
-    "long long int": DataType.INT64,
-    "int64_t": DataType.INT64,
-    "ptrdiff_t": DataType.INT64,
-    "unsigned long": DataType.UINT64,
-    "unsigned long int": DataType.UINT64,
-    "unsigned long long": DataType.UINT64,
-    "unsigned long long int": DataType.UINT64,
-    "uint64_t": DataType.UINT64,
-    "size_t": DataType.UINT64,
-}
-
-VECTOR_ELEMENTS: Final[dict[str, DataType]] = {
-    "float": DataType.FLOAT32,
-    "double": DataType.FLOAT64,
-    "int": DataType.INT32,
-    "uint": DataType.UINT32,
-    "char": DataType.INT8,
-    "uchar": DataType.UINT8,
-    "longlong": DataType.INT64,
-    "ulonglong": DataType.UINT64,
-}
-
-TYPE_NODES: Final = frozenset(
-    {"primitive_type", "type_identifier", "sized_type_specifier", "template_type", "qualified_identifier", "struct_specifier"}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceParameter:
-    """One parameter of a kernel as the source writes it."""
-
-    name: str
-    type_name: str  # without const, *, & and __restrict__: "float", "unsigned int", "float4"
-    is_pointer: bool
-    is_const: bool  # a pointer's target, or the value
-    dtype: DataType | None  # of the element, or of one component of a vector type; None: a type without an array equivalent
-    component_count: int  # 4 for float4
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
     line: int
     text: str  # what stands there
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFunction:
-    """A `__global__` or `__device__` function."""
-
-    name: str
-    line: int
-    parameters: tuple[SourceParameter, ...]
-    template_parameters: tuple[str, ...]
-    uses_dynamic_shared_memory: bool
-    node: Node  # the function's own definition, without template<...>
-
-    @property
-    def is_template(self) -> bool:
-        return bool(self.template_parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +48,21 @@ class ParsedSource:
     problems: tuple[SyntaxProblem, ...]
 
     def kernel(self, function_name: str) -> SourceFunction:
-        """The kernel of that name.
+        """The kernel of that name; with template arguments, "scale<float, 4>", that instance of it.
 
         Raises:
             InvalidSourceError: it is not there, and the text has places that cannot be read.
-            UnknownKernelError: it is not there; names those that are.
+            UnknownKernelError: it is not there, or takes other template arguments; names what there is.
+            UnsupportedConstructError: a template whose parameters are more than types and numbers.
         """
+        name = parse_instance_name(function_name)
+        specialization = "".join(function_name.split())
         for kernel in self.kernels:
-            if kernel.name == function_name:
+            if specialization in (kernel.name, kernel.qualified_name):
                 return kernel
+        for kernel in self.kernels:
+            if name.arguments is not None and name.function_name in (kernel.name, kernel.qualified_name):
+                return instance_of(kernel, name.arguments, self.source.file_name)
         if self.problems:
             first = self.problems[0]
             raise InvalidSourceError(
@@ -133,18 +71,13 @@ class ParsedSource:
                 expected=f"a readable file with the kernel {function_name}",
                 remedy="Correct that place.",
             )
-        names = ", ".join(kernel.name for kernel in self.kernels)
+        names = ", ".join(kernel.qualified_name for kernel in self.kernels)
         raise UnknownKernelError(
             f"kernel {function_name} of {self.source.file_name}",
             found=f"the kernels {names}" if names else "no __global__ function",
-            expected=f"a __global__ function {function_name}",
+            expected=f"a __global__ function {name.function_name}",
             remedy="Check the spelling of the kernel's name.",
         )
-
-
-@lru_cache(maxsize=1)
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_cuda.language()))
 
 
 @lru_cache(maxsize=64)
@@ -162,8 +95,8 @@ def parse_kernel_source(source: KernelSource) -> ParsedSource:
             expected=f"CUDA C++ text of 1 to {MAX_SOURCE_BYTES} bytes",
             remedy="Give the .cu file itself.",
         )
-    tree = _parser().parse(ALIGNMENT.sub(lambda found: b" " * len(found[0]), text))
-    functions = [_read_function(node) for node in descendants(tree.root_node) if _is_function(node)]
+    tree = parse_text(text)
+    functions = [read_function(node) for node in descendants(tree.root_node) if _is_function(node)]
     return ParsedSource(
         source=source,
         tree=tree,
@@ -173,62 +106,6 @@ def parse_kernel_source(source: KernelSource) -> ParsedSource:
     )
 
 
-def node_text(node: Node) -> str:
-    return (node.text or b"").decode(errors="replace")
-
-
-def line_of(node: Node) -> int:
-    """From 1, as editors count."""
-    return int(node.start_point[0]) + 1
-
-
-def descendants(node: Node) -> Iterator[Node]:
-    """Every node below `node`, in the order of the text."""
-    waiting = list(reversed(node.children))  # not recursive: a deeply nested text must not reach Python's limit
-    while waiting:
-        current = waiting.pop()
-        yield current
-        waiting.extend(reversed(current.children))
-
-
-def has_qualifier(node: Node, qualifier: str) -> bool:
-    return any(node_text(child) == qualifier for child in node.children if child.type != "compound_statement")
-
-
-def function_declarator(node: Node) -> Node | None:
-    """The part `name(parameters)` of a function's definition, whatever pointers and initializers surround it."""
-    for child in node.children:
-        if child.type == "function_declarator":
-            return child
-        if child.type in ("pointer_declarator", "reference_declarator", "init_declarator"):
-            return function_declarator(child)
-    return None
-
-
-def function_body(node: Node) -> Node | None:
-    """The braces of a definition; a broken body parses as an initializer list."""
-    for child in node.children:
-        if child.type in ("compound_statement", "initializer_list"):
-            return child
-        if child.type == "init_declarator":
-            return function_body(child)
-    return None
-
-
-def declarator_name(node: Node) -> Node | None:
-    """The name that a declarator declares, behind its stars, brackets and initializer."""
-    if node.type in ("identifier", "type_identifier"):
-        return node
-    for child in node.children:
-        if child.type.endswith("declarator") or child.type == "identifier":
-            return declarator_name(child)
-    return None
-
-
-def type_node(declaration: Node) -> Node | None:
-    return next((child for child in declaration.children if child.type in TYPE_NODES), None)
-
-
 def _is_function(node: Node) -> bool:
     return (
         node.type in ("function_definition", "declaration")
@@ -236,66 +113,6 @@ def _is_function(node: Node) -> bool:
         and function_declarator(node) is not None
         and function_body(node) is not None
     )
-
-
-def _read_function(node: Node) -> SourceFunction:
-    declarator = function_declarator(node)
-    assert declarator is not None
-    name = next((child for child in declarator.children if child.type != "parameter_list"), declarator)
-    parameters = next((child for child in declarator.children if child.type == "parameter_list"), None)
-    return SourceFunction(
-        name=node_text(name),
-        line=line_of(node),
-        parameters=tuple(
-            _read_parameter(child, index)
-            for index, child in enumerate(parameters.named_children if parameters is not None else ())
-            if child.type in ("parameter_declaration", "optional_parameter_declaration") and node_text(child) != "void"
-        ),
-        template_parameters=_template_parameters(node),
-        uses_dynamic_shared_memory=any(is_dynamic_shared(child) for child in descendants(node)),
-        node=node,
-    )
-
-
-def is_dynamic_shared(node: Node) -> bool:
-    """Whether `node` is a declaration `extern __shared__ T name[]`."""
-    return node.type == "declaration" and has_qualifier(node, "extern") and has_qualifier(node, "__shared__")
-
-
-def _template_parameters(node: Node) -> tuple[str, ...]:
-    parent = node.parent
-    if parent is None or parent.type != "template_declaration":
-        return ()
-    parameters = next((child for child in parent.children if child.type == "template_parameter_list"), None)
-    return tuple(node_text(child) for child in parameters.named_children) if parameters is not None else ()
-
-
-def _read_parameter(node: Node, index: int) -> SourceParameter:
-    kind = type_node(node)
-    type_name = " ".join(node_text(kind).split()) if kind is not None else node_text(node)
-    name = next((declarator_name(child) for child in node.children if child.type == "identifier" or "declarator" in child.type), None)
-    pointers = [
-        child for child in descendants(node) if child.type in ("pointer_declarator", "abstract_pointer_declarator", "array_declarator")
-    ]
-    element, component_count = element_type(type_name)
-    return SourceParameter(
-        name=node_text(name) if name is not None else f"parameter_{index}",
-        type_name=type_name,
-        is_pointer=bool(pointers),
-        is_const=has_qualifier(node, "const"),
-        dtype=element if len(pointers) <= 1 else None,
-        component_count=component_count,
-        line=line_of(node),
-    )
-
-
-def element_type(type_name: str) -> tuple[DataType | None, int]:
-    """Scalar type and component count: `float4` gives (FLOAT32, 4), `Point` gives (None, 1)."""
-    if type_name in DATA_TYPES:
-        return DATA_TYPES[type_name], 1
-    if type_name[-1:] in ("2", "3", "4") and type_name[:-1] in VECTOR_ELEMENTS:
-        return VECTOR_ELEMENTS[type_name[:-1]], int(type_name[-1])
-    return None, 1
 
 
 def _problems(root: Node) -> Iterator[SyntaxProblem]:

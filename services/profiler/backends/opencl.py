@@ -33,8 +33,9 @@ from services.profiler.backends.base import (
     Timing,
     check_launch,
 )
+from services.profiler.backends.headers import expand_headers
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
-from services.profiler.backends.opencl_constructs import Dialect
+from services.profiler.backends.opencl_constructs import HARMLESS_HEADERS, Dialect
 from services.profiler.backends.opencl_runtime import REMEDY, OpenCLDevice, find_devices, load_pyopencl
 from services.profiler.backends.opencl_translation import WARP_SIZE, Target, Translation, translate
 
@@ -128,18 +129,19 @@ class OpenCLSession:
         if cached is not None:
             return replace(cached, compile_ns=0)
         start_ns = time.perf_counter_ns()
-        parsed = parse_kernel_source(build.source)
+        parsed = parse_kernel_source(expand_headers(build.source, build.include_folders, HARMLESS_HEADERS))
         target = Target(self._one.dialect, self._one.runtime, self._one.has_warps)
         translation = translate(parsed, build.function_name, block, target)
         wanted = _compiler_options(self._one.dialect, build)
-        program, log = self._build(translation, build, wanted)
+        signature = parsed.kernel(build.function_name)
+        program, log = self._build(translation, build, signature.name, wanted)
         kernel = OpenCLKernel(
             function_name=build.function_name,
             compile_ns=time.perf_counter_ns() - start_ns,
             compiler_options=" ".join(wanted),
             compiler_log=log,
             listings={"cl": translation.text.encode()},
-            signature=parsed.kernel(build.function_name),
+            signature=signature,
             uses_dynamic_shared_memory=translation.uses_dynamic_shared_memory,
             program=program,
         )
@@ -148,14 +150,14 @@ class OpenCLSession:
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
         assert isinstance(kernel, OpenCLKernel)
-        info, handle = self._cl.kernel_work_group_info, self._cl.Kernel(kernel.program, kernel.function_name)
+        info, handle = self._cl.kernel_work_group_info, self._cl.Kernel(kernel.program, kernel.signature.name)
         return KernelResources(
             static_shared_memory_bytes=int(handle.get_work_group_info(info.LOCAL_MEM_SIZE, self._one.handle)),
             local_memory_bytes=int(handle.get_work_group_info(info.PRIVATE_MEM_SIZE, self._one.handle)),
             max_threads_per_block=int(handle.get_work_group_info(info.WORK_GROUP_SIZE, self._one.handle)),
         )
 
-    def _build(self, translation: Translation, build: Build, options: list[str]) -> tuple[Any, str]:
+    def _build(self, translation: Translation, build: Build, entry: str, options: list[str]) -> tuple[Any, str]:
         """Builds past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
         cl = self._cl
         program = cl._cl._Program(self._context, translation.text)
@@ -164,7 +166,7 @@ class OpenCLSession:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # pyopencl warns of every remark; the log is read below
                 program.build(" ".join(options).encode(), [self._one.handle])
-            cl.Kernel(program, build.function_name)
+            cl.Kernel(program, entry)
         except cl.Error as failure:
             error = failure
         log = _readable_log(program.get_build_info(self._one.handle, cl.program_build_info.LOG) or "")
@@ -172,7 +174,7 @@ class OpenCLSession:
             raise CompileError(
                 f"kernel {build.function_name} of {build.source.file_name} on {self._one.runtime}",
                 found="the compiler says:\n" + (log or str(error)) + "\n",
-                remedy="Correct the source; the lines are those of the .cu file.",
+                remedy="Correct the source; the lines are those of the .cu file and its headers.",
             ) from error
         return program, log
 
@@ -226,7 +228,7 @@ class OpenCLSession:
         assert isinstance(kernel, OpenCLKernel)
         check_launch(self.device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
-        handle = self._cl.Kernel(kernel.program, kernel.function_name)  # its own, so that launches keep their own arguments
+        handle = self._cl.Kernel(kernel.program, kernel.signature.name)  # its own, so that launches keep their own arguments
         self._check_kernel_limits(handle, kernel, configuration)
         buffers = tuple(argument for argument in arguments if isinstance(argument, OpenCLBuffer))
         values = [argument.handle if isinstance(argument, OpenCLBuffer) else argument for argument in arguments]

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from tree_sitter import Node
 
 from services.core.errors import UnsupportedConstructError
-from services.profiler.backends.kernel_source import descendants, line_of, node_text
+from services.profiler.backends.source_nodes import descendants, node_text, place_of
 
 
 class Dialect(StrEnum):
@@ -100,7 +100,7 @@ CASTS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible: str, advice: str = "") -> NoReturn:
     """Raises UnsupportedConstructError: construct, line, and the runtime that could take it."""
     raise UnsupportedConstructError(
-        f"{file_name}, line {line_of(node)}",
+        str(place_of(node, file_name)),
         found=construct,
         expected=f"CUDA C++ that {runtime} can take",
         remedy=(f"{advice} " if advice else "") + f"It runs on {possible}.",

@@ -14,8 +14,8 @@ from typing import Final
 
 from tree_sitter import Node
 
-from services.profiler.backends.kernel_source import declarator_name, descendants, node_text, type_node
-from services.profiler.backends.opencl_edits import Edit, replace
+from services.profiler.backends.source_edits import Edit, replace
+from services.profiler.backends.source_nodes import declarator_name, descendants, node_text, type_node
 
 FUNCTIONS: Final = {
     "threadIdx": "get_local_id",

@@ -9,8 +9,8 @@ from typing import Final
 
 from tree_sitter import Node
 
-from services.profiler.backends.kernel_source import (
-    SourceFunction,
+from services.profiler.backends.source_functions import SourceFunction
+from services.profiler.backends.source_nodes import (
     declarator_name,
     descendants,
     function_body,
@@ -84,7 +84,10 @@ def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
 
 
 def _items(node: Node) -> Iterator[Item]:
+    asked = [node.child_by_field_name(name) for name in ("name", "condition")]  # what an #ifdef or #if looks at
     for child in node.children:
+        if any(one is not None and one.id == child.id for one in asked):
+            continue
         if child.type in CONTAINERS:
             yield from _items(child)
         elif child.type == "template_declaration":

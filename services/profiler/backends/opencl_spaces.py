@@ -14,21 +14,21 @@ from typing import Final
 from tree_sitter import Node
 
 from services.core.model import DataType
-from services.profiler.backends.kernel_source import (
-    DATA_TYPES,
+from services.profiler.backends.opencl_constructs import CASTS, INTEL, PYCUDA, refuse
+from services.profiler.backends.opencl_scope import Item, KernelScope
+from services.profiler.backends.source_edits import Edit, apply_edits, insert_before, remove, replace
+from services.profiler.backends.source_functions import DATA_TYPES
+from services.profiler.backends.source_nodes import (
     declarator_name,
     descendants,
     function_body,
     function_declarator,
     has_qualifier,
     is_dynamic_shared,
-    line_of,
     node_text,
+    place_of,
     type_node,
 )
-from services.profiler.backends.opencl_constructs import CASTS, INTEL, PYCUDA, refuse
-from services.profiler.backends.opencl_edits import Edit, apply_edits, insert_before, remove, replace
-from services.profiler.backends.opencl_scope import Item, KernelScope
 
 Spaces = tuple[str, ...]
 
@@ -69,7 +69,8 @@ class SpacedFunctions:
         for items in self._helpers.values():
             for item in items:
                 texts = [text for (node_id, _), text in bodies.items() if node_id == item.inner.id]
-                again = f'\n#line {line_of(item.node)} "{self._file_name}"\n'
+                place = place_of(item.node, self._file_name)
+                again = f'\n#line {place.line} "{place.file_name}"\n'
                 edits.append(replace(item.node, again.join(texts)) if texts else remove(item.node))
         for item in self._scope.kept:
             if not item.is_function:

@@ -16,18 +16,7 @@ from tree_sitter import Node
 from services.core.errors import UnsupportedConstructError
 from services.core.model import Dim3
 from services.profiler.backends import opencl_prelude
-from services.profiler.backends.kernel_source import (
-    ParsedSource,
-    SourceFunction,
-    declarator_name,
-    descendants,
-    function_body,
-    function_declarator,
-    has_qualifier,
-    is_dynamic_shared,
-    node_text,
-    type_node,
-)
+from services.profiler.backends.kernel_source import ParsedSource, SourceFunction
 from services.profiler.backends.opencl_constructs import (
     HARMLESS_HEADERS,
     INTEL,
@@ -37,10 +26,22 @@ from services.profiler.backends.opencl_constructs import (
     refuse,
     refuse_unsupported,
 )
-from services.profiler.backends.opencl_edits import Edit, apply_edits, insert_before, remove, replace
 from services.profiler.backends.opencl_indices import index_edits
+from services.profiler.backends.opencl_instances import without_template
 from services.profiler.backends.opencl_scope import KernelScope, scope_of
 from services.profiler.backends.opencl_spaces import SpacedFunctions
+from services.profiler.backends.source_edits import Edit, apply_edits, insert_before, remove, replace
+from services.profiler.backends.source_nodes import (
+    declarator_name,
+    descendants,
+    function_body,
+    function_declarator,
+    has_qualifier,
+    is_dynamic_shared,
+    node_text,
+    place_of,
+    type_node,
+)
 
 WARP_SIZE: Final = 32
 DYNAMIC_SHARED: Final = "kernalyse_dynamic_shared"  # the kernel argument that carries dynamic shared memory
@@ -63,7 +64,7 @@ class Target:
 
 
 def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Target) -> Translation:
-    """OpenCL text for one kernel of a .cu file.
+    """OpenCL text for one kernel of a .cu file, or for one instance of a template kernel.
 
     Raises:
         UnknownKernelError, InvalidSourceError: the kernel is not there.
@@ -74,12 +75,16 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     if kernel.is_template:
         refuse(
             kernel.node,
-            f"the template kernel {function_name}<{', '.join(kernel.template_parameters)}>",
+            f"the template kernel {function_name}<{', '.join(kernel.template_parameters)}> without its arguments",
             file_name,
             target.runtime,
-            possible=f"{PYCUDA}, which instantiates it by name, e.g. {function_name}<float>",
-            advice="Write a kernel without template parameters that calls a __device__ template.",
+            possible=f"{target.runtime} and on {PYCUDA}",
+            advice=f"Name one instance, for example {function_name}<float>.",
         )
+    if kernel.template_arguments:
+        parsed, kernel = without_template(parsed, kernel, target.runtime)
+    elif "<" in kernel.name:
+        refuse(kernel.node, f"the specialization {kernel.name}", file_name, target.runtime, possible=PYCUDA)
     scope = scope_of(parsed.tree.root_node, kernel)
     kept = [item.node for item in scope.kept]
     _refuse_headers(scope, file_name, target)
@@ -154,7 +159,7 @@ def _check_warps(call: Node, block: Dim3, file_name: str, target: Target) -> Non
         refuse(call, f"the warp function {name}", file_name, target.runtime, possible=f"{INTEL} and on {PYCUDA}")
     if block.x % WARP_SIZE:
         raise UnsupportedConstructError(
-            f"{file_name}, line {call.start_point[0] + 1}",
+            str(place_of(call, file_name)),
             found=f"the warp function {name} with a block of {block}",
             expected=f"a block whose x is a multiple of {WARP_SIZE} on {target.runtime}",
             remedy=f"Choose such a block (--block {WARP_SIZE}x{max(block.count // WARP_SIZE, 1)}), or run it on {PYCUDA}.",

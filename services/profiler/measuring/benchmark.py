@@ -155,6 +155,11 @@ class Benchmark:
                 return stop_reason
             self._check_progress()
 
+    @property
+    def verification(self) -> Verification | None:
+        """What the check said; None: not checked yet."""
+        return self._verification
+
     def samples(self) -> Samples:
         """All that count so far, shape (n,)."""
         return self._criterion.samples()

@@ -26,6 +26,7 @@ from services.core.model import (
 from services.core.statistics import Samples
 from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, check_launch
 from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.header_bundle import include_folders_of
 from services.profiler.measuring.arguments import bind_arguments
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
 from services.profiler.measuring.busy import Neighbours
@@ -112,11 +113,23 @@ class ConfigurationRun:
         self._elapsed_ns += time.perf_counter_ns() - start_ns
 
     def reload(self) -> None:
-        """Before a further `sample`, where another configuration had the buffers meanwhile."""
+        """Before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
         assert self._benchmark is not None
         start_ns = time.perf_counter_ns()
-        self._benchmark.reload(self._load())
+        launch = self._load()
+        self._bench.session.run(launch)  # the first touch of fresh buffers is no sample
+        self._benchmark.reload(launch)
         self._elapsed_ns += time.perf_counter_ns() - start_ns
+
+    def unload(self) -> None:
+        """Before another configuration takes the buffers: many that wait would fill the host's memory with their inputs."""
+        self._loaded = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the results were compared with the reference, and differ."""
+        verification = self.benchmark.verification
+        return verification is not None and verification.state is VerificationState.FAILED
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
         """Takes samples until the rule has enough, the earlier ones included."""
@@ -170,11 +183,13 @@ class ConfigurationRun:
             function_name=kernel.definition.function,
             macros=self.planned.macro_values,
             options=self._bench.sweep.compiler_options,
-            include_folders=() if digest is None else (self._bench.folder / "bundles" / digest.removeprefix("sha256:"),),
+            include_folders=() if digest is None else include_folders_of(self._bench.folder / "bundles" / digest.removeprefix("sha256:")),
         )
 
     def _keep_compiler_output(self, compiled: CompiledKernel) -> None:
         bench = self._bench
+        if self.planned.process_index > 0:  # the first process has told the same
+            return
         log = compiled.compiler_log.strip()
         if log and ("log", log) not in bench.told:
             bench.told.add(("log", log))

@@ -34,7 +34,10 @@ def resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[ResolvedKernel
             raise InvalidParameterError(
                 f"kernel {selection.kernel_name}", found="the same kernel twice", expected="each kernel once", remedy="Name it once."
             )
-    return [_resolve(selection, sweep, catalog) for selection in sweep.kernels]
+    resolved = [_resolve(selection, sweep, catalog) for selection in sweep.kernels]
+    for kernel in resolved:
+        _check_macro_names(kernel, sweep)
+    return resolved
 
 
 def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -> ResolvedKernel:
@@ -50,6 +53,19 @@ def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -
     given = {argument.name: argument.expression for argument in sweep.arguments if argument.name in scalars}
     definition, notices = derive_definition(source, selection.kernel_name, arguments=given, macro_names=macro_names)
     return ResolvedKernel(definition, source, selection.bundle_digest, notices)
+
+
+def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
+    """A macro of a template parameter's name would replace it in the template's own head."""
+    function = parse_kernel_source(kernel.source).kernel(kernel.definition.function)
+    collisions = {axis.name for axis in sweep.macro_axes} & {name for name, _ in function.template_arguments}
+    if collisions:
+        raise InvalidParameterError(
+            f"macro {min(collisions)}",
+            found=f"the name of a template parameter of {kernel.definition.function}",
+            expected="a name of its own",
+            remedy=f"Rename the macro, and give it as an argument: {function.name}<…, MACRO>.",
+        )
 
 
 def merge_arguments(definition: KernelDefinition, sweep: KernelSweep) -> tuple[ArgumentDefinition, ...]:

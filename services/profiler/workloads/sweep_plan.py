@@ -136,6 +136,12 @@ class PlannedConfiguration:
         """What is computed, whoever computes it how: configurations of one problem compete with each other."""
         return (tuple(sorted(self.values.items())), self.cache_mode, self.process_index)
 
+    @property
+    def contest(self) -> tuple[object, ...]:
+        """Configurations of one problem that also do the same work: one kernel in its variants, or kernels with equal counts."""
+        definition = self.kernel.definition
+        return (self.problem, definition.category, definition.flop, definition.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
@@ -173,6 +179,10 @@ class SweepPlan:
         if self.order_seed is not None:
             random.Random(f"{self.order_seed}/{process_index}").shuffle(left)
         return left
+
+    def completed_count(self, process_index: int) -> int:
+        """What an earlier run and the processes before this one have done."""
+        return len(self.done_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
 
     def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
         parts = [f"{name}={value}" for name, value in candidate.macros.items()]

@@ -1,0 +1,175 @@
+"""Searches: how a sweep spends a budget of time where it cannot measure everything.
+
+RANDOM measures in random order until the budget is spent. HALVING is successive halving: a short look at every
+configuration, then the faster half goes on with twice the samples, and so on; the last two are measured as thoroughly as in
+a sweep over everything. Source: K. Jamieson and A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
+Optimization", AISTATS 2016, algorithm 1.
+
+Own code, because what is spent here are samples of one configuration, which come in any number and add up: libraries such
+as Optuna prune a trial for good, but cannot come back to one for more samples.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from services.core.model import LogLevel, LogLines, StoppingCriterion, StopReason
+from services.core.statistics import MedianInterval, median_interval
+from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.workloads.sweep_plan import PlannedConfiguration
+from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
+
+FIRST_LOOK_COUNT: Final = 8  # samples: below six the median has no 95 % interval, many more would make the first look dear
+FIRST_LOOK_NS: Final = 200_000_000  # of sampling: slow kernels get fewer samples, for the first look is at all of them
+FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to tell
+
+ClockNs = Callable[[], int]
+
+
+def search_at_random(
+    configurations: Iterable[PlannedConfiguration], bench: Bench, progress: SweepProgress, clock_ns: ClockNs = time.monotonic_ns
+) -> None:
+    """Measures one after the other in random order until the budget is spent; the one under way is finished."""
+    order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
+    waiting = list(configurations)
+    random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
+    budget = _Budget.of(bench, clock_ns)
+    while waiting and not budget.is_spent():
+        measure_configuration(waiting.pop(0), bench, progress)
+    _tell_left(len(waiting), bench)
+
+
+def search_by_halving(
+    configurations: Iterable[PlannedConfiguration], bench: Bench, progress: SweepProgress, clock_ns: ClockNs = time.monotonic_ns
+) -> None:
+    """Finds the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
+    contests: dict[object, list[PlannedConfiguration]] = {}
+    for planned in configurations:
+        contests.setdefault(planned.contest, []).append(planned)
+    budget, left_count = _Budget.of(bench, clock_ns), 0
+    for position, contest in enumerate(contests.values()):
+        left_count += _Halving(bench, progress, budget.share(len(contests) - position)).hold(contest)
+    _tell_left(left_count, bench)
+
+
+def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
+    """Positions that go on: of the faster half, those whose interval does not lie above the best's; at least the two best."""
+    order = sorted(range(len(standings)), key=lambda position: standings[position].median)
+    half = order[: max(FINALIST_COUNT, (len(order) + 1) // 2)]
+    best = standings[order[0]]
+    return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
+
+
+def _tell_left(left_count: int, bench: Bench) -> None:
+    if left_count:
+        budget_s = (bench.sweep.budget_ns or 0) / 1e9
+        text = f"The budget of {budget_s:g} s is spent: {left_count} configuration{'s were' if left_count > 1 else ' was'} not measured."
+        bench.sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    end_ns: float
+    clock_ns: ClockNs
+
+    @classmethod
+    def of(cls, bench: Bench, clock_ns: ClockNs) -> _Budget:
+        """That of the sweep, from now on; without one, no end."""
+        budget_ns = bench.sweep.budget_ns
+        return cls(float("inf") if budget_ns is None else clock_ns() + budget_ns, clock_ns)
+
+    def is_spent(self) -> bool:
+        return self.clock_ns() >= self.end_ns
+
+    def share(self, count: int) -> _Budget:
+        """What one of `count` may spend of what is left."""
+        return replace(self, end_ns=self.clock_ns() + (self.end_ns - self.clock_ns()) / count)
+
+
+class _Halving:
+    """One contest: configurations of which the fastest is wanted."""
+
+    def __init__(self, bench: Bench, progress: SweepProgress, budget: _Budget) -> None:
+        self._bench = bench
+        self._progress = progress
+        self._budget = budget
+        self._on_device: ConfigurationRun | None = None
+
+    def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
+        """Measures until two are left and thoroughly known, or the budget is spent; answers with how many had no look at all."""
+        waiting, rivals = list(contest), list[ConfigurationRun]()
+        while waiting and not self._budget.is_spent():
+            run = ConfigurationRun(waiting.pop(0), self._bench)
+            if self._progress.attempt(run, partial(self._first_look, run)):
+                rivals.append(run)
+        wrong = [run for run in rivals if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
+        rivals = self._without(rivals, wrong)
+        look_count = FIRST_LOOK_COUNT
+        while len(rivals) > FINALIST_COUNT and not self._budget.is_spent():
+            kept = [rivals[position] for position in faster_half([median_interval(run.samples()) for run in rivals])]
+            rivals = self._without(rivals, [run for run in rivals if run not in kept])
+            look_count *= 2
+            rivals = [run for run in rivals if self._look_again(run, look_count)]
+        for run in rivals:
+            self._finish(run, self._last_samples)
+        return len(waiting)
+
+    def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
+        """Those that go on; the others' measurements are told as they are."""
+        for run in leaving:
+            self._finish(run, lambda _: StopReason.ELIMINATED)
+        return [run for run in rivals if run not in leaving]
+
+    def _last_samples(self, run: ConfigurationRun) -> StopReason:
+        if self._budget.is_spent():
+            return StopReason.BUDGET_SPENT
+        return StopReason.SAMPLE_LIMIT if run.samples().size >= run.rule.max_sample_count else run.sample(run.rule)
+
+    def _first_look(self, run: ConfigurationRun) -> None:
+        self._bring(None)
+        run.announce()
+        run.start(self._progress.tell)
+        self._on_device = run
+        self._sample(run, FIRST_LOOK_COUNT)
+
+    def _look_again(self, run: ConfigurationRun, count: int) -> bool:
+        """Whether the run goes on. Without budget it does with what it has."""
+        return self._budget.is_spent() or self._progress.attempt(run, partial(self._sample, run, count))
+
+    def _sample(self, run: ConfigurationRun, count: int) -> None:
+        """Samples up to this many in all."""
+        self._progress.tell(f"looking at {run.label}")
+        self._bring(run)
+        rule = run.rule
+        if run.samples().size < min(count, rule.max_sample_count):
+            share = count / FIRST_LOOK_COUNT
+            look = replace(
+                rule,
+                criterion=StoppingCriterion.SAMPLE_COUNT,
+                max_sample_count=min(count, rule.max_sample_count),
+                max_duration_ns=min(int(FIRST_LOOK_NS * share), rule.max_duration_ns),
+            )
+            run.sample(look)
+
+    def _finish(self, run: ConfigurationRun, ending: Callable[[ConfigurationRun], StopReason]) -> None:
+        def finish() -> None:
+            self._progress.tell(f"measuring {run.label}")
+            self._bring(run)
+            run.finish(ending(run))
+
+        if self._progress.attempt(run, finish):
+            self._progress.complete()
+
+    def _bring(self, run: ConfigurationRun | None) -> None:
+        """Makes the device's buffers those of `run`; None: they are about to become another one's."""
+        if self._on_device is not run:
+            if self._on_device is not None:
+                self._on_device.unload()
+            if run is not None:
+                run.reload()
+            self._on_device = run

@@ -52,6 +52,7 @@ class WorkOrder:
     catalog_file: Path | None
     opencl_runtime: str | None
     ceilings_file: Path | None
+    cache_folder: Path | None
 
 
 class WholeEvents:
@@ -121,7 +122,7 @@ def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     if plan.notices:
         sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
     sink.write(Progress(0, 0, plan.configuration_count, "opening the device"))
-    session = _open_session(sweep.backend, sweep.device_id)
+    session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
     are_settled = tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     run_sweep(sweep, plan, session, sink, order.folder)
@@ -133,14 +134,14 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
     from services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
-    session = _open_session(work.backend, work.device_id)
+    session = _open_session(work.backend, work.device_id, order.cache_folder)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
 
 
-def _open_session(backend: BackendName, device_id: str | None) -> DeviceSession:
+def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:
     from services.profiler.backends.registry import open_backend_for
 
-    return open_backend_for(backend, device_id).open(device_id)
+    return open_backend_for(backend, device_id, cache_folder).open(device_id)
 
 
 # ---------------------------------------------------------------- being ended
@@ -182,8 +183,17 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
     parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
     parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
     parsed = parser.parse_args(arguments)
-    return WorkOrder(parsed.spec, parsed.events_fd, parsed.folder, parsed.catalog, parsed.opencl_runtime, parsed.ceilings_file)
+    return WorkOrder(
+        spec_file=parsed.spec,
+        events_fd=parsed.events_fd,
+        folder=parsed.folder,
+        catalog_file=parsed.catalog,
+        opencl_runtime=parsed.opencl_runtime,
+        ceilings_file=parsed.ceilings_file,
+        cache_folder=parsed.cache_folder,
+    )
 
 
 if __name__ == "__main__":

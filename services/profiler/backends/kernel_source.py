@@ -8,7 +8,7 @@ an error here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -18,6 +18,7 @@ from tree_sitter import Language, Node, Parser, Tree
 
 from services.core.errors import InvalidSourceError, UnknownKernelError
 from services.core.model import DataType, KernelSource
+from services.profiler.backends.template_instances import FunctionName, bind_arguments
 
 ALIGNMENT: Final = re.compile(rb"__align__\s*\([^()]*\)")
 """The grammar lacks this attribute; it is hidden from the parser, byte positions kept."""
@@ -106,6 +107,21 @@ class SourceFunction:
     def is_template(self) -> bool:
         return bool(self.template_parameters)
 
+    @property
+    def scope(self) -> str:
+        """The namespaces around it as a prefix of its name: "math::", or empty. One without a name needs none."""
+        names: list[str] = []
+        node = self.node.parent
+        while node is not None:
+            if node.type == "namespace_definition" and (name := node.child_by_field_name("name")) is not None:
+                names.append(node_text(name))
+            node = node.parent
+        return "".join(f"{name}::" for name in reversed(names))
+
+    def instance(self, arguments: tuple[str, ...]) -> SourceFunction:
+        """With its parameters' types as these template arguments make them."""
+        return _read_function(self.node, bind_arguments(self.template_parameters, arguments))
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedSource:
@@ -116,15 +132,25 @@ class ParsedSource:
     problems: tuple[SyntaxProblem, ...]
 
     def kernel(self, function_name: str) -> SourceFunction:
-        """The kernel of that name.
+        """The kernel of that name, which may carry template arguments: "scale<float, 4>".
 
         Raises:
             InvalidSourceError: it is not there, and the text has places that cannot be read.
-            UnknownKernelError: it is not there; names those that are.
+            UnknownKernelError: it is not there, names those that are; or it is no template.
         """
+        name = FunctionName.read(function_name)
         for kernel in self.kernels:
-            if kernel.name == function_name:
-                return kernel
+            if kernel.name == name.plain:
+                if name.arguments is None:
+                    return kernel
+                if kernel.is_template:
+                    return kernel.instance(name.arguments)
+                raise UnknownKernelError(
+                    f"kernel {function_name} of {self.source.file_name}",
+                    found=f"{kernel.name} in line {kernel.line}, which is no template",
+                    expected=f"a template of {len(name.arguments)} parameters",
+                    remedy="Leave the template arguments out.",
+                )
         if self.problems:
             first = self.problems[0]
             raise InvalidSourceError(
@@ -238,7 +264,11 @@ def _is_function(node: Node) -> bool:
     )
 
 
-def _read_function(node: Node) -> SourceFunction:
+NO_TYPES: Final[Mapping[str, str]] = {}
+
+
+def _read_function(node: Node, types: Mapping[str, str] = NO_TYPES) -> SourceFunction:
+    """types: what template parameters stand for."""
     declarator = function_declarator(node)
     assert declarator is not None
     name = next((child for child in declarator.children if child.type != "parameter_list"), declarator)
@@ -247,7 +277,7 @@ def _read_function(node: Node) -> SourceFunction:
         name=node_text(name),
         line=line_of(node),
         parameters=tuple(
-            _read_parameter(child, index)
+            _read_parameter(child, index, types)
             for index, child in enumerate(parameters.named_children if parameters is not None else ())
             if child.type in ("parameter_declaration", "optional_parameter_declaration") and node_text(child) != "void"
         ),
@@ -270,9 +300,10 @@ def _template_parameters(node: Node) -> tuple[str, ...]:
     return tuple(node_text(child) for child in parameters.named_children) if parameters is not None else ()
 
 
-def _read_parameter(node: Node, index: int) -> SourceParameter:
+def _read_parameter(node: Node, index: int, types: Mapping[str, str]) -> SourceParameter:
     kind = type_node(node)
-    type_name = " ".join(node_text(kind).split()) if kind is not None else node_text(node)
+    written = " ".join(node_text(kind).split()) if kind is not None else node_text(node)
+    type_name = types.get(written, written)
     name = next((declarator_name(child) for child in node.children if child.type == "identifier" or "declarator" in child.type), None)
     pointers = [
         child for child in descendants(node) if child.type in ("pointer_declarator", "abstract_pointer_declarator", "array_declarator")

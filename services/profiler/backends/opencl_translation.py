@@ -74,10 +74,10 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
     if kernel.is_template:
         refuse(
             kernel.node,
-            f"the template kernel {function_name}<{', '.join(kernel.template_parameters)}>",
+            f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}>",
             file_name,
             target.runtime,
-            possible=f"{PYCUDA}, which instantiates it by name, e.g. {function_name}<float>",
+            possible=f"{PYCUDA}, which instantiates it by name, e.g. {kernel.name}<float>",
             advice="Write a kernel without template parameters that calls a __device__ template.",
         )
     scope = scope_of(parsed.tree.root_node, kernel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.core.errors import KernalyseError
+from services.core.errors import KernalyseError, WorkerCrashedError
 from services.core.model import ConfigurationFailed, KernelSweep, Progress
 from services.profiler.backends.base import DeviceSession
 from services.profiler.measuring.busy import Neighbours, open_use_meter
@@ -22,6 +22,7 @@ def run_sweep(sweep: KernelSweep, plan: SweepPlan, session: DeviceSession, sink:
 
     Raises:
         KernalyseError: the first configuration's, when not a single one could be measured.
+        WorkerCrashedError: a kernel has made the device unusable for this process; the configurations after it are not measured.
     """
     bench = Bench(
         sweep=sweep,
@@ -42,11 +43,18 @@ def run_sweep(sweep: KernelSweep, plan: SweepPlan, session: DeviceSession, sink:
 
 
 def measure_configuration(planned: PlannedConfiguration, bench: Bench, progress: SweepProgress) -> None:
-    """Announces and measures one; what goes wrong is told and does not go further."""
+    """Announces and measures one; what goes wrong is told and does not go further, unless nothing can be measured after it.
+
+    Raises:
+        WorkerCrashedError: the device is lost to this process.
+    """
     run = ConfigurationRun(planned, bench)
     try:
         run.announce()
         run.measure(progress.tell)
+    except WorkerCrashedError as error:
+        progress.fail(planned, error)
+        raise
     except KernalyseError as error:
         progress.fail(planned, error)
     else:

@@ -158,4 +158,5 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
-    return (*WORKER_COMMAND, *runtime, "--ceilings-file", str(settings.data_folder / "ceilings.json"))
+    kept = ("--ceilings-file", str(settings.data_folder / "ceilings.json"), "--cache-folder", str(settings.data_folder / "cubins"))
+    return (*WORKER_COMMAND, *runtime, *kept)

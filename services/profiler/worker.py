@@ -56,6 +56,7 @@ class WorkOrder:
     opencl_runtime: str | None
     ceilings_file: Path | None
     process_index: int | None  # which process of the run this is; None: nobody has divided it
+    cache_folder: Path | None
 
 
 class WholeEvents:
@@ -139,7 +140,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
             sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
         sink.write(store_artifact(order.folder, SPEC_ARTIFACT, encode_json(resolved_spec(spec, plan))))
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
-    session = _open_session(sweep.backend, sweep.device_id)
+    session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
     # The first process has told the ceilings for all of them.
     are_settled = process_index > 0 or tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
@@ -172,14 +173,14 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
     from services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
-    session = _open_session(work.backend, work.device_id)
+    session = _open_session(work.backend, work.device_id, order.cache_folder)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
 
 
-def _open_session(backend: BackendName, device_id: str | None) -> DeviceSession:
+def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:
     from services.profiler.backends.registry import open_backend_for
 
-    return open_backend_for(backend, device_id).open(device_id)
+    return open_backend_for(backend, device_id, cache_folder).open(device_id)
 
 
 # ---------------------------------------------------------------- being ended
@@ -222,6 +223,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--opencl-runtime", choices=("intel", "pocl"), help="the one OpenCL CPU runtime to use")
     parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
     parsed = parser.parse_args(arguments)
     return WorkOrder(
         spec_file=parsed.spec,
@@ -231,6 +233,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
         opencl_runtime=parsed.opencl_runtime,
         ceilings_file=parsed.ceilings_file,
         process_index=parsed.process_index,
+        cache_folder=parsed.cache_folder,
     )
 
 

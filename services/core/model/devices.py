@@ -46,8 +46,8 @@ class Device:
     name: str  # as the runtime reports it
     kind: DeviceKind
     backends: tuple[BackendName, ...]  # those that can drive it
-    runtime: str | None = None  # OpenCL platform, or "CUDA"
-    driver_version: str | None = None
+    runtime: str | None = None  # OpenCL platform, or CUDA with the highest version that the driver knows: "CUDA 13.0"
+    driver_version: str | None = None  # of the driver itself: "580.82.07"
     toolkit_version: str | None = None  # CUDA toolkit; None for OpenCL
     uuid: str | None = None
     compute_capability: str | None = None  # "9.0"; None off NVIDIA

@@ -27,14 +27,16 @@ def find_entry(cubin: bytes, kernel: SourceFunction, file_name: str) -> str:
         raise UnsupportedConstructError(
             f"{file_name}, line {kernel.line}",
             found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without an instance",
-            expected="an explicit instance in the file",
-            remedy=f"Add one, for example: template __global__ void {kernel.name}<float>(…);",
+            expected="its template arguments, or an explicit instance in the file",
+            remedy=f"Name the instance, for example {kernel.name}<float>.",
         )
     raise UnknownKernelError(
         f"kernel {kernel.name} of {file_name}",
         found=f"the compiled kernels {', '.join(matching or entries)}",
         expected=f"exactly one {kernel.name}",
-        remedy='Put extern "C" before it, or give its overloads or instances names of their own.',
+        remedy=f"Name the instance, for example {kernel.name}<float>."
+        if kernel.is_template
+        else 'Put extern "C" before it, or give its overloads names of their own.',
     )
 
 

@@ -7,15 +7,29 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from services.core.errors import BackendUnavailableError, CompileError
-from services.core.model import KernelSource
+from services.profiler.backends.base import Build
+from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache, cache_key
+from services.profiler.backends.disassembly import disassemble
+from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
+from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.nvcc_options import build_options, header_folders
+from services.profiler.backends.ptxas_report import split_report
+from services.profiler.backends.template_instances import InstanceName, parse_instance_name
 
 TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
 COMPILE_LIMIT_S: Final = 300.0  # heavy templates take a minute; a compiler that hangs must not hold the device
+REPORT: Final = ("-Xptxas", "-v")
+ENVIRONMENT: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  # nvcc reads them; they change what it makes
+FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # options nobody sees here, so their cubins are not kept
+
+CUBIN_FILE: Final = "kernel.cubin"
+HEADERS_FILE: Final = "headers.d"
 
 
 def find_nvcc() -> str | None:
@@ -31,42 +45,156 @@ def find_nvcc() -> str | None:
 
 def toolkit_version() -> str | None:
     nvcc = find_nvcc()
-    if nvcc is None:
-        return None
-    try:
-        output = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"release (\d+\.\d+)", output)
+    found = re.search(r"release (\d+\.\d+)", compiler_version(nvcc)) if nvcc is not None else None
     return found[1] if found else None
 
 
-def compile_cubin(source: KernelSource, architecture: str, options: Sequence[str]) -> tuple[bytes, str]:
-    """The cubin of a .cu text and the compiler's remarks.
+@lru_cache(maxsize=4)
+def compiler_version(nvcc: str) -> str:
+    """All that nvcc says of its version, its build included; empty when it does not answer."""
+    try:
+        return subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
-    Args:
-        architecture: e.g. "sm_90".
 
-    Raises:
-        BackendUnavailableError: there is no nvcc.
-        CompileError: with nvcc's own lines; they name the .cu file.
-    """
-    nvcc = find_nvcc()
-    if nvcc is None:
-        raise BackendUnavailableError("nvcc", found="no nvcc to compile with", remedy=TOOLKIT)
-    with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as folder:
-        name = Path(source.file_name).name or "kernel.cu"
-        (Path(folder) / name).write_text(source.text)
-        command = [nvcc, "--cubin", f"-arch={architecture}", "-lineinfo", *options, "-o", "kernel.cubin", name]
-        try:
-            result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise CompileError(source.file_name, found=f"no end of nvcc within {COMPILE_LIMIT_S:.0f} s", remedy="Simplify it.") from error
-        log = "\n".join(part for part in (result.stdout.strip(), result.stderr.strip()) if part)
-        if result.returncode != 0:
+class NvccCompiler:
+    """Args: cache: where cubins are kept between processes; None: nowhere."""
+
+    def __init__(self, cache: CubinCache | None = None) -> None:
+        self._cache = cache
+
+    def compile(self, build: Build, architecture: str) -> CompiledCubin:
+        """The cubin of a build, with the compiler's remarks and listings.
+
+        Args:
+            architecture: of the device, e.g. "sm_90"; one that the options name counts instead.
+
+        Raises:
+            BackendUnavailableError: there is no nvcc.
+            CompileError: with nvcc's own lines; they name the .cu file.
+            UnknownKernelError, InvalidSourceError: a template instance is asked for whose template is not there.
+        """
+        nvcc = find_nvcc()
+        if nvcc is None:
+            raise BackendUnavailableError("nvcc", found="no nvcc to compile with", remedy=TOOLKIT)
+        job = _Job(nvcc, build, architecture)
+        if self._cache is None or job.reads_hidden_files:
+            return job.run()[0]
+        key = job.key()
+        found = self._cache.find(key, header_folders(build))
+        if found is not None:
+            return found
+        compiled, headers = job.run()
+        self._cache.store(key, compiled, headers, header_folders(build))
+        return compiled
+
+
+class _Job:
+    """One compilation, in a folder of its own that is gone afterwards."""
+
+    def __init__(self, nvcc: str, build: Build, architecture: str) -> None:
+        self._nvcc = nvcc
+        self._build = build
+        self._architecture = architecture
+        self._options = build_options(build, architecture)
+        self._file_name = Path(build.source.file_name).name or "kernel.cu"
+        self._instance = _qualified_instance(build)
+
+    @property
+    def reads_hidden_files(self) -> bool:
+        return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in self._options)
+
+    def key(self) -> str:
+        """Of everything but the headers. The folders of headers have other paths in every run, so their number stands for them."""
+        options = [option for option in self._options if option not in {f"-I{folder}" for folder in header_folders(self._build)}]
+        environment = [os.environ.get(name, "") for name in ENVIRONMENT]
+        folder_count = str(len(header_folders(self._build)))
+        return cache_key(
+            *("2", compiler_version(self._nvcc), self._file_name, self._build.source.text, self._instance or ""),
+            *(*environment, folder_count, *options),
+        )
+
+    def run(self) -> tuple[CompiledCubin, list[Path]]:
+        """What it makes, and the headers that were read for it."""
+        with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
+            folder = Path(name)
+            start_ns = time.perf_counter_ns()
+            entry = None
+            text = self._build.source.text
+            source = folder / self._file_name
+            source.write_text(text if self._instance is None else with_instance(text, self._instance), encoding="utf-8")
+            output = self._call(folder, "-MD", "-MF", HEADERS_FILE, "--keep", self._file_name)
+            ptx = next((path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.ptx"))), None)
+            if self._instance is not None:
+                entry, ptx, report = self._without_variable(folder, ptx)
+                remarks = split_report(output)[1]
+            else:
+                report, remarks = split_report(output)
+            compile_ns = time.perf_counter_ns() - start_ns
+            cubin_file = folder / CUBIN_FILE
+            machine_code = disassemble(cubin_file, Path(self._nvcc).parent)
+            listings = {"ptx": ptx, "ptxas.txt": report, "sass": None if machine_code is None else machine_code.decode(errors="replace")}
+            compiled = CompiledCubin(
+                cubin=cubin_file.read_bytes(),
+                entry=entry,
+                log=remarks,
+                listings={suffix: listing.encode() for suffix, listing in listings.items() if listing},
+                compile_ns=compile_ns,
+            )
+            return compiled, _headers(folder / HEADERS_FILE, folder, source)
+
+    def _without_variable(self, folder: Path, ptx: str | None) -> tuple[str, str, str]:
+        """Entry of the instance, and PTX and report of a cubin in which only it is left of what was added to find it."""
+        entry = instance_entry(ptx or "")
+        if ptx is None or entry is None:
+            template = parse_instance_name(self._build.function_name).function_name
             raise CompileError(
-                f"{source.file_name} for {architecture}",
-                found=f"nvcc says:\n{log}\n",
+                self._subject,
+                found=f"nothing in nvcc's output that names the entry of {self._instance}",
+                remedy=f"Add an explicit instance to the file, and name the kernel {template}.",
+            )
+        ptx = without_variable(ptx)
+        (folder / "instance.ptx").write_text(ptx, encoding="utf-8")
+        report, _ = split_report(self._call(folder, "instance.ptx"))
+        return entry, ptx, report
+
+    def _call(self, folder: Path, *arguments: str) -> str:
+        """Makes CUBIN_FILE; what nvcc prints meanwhile. Raises CompileError."""
+        command = [self._nvcc, "--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CompileError(self._subject, found=f"no end of nvcc within {COMPILE_LIMIT_S:.0f} s", remedy="Simplify it.") from error
+        output = "\n".join(part for part in (done.stdout.rstrip(), done.stderr.rstrip()) if part)
+        if done.returncode != 0:
+            raise CompileError(
+                self._subject,
+                found=f"nvcc says:\n{split_report(output)[1]}\n",
                 remedy="Correct the source; the lines are those of the .cu file.",
             )
-        return (Path(folder) / "kernel.cubin").read_bytes(), log
+        return output
+
+    @property
+    def _subject(self) -> str:
+        """Names the configuration too, as far as it is compiled in."""
+        macros = "".join(f" {macro.name}={macro.value}" for macro in self._build.macros)
+        return f"kernel {self._build.function_name}{macros} of {self._build.source.file_name} for {self._architecture}"
+
+
+def _qualified_instance(build: Build) -> str | None:
+    """The template instance with the namespaces that its kernel lies in; None: the function name has no template arguments."""
+    name = parse_instance_name(build.function_name)
+    if name.arguments is None:
+        return None
+    kernel = parse_kernel_source(build.source).kernel(build.function_name)
+    return str(InstanceName(kernel.qualified_name, name.arguments))
+
+
+def _headers(listed: Path, folder: Path, source: Path) -> list[Path]:
+    """Files of a make rule as nvcc -MD writes it, without the source itself and without names from #line directives."""
+    names = re.findall(r"(?:\\ |[^\s\\])+", listed.read_text(encoding="utf-8").partition(" : ")[2])
+    paths = [Path(os.path.normpath(folder / name.replace("\\ ", " "))) for name in names]
+    return [path for path in dict.fromkeys(paths) if path != source and path.is_file()]

@@ -5,24 +5,17 @@ Imports pycuda only when a backend is created, and names what is missing.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from services.core.errors import (
-    BackendUnavailableError,
-    DeviceNotFoundError,
-    InternalError,
-    InvalidParameterError,
-    LaunchLimitError,
-    MemoryLimitError,
-)
-from services.core.model import BackendName, CacheMode, Device, DeviceKind, Dim3, KernelResources, TimingMethod
+from services.core.errors import BackendUnavailableError, DeviceNotFoundError, InvalidParameterError, MemoryLimitError
+from services.core.model import BackendName, CacheMode, Device, Dim3, KernelResources, TimingMethod
 from services.profiler.backends.arguments import check_arguments
 from services.profiler.backends.base import (
     Argument,
@@ -35,15 +28,22 @@ from services.profiler.backends.base import (
     Timing,
     check_launch,
 )
-from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
-from services.profiler.backends.mangled_names import find_entry
-from services.profiler.backends.nvcc_compiler import compile_cubin, toolkit_version
+from services.profiler.backends.cubin_cache import CubinCache
+from services.profiler.backends.cuda_arguments import launcher, pack_arguments
+from services.profiler.backends.cuda_device import describe_device
+from services.profiler.backends.cuda_errors import DeviceErrors
+from services.profiler.backends.cuda_graph import LaunchGraph
+from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_memory, check_kernel_limits, kernel_resources, load_kernel
+from services.profiler.backends.cuda_library import CudaLibrary, ErrorClasses
+from services.profiler.backends.cuda_timing import SampleTimer, SampleWork
+from services.profiler.backends.cuda_timing_code import open_timer
+from services.profiler.backends.nvcc_compiler import NvccCompiler
 
 EXTRA: Final = "Install the extra: pip install 'kernalyse[cuda]'. It is built on the spot and needs the CUDA toolkit."
 DRIVER: Final = "Install NVIDIA's driver, or use --backend opencl."
 
-LAUNCHES_IN_FLIGHT: Final = 256  # pairs of events kept at once: fewer would let the stream run dry, more only take memory
-DEFAULT_SHARED_BYTES: Final = 48 * 1024  # above, a kernel has to opt in
+PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
+MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not tell the size of its L2 cache
 
 
 @dataclass(slots=True)
@@ -53,35 +53,28 @@ class CudaBuffer:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaKernel:
-    function_name: str
-    compile_ns: int
-    compiler_options: str
-    compiler_log: str
-    listings: Mapping[str, bytes] = field(repr=False)
-    signature: SourceFunction = field(repr=False)
-    function: Any = field(repr=False)
-    module: Any = field(repr=False)  # unloaded with its last reference
-
-
-@dataclass(frozen=True, slots=True)
 class CudaLaunch:
     kernel: CudaKernel
     configuration: LaunchConfiguration
-    arguments: tuple[Any, ...]
+    arguments: bytes  # as the driver takes them
     buffers: tuple[CudaBuffer, ...]  # kept alive as long as the launch
 
 
 class PyCudaBackend:
-    """Raises BackendUnavailableError: pycuda or the driver is missing."""
+    """Args: cache_folder: where cubins are kept between processes; None: nowhere.
+
+    Raises:
+        BackendUnavailableError: pycuda or the driver is missing.
+    """
 
     name: Final = BackendName.PYCUDA
 
-    def __init__(self) -> None:
+    def __init__(self, cache_folder: Path | None = None) -> None:
         self._driver = _load_driver()
+        self._compiler = NvccCompiler(None if cache_folder is None else CubinCache(cache_folder))
 
     def devices(self) -> tuple[Device, ...]:
-        return tuple(_describe(self._driver, index) for index in range(self._driver.Device.count()))
+        return tuple(describe_device(self._driver, index) for index in range(self._driver.Device.count()))
 
     def open(self, device_id: str | None = None) -> CudaSession:
         devices = self.devices()
@@ -89,7 +82,7 @@ class PyCudaBackend:
             raise BackendUnavailableError("backend PYCUDA", found="no NVIDIA device", remedy=DRIVER)
         for index, device in enumerate(devices):
             if device_id in (None, device.device_id):
-                return CudaSession(self._driver, index, device)
+                return CudaSession(self._driver, index, device, self._compiler)
         raise DeviceNotFoundError(
             f"device {device_id}",
             found="no such CUDA device",
@@ -112,57 +105,24 @@ def _load_driver() -> Any:
     return driver
 
 
-def _describe(driver: Any, index: int) -> Device:
-    handle = driver.Device(index)
-    attribute, names = handle.get_attribute, driver.device_attribute
-    version = driver.get_driver_version()
-    major, minor = handle.compute_capability()
-    return Device(
-        device_id=f"cuda:{index}",
-        name=handle.name(),
-        kind=DeviceKind.GPU,
-        backends=(BackendName.PYCUDA,),
-        runtime="CUDA",
-        driver_version=f"{version // 1000}.{version % 1000 // 10}",
-        toolkit_version=toolkit_version(),
-        uuid=_uuid(handle),
-        compute_capability=f"{major}.{minor}",
-        compute_unit_count=attribute(names.MULTIPROCESSOR_COUNT),
-        memory_bytes=handle.total_memory(),
-        l2_cache_bytes=attribute(names.L2_CACHE_SIZE) or None,
-        max_clock_hz=attribute(names.CLOCK_RATE) * 1000 or None,  # the driver reports kHz
-        max_threads_per_block=attribute(names.MAX_THREADS_PER_BLOCK),
-        max_block=Dim3(attribute(names.MAX_BLOCK_DIM_X), attribute(names.MAX_BLOCK_DIM_Y), attribute(names.MAX_BLOCK_DIM_Z)),
-        max_grid=Dim3(attribute(names.MAX_GRID_DIM_X), attribute(names.MAX_GRID_DIM_Y), attribute(names.MAX_GRID_DIM_Z)),
-        max_shared_memory_bytes=attribute(names.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) or attribute(names.MAX_SHARED_MEMORY_PER_BLOCK),
-        max_buffer_bytes=handle.total_memory(),
-    )
-
-
-def _uuid(handle: Any) -> str | None:
-    """As NVML writes it ("GPU-…"), so that telemetry finds the device. None where NVML does not answer."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        try:
-            return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByPciBusId(handle.pci_bus_id())))
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
-
-
 class CudaSession:
-    def __init__(self, driver: Any, index: int, device: Device) -> None:
+    """After a kernel that takes the device's context with it (an illegal address, say) every call raises WorkerCrashedError."""
+
+    def __init__(self, driver: Any, index: int, device: Device, compiler: NvccCompiler) -> None:
         self._driver = driver
         self._device = device
+        self._compiler = compiler
         self._handle = driver.Device(index)
-        self._context = self._handle.make_context()
+        self._context = self._handle.make_context(driver.ctx_flags.MAP_HOST)  # the flags of a held stream lie in host memory
         self._stream = driver.Stream()
+        self._errors = DeviceErrors(driver, device.name)
+        self._library = _open_library(driver)
         self._kernels: dict[Build, CudaKernel] = {}
         self._buffers: dict[int, CudaBuffer] = {}
         self._flush_buffer: CudaBuffer | None = None
+        self._timer: SampleTimer | None = None
+        self._graph: tuple[CudaLaunch, LaunchGraph] | None = None
+        self._warm_functions: set[int] = set()  # by id, for they live as long as the session: those that have run
 
     @property
     def device(self) -> Device:
@@ -170,160 +130,166 @@ class CudaSession:
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
-        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
+        graphs = {TimingMethod.GRAPH} if self._library is not None else set()
+        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, *graphs})
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
-        start_ns = time.perf_counter_ns()
-        signature = parse_kernel_source(build.source).kernel(build.function_name)
-        architecture = "sm_" + (self._device.compute_capability or "").replace(".", "")
-        options = [*(f"-D{macro.name}={macro.value}" for macro in build.macros), *build.options]
-        cubin, log = compile_cubin(build.source, architecture, options)
-        module = self._driver.module_from_buffer(cubin)
-        kernel = CudaKernel(
-            function_name=build.function_name,
-            compile_ns=time.perf_counter_ns() - start_ns,
-            compiler_options=" ".join(("--cubin", f"-arch={architecture}", "-lineinfo", *options)),
-            compiler_log=log,
-            listings={},
-            signature=signature,
-            function=module.get_function(find_entry(cubin, signature, build.source.file_name)),
-            module=module,
-        )
+        with self._errors.of_calls(f"compiling {build.function_name}"):
+            kernel = load_kernel(self._driver, self._compiler, build, self._device)
         self._kernels[build] = kernel
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
-        return None
+        assert isinstance(kernel, CudaKernel)
+        with self._errors.of_calls(f"resources of {kernel.function_name}"):
+            return kernel_resources(self._driver, self._library, kernel, configuration, self._handle)
+
+    # ------------------------------------------------------------ memory
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        free_bytes, _ = self._driver.mem_get_info()
-        if not 0 < size_bytes <= free_bytes:
-            raise self._memory_error(size_bytes, free_bytes)
-        try:
-            buffer = CudaBuffer(self._driver.mem_alloc(size_bytes), size_bytes)
-        except self._driver.MemoryError as error:
-            raise self._memory_error(size_bytes, free_bytes) from error
+        largest_bytes = self._largest_buffer_bytes()
+        if not 0 < size_bytes <= largest_bytes:
+            raise self._memory_error(size_bytes, largest_bytes)
+        with self._errors.of_calls("an allocation"):
+            try:
+                buffer = CudaBuffer(self._driver.mem_alloc(size_bytes), size_bytes)
+            except self._driver.MemoryError as error:  # another process was faster
+                raise self._memory_error(size_bytes, self._largest_buffer_bytes()) from error
         self._buffers[id(buffer)] = buffer
         return buffer
 
-    def _memory_error(self, size_bytes: int, free_bytes: int) -> MemoryLimitError:
+    def _largest_buffer_bytes(self) -> int:
+        with self._errors.of_calls("a look at the free memory"):
+            free_bytes, _ = self._driver.mem_get_info()
+        return int(free_bytes) // PAGE_BYTES * PAGE_BYTES
+
+    def _memory_error(self, size_bytes: int, largest_bytes: int) -> MemoryLimitError:
         return MemoryLimitError(
             f"a buffer on {self._device.name}",
             found=f"{size_bytes} bytes asked for",
-            expected=f"1 to {free_bytes} bytes, which are free",
+            expected=f"1 to {largest_bytes} bytes, the largest that fits now",
             remedy="Choose smaller parameters.",
         )
 
     def release(self, buffer: DeviceBuffer) -> None:
         assert isinstance(buffer, CudaBuffer)
+        if self._errors.is_context_lost:
+            return  # its memory went with the context; PyCUDA would print a warning for each
         if self._buffers.pop(id(buffer), None) is not None:
             buffer.handle.free()
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         assert isinstance(buffer, CudaBuffer)
         _check_size(buffer, values)
-        with self._device_errors("an upload"):
+        with self._errors.of_calls("an upload"):
             self._driver.memcpy_htod(buffer.handle, values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         assert isinstance(buffer, CudaBuffer)
         _check_size(buffer, values)
-        with self._device_errors("a download"):
+        with self._errors.of_calls("a download"):
             self._driver.memcpy_dtoh(values, buffer.handle)
+
+    # ------------------------------------------------------------ launches
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
         assert isinstance(kernel, CudaKernel)
         check_launch(self._device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
-        self._check_kernel_limits(kernel, configuration)
-        if configuration.dynamic_shared_memory_bytes > DEFAULT_SHARED_BYTES:
-            attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            kernel.function.set_attribute(attribute, configuration.dynamic_shared_memory_bytes)
-        return CudaLaunch(
-            kernel=kernel,
-            configuration=configuration,
-            arguments=tuple(argument.handle if isinstance(argument, CudaBuffer) else argument for argument in arguments),
-            buffers=tuple(argument for argument in arguments if isinstance(argument, CudaBuffer)),
-        )
-
-    def _check_kernel_limits(self, kernel: CudaKernel, configuration: LaunchConfiguration) -> None:
-        attributes = self._driver.function_attribute
-        shared_bytes = kernel.function.get_attribute(attributes.SHARED_SIZE_BYTES) + configuration.dynamic_shared_memory_bytes
-        for what, found, limit in (
-            ("threads per block", configuration.block.count, kernel.function.get_attribute(attributes.MAX_THREADS_PER_BLOCK)),
-            ("bytes of shared memory, static and dynamic", shared_bytes, self._device.max_shared_memory_bytes),
-        ):
-            if limit is not None and found > limit:
-                raise LaunchLimitError(
-                    f"launch of {kernel.function_name} with block {configuration.block}",
-                    found=f"{found} {what}",
-                    expected=f"at most {limit} for this kernel on {self._device.name}",
-                    remedy="Choose a smaller block (--block) or smaller parameters.",
-                )
+        with self._errors.of_launches(f"launch of {kernel.function_name}"):
+            check_kernel_limits(self._driver, kernel, configuration, self._device)
+            allow_shared_memory(self._driver, kernel, configuration.dynamic_shared_memory_bytes)
+        packed = pack_arguments([_packed(argument) for argument in arguments])
+        return CudaLaunch(kernel, configuration, packed, tuple(argument for argument in arguments if isinstance(argument, CudaBuffer)))
 
     def run(self, launch: PreparedLaunch) -> None:
         assert isinstance(launch, CudaLaunch)
-        with self._device_errors(f"kernel {launch.kernel.function_name}"):
-            self._enqueue(launch)
+        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+            self._launcher(launch)()
             self._stream.synchronize()
+        self._warm_functions.add(id(launch.kernel.function))
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         assert isinstance(launch, CudaLaunch)
-        durations_ns = np.empty(count, dtype=np.float64)
-        events = [(self._driver.Event(), self._driver.Event()) for _ in range(min(count, LAUNCHES_IN_FLIGHT))]
-        with self._device_errors(f"kernel {launch.kernel.function_name}"):
-            for first in range(0, count, LAUNCHES_IN_FLIGHT):
-                batch = events[: count - first]
-                for start, end in batch:
-                    if timing.cache_mode is CacheMode.COLD:
-                        self._flush_cache()
-                    start.record(self._stream)
-                    for _ in range(timing.launches_per_sample):
-                        self._enqueue(launch)
-                    end.record(self._stream)
-                self._stream.synchronize()
-                spans_ns = np.array([start.time_till(end) * 1e6 for start, end in batch])  # from ms
-                durations_ns[first : first + len(batch)] = spans_ns / timing.launches_per_sample
-        return TimedSamples(durations_ns)
+        if self._timer is None:
+            with self._errors.of_calls("preparing to time"):
+                self._timer = open_timer(self._driver, self._compiler, self._device, self._stream, self._flush_cache)
+        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+            samples = self._timer.take(self._work(launch, timing), count)
+        self._warm_functions.add(id(launch.kernel.function))
+        return samples
 
-    def _enqueue(self, launch: CudaLaunch) -> None:
-        block, grid = launch.configuration.block, launch.configuration.grid
-        launch.kernel.function(
-            *launch.arguments,
-            block=(block.x, block.y, block.z),
-            grid=(grid.x, grid.y, grid.z),
-            shared=launch.configuration.dynamic_shared_memory_bytes,
-            stream=self._stream,
-        )
+    def _work(self, launch: CudaLaunch, timing: Timing) -> SampleWork:
+        is_cold, launch_count = timing.cache_mode is CacheMode.COLD, timing.launches_per_sample
+        if timing.method is TimingMethod.GRAPH:
+            graph = self._graph_of(launch, launch_count)
+            return SampleWork(graph.enqueue, launch_count, is_cold, is_warm=graph.was_launched)
+        enqueue_one = self._launcher(launch)
+
+        def enqueue() -> None:
+            for _ in range(launch_count):
+                enqueue_one()
+
+        return SampleWork(enqueue, launch_count, is_cold, is_warm=id(launch.kernel.function) in self._warm_functions)
+
+    def _graph_of(self, launch: CudaLaunch, launch_count: int) -> LaunchGraph:
+        """The one made last, where it is this launch's: batches of one configuration follow each other."""
+        assert self._library is not None
+        if self._graph is not None:
+            held_launch, graph = self._graph
+            if held_launch is launch and graph.launch_count == launch_count:
+                return graph
+            self._graph = None
+            graph.close()
+        graph = LaunchGraph(self._library, self._stream.handle, self._launcher(launch), launch_count)
+        self._graph = (launch, graph)
+        return graph
+
+    def _launcher(self, launch: CudaLaunch) -> Callable[[], None]:
+        return launcher(launch.kernel.function, launch.configuration, launch.arguments, self._stream)
 
     def _flush_cache(self) -> None:
         """Overwrites the whole L2 cache, on the same stream: it ends before the next launch begins."""
         if self._flush_buffer is None:
-            buffer = self.allocate(max(self._device.l2_cache_bytes or 0, 2**20))
+            buffer = self.allocate(max(self._device.l2_cache_bytes or 0, MIN_FLUSH_BYTES))
             assert isinstance(buffer, CudaBuffer)
             self._flush_buffer = buffer
         self._driver.memset_d32_async(self._flush_buffer.handle, 0, self._flush_buffer.size_bytes // 4, self._stream)
 
-    @contextmanager
-    def _device_errors(self, subject: str) -> Iterator[None]:
-        try:
-            yield
-        except self._driver.MemoryError as error:
-            raise MemoryLimitError(f"{subject} on {self._device.name}", found=str(error), remedy="Choose smaller parameters.") from error
-        except self._driver.Error as error:  # after an illegal access the context is lost, and with it this worker
-            raise InternalError(
-                f"{subject} on {self._device.name}", found=str(error), remedy="Check the kernel with compute-sanitizer."
-            ) from error
-
     def close(self) -> None:
+        if self._errors.is_context_lost:
+            with contextlib.suppress(self._driver.Error):
+                self._context.pop()
+            return
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        if self._graph is not None:
+            self._graph[1].close()
+            self._graph = None
         for buffer in tuple(self._buffers.values()):
             self.release(buffer)
         self._flush_buffer = None
         self._kernels.clear()
         self._context.pop()
         self._context.detach()
+
+
+def _open_library(driver: Any) -> CudaLibrary | None:
+    """None: a driver without graphs, and then nothing here tells occupancy either."""
+    try:
+        return CudaLibrary(ErrorClasses(any_error=driver.Error, out_of_memory=driver.MemoryError))
+    except OSError:
+        return None
+
+
+def _packed(argument: Argument) -> int | np.generic:
+    if isinstance(argument, np.generic):
+        return argument
+    assert isinstance(argument, CudaBuffer)
+    return int(argument.handle)
 
 
 def _check_size(buffer: CudaBuffer, values: npt.NDArray[np.generic]) -> None:

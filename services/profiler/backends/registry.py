@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.core.errors import BackendUnavailableError, DeviceNotFoundError, KernalyseError
@@ -13,8 +14,11 @@ if TYPE_CHECKING:  # it brings NumPy, which the service that asks for devices ha
     from services.profiler.backends.base import Backend
 
 
-def open_backend(name: BackendName) -> Backend:
+def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend:
     """The backend of that name; AUTO is PYCUDA where an NVIDIA device answers, else OPENCL.
+
+    Args:
+        cache_folder: where compiled kernels are kept between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: a library or a driver is missing; names it and what brings it.
@@ -24,7 +28,7 @@ def open_backend(name: BackendName) -> Backend:
         case BackendName.PYCUDA:
             from services.profiler.backends.pycuda import PyCudaBackend
 
-            return PyCudaBackend()
+            return PyCudaBackend(cache_folder)
         case BackendName.OPENCL:
             from services.profiler.backends.opencl import OpenCLBackend
 
@@ -37,7 +41,7 @@ def open_backend(name: BackendName) -> Backend:
             )
         case BackendName.AUTO:
             try:
-                backend = open_backend(BackendName.PYCUDA)
+                backend = open_backend(BackendName.PYCUDA, cache_folder)
                 if backend.devices():
                     return backend
             except BackendUnavailableError:
@@ -45,13 +49,13 @@ def open_backend(name: BackendName) -> Backend:
             return open_backend(BackendName.OPENCL)
 
 
-def open_backend_for(name: BackendName, device_id: str | None) -> Backend:
+def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Path | None = None) -> Backend:
     """As `open_backend`, but AUTO follows the device where one is named.
 
     Raises as `open_backend` does, and DeviceNotFoundError for a device id of no backend.
     """
     if name is not BackendName.AUTO or device_id is None:
-        return open_backend(name)
+        return open_backend(name, cache_folder)
     prefixes = {"cuda": BackendName.PYCUDA, "opencl": BackendName.OPENCL}
     prefix = device_id.split(":", maxsplit=1)[0]
     if prefix not in prefixes:
@@ -61,7 +65,7 @@ def open_backend_for(name: BackendName, device_id: str | None) -> Backend:
             expected="cuda:0, opencl:intel:0 or the like",
             remedy="List the devices with: kernalyse devices.",
         )
-    return open_backend(prefixes[prefix])
+    return open_backend(prefixes[prefix], cache_folder)
 
 
 def wanted_runtime() -> str | None:

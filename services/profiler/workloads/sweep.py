@@ -38,6 +38,7 @@ def run_sweep(
 
     Raises:
         KernalyseError: the first configuration's, when not a single one could be measured.
+        WorkerCrashedError: a kernel has made the device unusable for this process; the configurations after it are not measured.
     """
     bench = Bench(
         sweep=sweep,

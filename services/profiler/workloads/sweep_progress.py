@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.core.errors import KernalyseError
+from services.core.errors import KernalyseError, WorkerCrashedError
 from services.core.model import ConfigurationFailed, Progress
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink, run_error
@@ -51,9 +51,16 @@ class SweepProgress:
         self.tell("")
 
     def attempt(self, run: ConfigurationRun, action: Callable[[], object]) -> bool:
-        """Whether the action went through; what goes wrong is told as the configuration's failure and goes no further."""
+        """Whether the action went through; what goes wrong is told as the configuration's failure and goes no further.
+
+        Raises:
+            WorkerCrashedError: a kernel has made the device unusable for this process, so nothing can be measured after it.
+        """
         try:
             action()
+        except WorkerCrashedError as error:
+            self.fail(run.planned, error)
+            raise
         except KernalyseError as error:
             self.fail(run.planned, error)
             return False

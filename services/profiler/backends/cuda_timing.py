@@ -1,0 +1,127 @@
+"""Samples on one CUDA stream: flush, clock, event, launches, event, clock, with the stream held while all that is enqueued."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from services.profiler.backends.base import TimedSamples
+from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT, StreamBlocker
+from services.profiler.backends.cuda_clock import SampleClock
+
+logger = logging.getLogger(__name__)  # of the worker's run: what it warns of goes to stderr, and so into the run's log
+
+NS_PER_MS: Final = 1e6
+OPERATIONS_PER_SAMPLE: Final = 5  # two events, two stamps, a flush
+
+
+@dataclass(frozen=True, slots=True)
+class SampleWork:
+    """What is between the two events of one sample."""
+
+    enqueue: Callable[[], None]
+    launch_count: int
+    is_cold: bool
+    is_warm: bool  # it has run before: all its code is on the device, so it may be put behind a blocked stream
+
+
+class SampleTimer:
+    """Takes samples.
+
+    Args:
+        driver: of PyCUDA.
+        flush: overwrites the L2 cache, on the same stream.
+        blocker: None: nothing can hold this stream.
+        clock: None: this device's global timer cannot be read.
+    """
+
+    def __init__(
+        self, driver: Any, stream: Any, flush: Callable[[], None], blocker: StreamBlocker | None, clock: SampleClock | None
+    ) -> None:
+        self._driver = driver
+        self._stream = stream
+        self._flush = flush
+        self._blocker = blocker
+        self._clock = clock
+        self._events: list[tuple[Any, Any]] = []
+
+    def take(self, work: SampleWork, count: int) -> TimedSamples:
+        """The first sample of work that is not warm is taken with the stream running, all others behind a held stream if they fit."""
+        batches: list[TimedSamples] = []
+        taken_count = 0
+        while taken_count < count:
+            is_warm = work.is_warm or taken_count > 0
+            batch_count = min(max_batch_count(work.launch_count), count - taken_count) if is_warm else 1
+            batch = self._take_batch(work, batch_count, can_block=is_warm)
+            batches.append(batch)
+            taken_count += batch.duration_ns.size
+        return _joined(batches)
+
+    def _take_batch(self, work: SampleWork, count: int, *, can_block: bool) -> TimedSamples:
+        if self._blocker is not None and can_block and count * (work.launch_count + OPERATIONS_PER_SAMPLE) < MAX_QUEUED_COUNT:
+            samples = self._take(work, count, self._blocker)
+            if not self._blocker.timed_out:
+                return samples
+            self._blocker = None  # whatever it was would happen again, and cost the time limit again
+            logger.warning(
+                "Held up for the whole time limit, the stream ran on while samples were being enqueued: "
+                "from here on samples are taken without holding it, and launch overhead of short kernels is in them."
+            )
+        return self._take(work, count, None)
+
+    def _take(self, work: SampleWork, count: int, blocker: StreamBlocker | None) -> TimedSamples:
+        events = self._take_events(count)
+        if self._clock is not None:
+            self._clock.clear(count)
+        with blocker.held() if blocker is not None else nullcontext():
+            for index, (start, end) in enumerate(events):
+                if work.is_cold:
+                    self._flush()
+                if self._clock is not None:
+                    self._clock.stamp_before(index)
+                start.record(self._stream)
+                work.enqueue()
+                end.record(self._stream)
+                if self._clock is not None:
+                    self._clock.stamp_after(index)
+        self._stream.synchronize()
+        spans_ns = np.array([start.time_till(end) * NS_PER_MS for start, end in events])
+        return TimedSamples(
+            duration_ns=spans_ns / work.launch_count,
+            sm_clock_hz=None if self._clock is None else self._clock.read(count),
+            is_blocked=blocker is not None,
+        )
+
+    def _take_events(self, count: int) -> list[tuple[Any, Any]]:
+        """Made before the stream is held, and kept: making one may make the host wait for the device."""
+        while len(self._events) < count:
+            self._events.append((self._driver.Event(), self._driver.Event()))
+        return self._events[:count]
+
+    def close(self) -> None:
+        self._events.clear()
+        if self._clock is not None:
+            self._clock.close()
+
+
+def max_batch_count(launch_count: int) -> int:
+    """Samples that go behind a held stream together; at least one, which goes without holding it if it is too long."""
+    return max(1, (MAX_QUEUED_COUNT - 1) // (launch_count + OPERATIONS_PER_SAMPLE))
+
+
+def _joined(batches: list[TimedSamples]) -> TimedSamples:
+    def all_of(arrays: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    clocks = [batch.sm_clock_hz for batch in batches if batch.sm_clock_hz is not None]
+    return TimedSamples(
+        duration_ns=all_of([batch.duration_ns for batch in batches]),
+        sm_clock_hz=all_of(clocks) if len(clocks) == len(batches) else None,
+        is_blocked=all(batch.is_blocked for batch in batches),
+    )

@@ -32,6 +32,11 @@ OVERVIEW_COLUMNS: Final = {
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound",
     ),
     "samples": ("configuration_index", "sample_index", "duration_ns"),
+    "counters": ("configuration_index", "kernel_name", "metric_name", "value", "unit", "text"),
+    "counted_work": (
+        "label", "duration_ns", "sm_clock_hz", "flop", "dtype", "path", "dram_bytes", "l2_bytes", "l1_bytes", "achieved_occupancy_ratio",
+        "sm_throughput_ratio", "memory_throughput_ratio",
+    ),
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
@@ -51,7 +56,7 @@ def show(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
     table_names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="measurements (the default), samples, kernels, roofline, configurations, failures, …"),
+        typer.Argument(metavar="[TABLE]...", help="measurements (the default), samples, kernels, roofline, counters, counted_work, …"),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
     output: Annotated[

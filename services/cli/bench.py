@@ -70,6 +70,9 @@ def bench(
     max_time: Annotated[float | None, typer.Option("--max-time", metavar="SECONDS", help="Longest sampling of a configuration.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random input data.")] = 0,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.")] = False,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Count what each kernel does with ncu, after timing. Without permission: timing alone.")
+    ] = False,
     title: Annotated[str, typer.Option("--title", help="What lists call the run.")] = "",
     server: ServerOption = None,
     token: TokenOption = None,
@@ -99,6 +102,7 @@ def bench(
         max_duration_s=max_time,
         seed=seed,
         skip_verification=no_verify,
+        with_counters=counters,
     )
     console = make_console(stderr=True)
     sweep, notices = build_sweep(request)

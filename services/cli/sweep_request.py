@@ -53,6 +53,7 @@ class SweepRequest:
     max_duration_s: float | None = None
     seed: int = 0
     skip_verification: bool = False
+    with_counters: bool = False
 
 
 def build_sweep(request: SweepRequest) -> tuple[KernelSweep, tuple[str, ...]]:
@@ -75,6 +76,7 @@ def build_sweep(request: SweepRequest) -> tuple[KernelSweep, tuple[str, ...]]:
         backend=request.backend,
         device_id=request.device_id,
         measuring=_measuring(request),
+        with_counters=request.with_counters,
     )
     return sweep, notices
 

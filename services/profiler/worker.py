@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -114,6 +115,7 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.profiler.catalog import load_catalog
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+    from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
     from services.profiler.workloads.sweep import run_sweep
     from services.profiler.workloads.sweep_plan import plan_sweep
 
@@ -124,9 +126,15 @@ def _sweep(sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     session = _open_session(sweep.backend, sweep.device_id)
     sources = load_sources()
     are_settled = tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
-    run_sweep(sweep, plan, session, sink, order.folder)
+    counting = prepare_counting(session.device, sink) if sweep.with_counters else None
+    measured = MeasuredLaunches(sink)
+    run_sweep(sweep, plan, session, measured, order.folder)
     if not are_settled:
         tell_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
+    if counting is not None:
+        with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
+            session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
+        count_launches(counting, sweep, plan, measured, CountingFiles(order.spec_file, order.folder, order.catalog_file))
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:

@@ -53,6 +53,8 @@ DRAM_METRICS: Final = {
     "op_write": "dram__bytes_op_write",
 }
 TENSOR_INSTRUCTIONS: Final = "sm__inst_executed_pipe_tensor"
+VOLTA_TENSOR_FLOP: Final = 512  # of one such instruction, there and nowhere else
+TENSOR_PATH_CAPABILITY: Final = 7.5  # from here on operations are counted
 
 
 def counted_work(counters: pl.LazyFrame, counter_reports: pl.LazyFrame, configurations: pl.LazyFrame) -> pl.LazyFrame:
@@ -65,10 +67,11 @@ def counted_work(counters: pl.LazyFrame, counter_reports: pl.LazyFrame, configur
       (2, 2 and 4), and without their counters float32 is not known.
     - flop of tensor cores: sm__ops_path_tensor_src_*.sum, operations already. The op_* metrics beside them split the same
       work by instruction, so they are summed only where a report has nothing else. int8 counts as the formulas of int8
-      kernels do; int4 and int1 are left out, for no ceiling is known of them.
+      kernels do; int4 and int1 are left out, for no ceiling is known of them. Volta: 512 x sm__inst_executed_pipe_tensor.sum
+      (NERSC's method, arXiv:2008.11326).
     - dram_bytes: dram__bytes.sum, or reads + writes. There is none on compute capability 8.7, 11.0 and 12.1.
     - l2_bytes: 32 x lts__lts2xbar_cycles_active.sum; where that is missing lts__t_bytes.sum, the larger figure of NERSC's
-      method (arXiv:2008.11326).
+      method.
     - l1_bytes: 128 x l1tex__lsu_writeback_active_mem_lgds.sum from compute capability 9.0 on, ..._mem_lg.sum from 7.5 to
       8.9, ..._active.sum before; where that is missing l1tex__t_bytes.sum, as NERSC's method has it.
 
@@ -85,7 +88,7 @@ def counted_work(counters: pl.LazyFrame, counter_reports: pl.LazyFrame, configur
         .join(_bytes(sums), on=LAUNCH_KEYS, how="left", maintain_order="left")
         .join(counter_reports.unique(LAUNCH_KEYS[:2], keep="first"), on=LAUNCH_KEYS[:2], how="left", maintain_order="left")
         .join(_named(configurations), on=["run_id", "configuration_index"], how="left", maintain_order="left")
-        .with_columns(_fma_columns())
+        .with_columns(_flop_columns())
         .with_columns(_level_columns())
         .with_columns(flop=_flop(), kernel_name=pl.coalesce("configured_kernel_name", "kernel_name"))
         .with_columns(_most("dtype"), _most("path"))
@@ -142,32 +145,36 @@ def _weighted(weights: Mapping[str, int]) -> pl.Expr:
     return first
 
 
-def _fma_columns() -> list[pl.Expr]:
+def _flop_columns() -> list[pl.Expr]:
     first, end = PACKED_CAPABILITIES
     has_packed = (_capability() >= first) & (_capability() < end)
     packed = pl.when(has_packed).then(pl.col("packed_float32")).otherwise(pl.col("packed_float32").fill_null(0))
     totals = {dtype: pl.col(f"plain_{dtype}") for dtype in FMA_DTYPES} | {"float32": pl.col("plain_float32") + packed}
-    return [total.alias(flop_column(dtype, "fma")) for dtype, total in totals.items()]
+    columns = [total.alias(flop_column(dtype, "fma")) for dtype, total in totals.items()]
+    volta = pl.when(_capability() < TENSOR_PATH_CAPABILITY).then(pl.col("tensor_instruction_count") * VOLTA_TENSOR_FLOP)
+    return [*columns, pl.coalesce(flop_column("float16", "tensor"), volta).alias(flop_column("float16", "tensor"))]
 
 
 def _tensor_flop(sums: pl.LazyFrame) -> pl.LazyFrame:
     """Null where no metric of the data type is there."""
     inputs = pl.col("base_name").str.extract(r"src_([a-z0-9_]+?)(?:_dst_\w+?)?(?:_sparsity_(?:on|off))?$")
+    is_split = pl.col("base_name").str.starts_with(f"{TENSOR}op_")
+    whole, split = pl.col("total").filter(~is_split), pl.col("total").filter(is_split)
+    dtype = pl.col("inputs").replace_strict(TENSOR_INPUTS, default=None, return_dtype=pl.String)
     return (
         sums.filter(pl.col("base_name").str.starts_with(TENSOR))
-        .with_columns(
-            inputs=inputs.replace_strict(TENSOR_INPUTS, default=None, return_dtype=pl.String),
-            is_split=pl.col("base_name").str.starts_with(f"{TENSOR}op_"),
-        )
+        .with_columns(inputs=inputs)
+        .group_by(*LAUNCH_KEYS, "inputs")
+        .agg(total=pl.when(whole.len() > 0).then(whole.sum()).otherwise(split.sum()))
+        .with_columns(dtype=dtype)
         .group_by(LAUNCH_KEYS)
-        .agg(_tensor_sum(dtype).alias(flop_column(dtype, "tensor")) for dtype in TENSOR_DTYPES)
+        .agg(_sum_of(name).alias(flop_column(name, "tensor")) for name in TENSOR_DTYPES)
     )
 
 
-def _tensor_sum(dtype: str) -> pl.Expr:
-    whole = pl.col("total").filter(pl.col("inputs") == dtype, ~pl.col("is_split"))
-    split = pl.col("total").filter(pl.col("inputs") == dtype, pl.col("is_split"))
-    return pl.when(whole.len() > 0).then(whole.sum()).when(split.len() > 0).then(split.sum())
+def _sum_of(dtype: str) -> pl.Expr:
+    totals = pl.col("total").filter(pl.col("dtype") == dtype)
+    return pl.when(totals.len() > 0).then(totals.sum())
 
 
 def _flop() -> pl.Expr:

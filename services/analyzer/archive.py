@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from services.analyzer.schema import Table
+from services.analyzer.table import Table
 
 
 class Archive:

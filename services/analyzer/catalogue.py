@@ -14,7 +14,8 @@ import sqlalchemy.exc
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 
-from services.analyzer.schema import EVENT_TABLES, FLAG, TEXT, DataType, Table
+from services.analyzer.schema import EVENT_TABLES
+from services.analyzer.table import FLAG, TEXT, DataType, Table
 from services.core.errors import StorageFullError
 
 metadata = sa.MetaData()

@@ -21,6 +21,7 @@ from typing import Any, Final
 import grpc
 
 from kernalyse.v1 import profiler_service_pb2 as messages
+from services.analyzer.counter_reports import CounterReport, counter_report, missing_report
 from services.analyzer.hardware.peaks import device_peaks
 from services.analyzer.node_link import NodeLink, node_errors, unreachable
 from services.analyzer.node_records import NodeRecord
@@ -28,12 +29,15 @@ from services.analyzer.node_watching import NodeWatching
 from services.analyzer.store import RunCommit, Store
 from services.analyzer.watching import RunWatching
 from services.core import wire
-from services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError
-from services.core.model import Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
+from services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError
+from services.core.model import CountersStored, Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
 from services.core.rpc import Endpoint
 
 READ_AHEAD_COUNT: Final = 64
 """Responses waiting for the commit before: bounds memory; past it, flow control holds the node back."""
+
+MAX_REPORT_BYTES: Final = 256 * 1024 * 1024
+"""Of a report of counters: thousands of configurations with every metric there is. A larger one would fill this host's memory."""
 
 FIRST_RETRY_S: Final = 0.1
 """A profiler that restarts is back within a second; waiting longer at first would only delay its events."""
@@ -139,7 +143,8 @@ class Collector:
 
     async def _commit(self, link: NodeLink, node_id: str, journal_id: str, events: list[RunEvent]) -> None:
         new_runs = await self._unknown_runs(link, node_id, {event.run_id for event in events})
-        commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs)
+        reports = {event.event_index: await _report(link, event) for event in events if isinstance(event.payload, CountersStored)}
+        commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
         await self._run_watching.publish(commits)
         self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None])
         self._compact_finished(commits)
@@ -208,6 +213,22 @@ class Collector:
         if status != self.status:
             self.status = status
             self._node_watching.publish(nodes=[status])
+
+
+async def _report(link: NodeLink, event: RunEvent) -> CounterReport:
+    """What a run's report says, read before its event is committed: both are stored together, or both come again.
+
+    Raises UnavailableError: the node went away; the event comes again with the next connection.
+    """
+    stored = event.payload
+    assert isinstance(stored, CountersStored)
+    try:
+        data = await link.artifact(event.run_id, stored.artifact_name, MAX_REPORT_BYTES)
+    except UnavailableError:
+        raise
+    except KernalyseError as error:  # gone, too large, unreadable: asking again would get the same answer for ever
+        return missing_report(stored, error.message)
+    return await asyncio.to_thread(counter_report, event, stored, data)
 
 
 class _StreamEnd:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from services.analyzer.counter_tables import COUNTER_REPORTS
 from services.analyzer.schema import (
     ARTIFACTS,
     CEILINGS,
@@ -21,8 +22,8 @@ from services.analyzer.schema import (
     PAIRED_COMPARISONS,
     SAMPLES,
     TELEMETRY,
-    Table,
 )
+from services.analyzer.table import Table
 from services.core.model import (
     ArtifactStored,
     BackendName,
@@ -31,6 +32,8 @@ from services.core.model import (
     CeilingsMeasured,
     Configuration,
     ConfigurationFailed,
+    CountersStored,
+    LogLevel,
     LogLines,
     Measurement,
     PairedComparison,
@@ -163,9 +166,7 @@ def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: R
             yield TableRow(PAIRED_COMPARISONS, key | _plain(payload, PAIRED_COMPARISONS) | labels)
         case LogLines(level, source, lines):
             for line in lines:
-                yield TableRow(
-                    LOG_LINES, key | {"event_unix_ns": event.event_unix_ns, "level": level.value, "source": source, "line": line}
-                )
+                yield log_row(event, level, source, line)
         case Telemetry() as payload:
             yield TableRow(TELEMETRY, key | _plain(payload, TELEMETRY))
         case CeilingsMeasured(ceilings):
@@ -173,6 +174,15 @@ def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: R
                 yield TableRow(CEILINGS, ceiling_row(event.run_id, event.event_index, ceiling))
         case ArtifactStored() as payload:
             yield TableRow(ARTIFACTS, key | _plain(payload, ARTIFACTS))
+        case CountersStored() as payload:
+            launch_count = {"launch_count": len(payload.configuration_indexes)}
+            yield TableRow(COUNTER_REPORTS, key | _plain(payload, COUNTER_REPORTS) | launch_count)
+
+
+def log_row(event: RunEvent, level: LogLevel, source: str, line: str) -> TableRow:
+    """One line of the run's log that came with the event."""
+    values = {"event_unix_ns": event.event_unix_ns, "level": level.value, "source": source, "line": line}
+    return TableRow(LOG_LINES, {"run_id": event.run_id, "event_index": event.event_index} | values)
 
 
 def sample_row(event: RunEvent, batch: SampleBatch) -> SampleRow:

@@ -12,12 +12,15 @@ import grpc.aio
 from kernalyse.v1 import profiler_service_pb2 as messages
 from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceStub
 from services.core import wire
-from services.core.errors import NodeUnreachableError, UnavailableError
+from services.core.errors import LimitReachedError, NodeUnreachableError, UnavailableError
 from services.core.model import Node, Run
 from services.core.rpc import Endpoint, error_from_rpc, open_async_channel
 
 ANSWER_TIMEOUT_S = 10.0
 """For calls that only read. A node that takes longer is as good as gone; a busy one answers within tenths of a second."""
+
+REPORT_TIMEOUT_S = 300.0
+"""For an artifact, which may be as large as a report can be and come over a slow line. A node that stalls is connected to anew."""
 
 CLOSING_S = 2.0
 
@@ -41,6 +44,22 @@ class NodeLink:
         with node_errors(self.address):
             answer = await self.stub.GetRun(messages.ProfilerServiceGetRunRequest(run_id=run_id), timeout=ANSWER_TIMEOUT_S)
         return wire.decode(answer.run, Run)
+
+    async def artifact(self, run_id: str, artifact_name: str, max_bytes: int) -> bytes:
+        """A file that the run left. Raises RunNotFoundError, ArtifactNotFoundError, LimitReachedError."""
+        data = bytearray()
+        request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
+        with node_errors(self.address):
+            async for part in self.stub.ReadArtifact(request, timeout=REPORT_TIMEOUT_S):
+                data += part.chunk
+                if len(data) > max_bytes:
+                    raise LimitReachedError(
+                        f"artifact {artifact_name} of run {run_id}",
+                        found=f"more than {max_bytes} bytes",
+                        expected=f"at most {max_bytes}",
+                        remedy="Fetch it by itself, or profile fewer configurations at a time.",
+                    )
+        return bytes(data)
 
     async def close(self) -> None:
         await self._channel.close(CLOSING_S)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.analyzer.schema import COUNT, FLAG, NUMBER, TEXT, Column, Table
+from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, TableChunk, TableQuery
 

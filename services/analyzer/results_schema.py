@@ -11,22 +11,8 @@ import types
 from enum import StrEnum
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from services.analyzer.schema import (
-    CEILINGS,
-    CONFIGURATIONS,
-    COUNT,
-    FAILURES,
-    FLAG,
-    MEASUREMENTS,
-    NUMBER,
-    PAIRED_COMPARISONS,
-    ROOFLINE,
-    RUNS,
-    SAMPLES,
-    TEXT,
-    Column,
-    Table,
-)
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE, RUNS, SAMPLES
+from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.model import Device
 
 FORMAT: Final = "kernalyse-results"

@@ -8,23 +8,15 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.best import best
+from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.roofline import roofline
 from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
-from services.analyzer.schema import (
-    BEST,
-    CEILINGS,
-    CONFIGURATIONS,
-    FAILURES,
-    KERNELS,
-    MEASUREMENTS,
-    PAIRED_COMPARISONS,
-    ROOFLINE,
-    RUNS,
-    Table,
-)
+from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE, RUNS
 from services.analyzer.store import Store
+from services.analyzer.table import Table
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
 TITLE_KERNEL_COUNT: Final = 3
@@ -50,6 +42,8 @@ def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.L
         return best(store.read(MEASUREMENTS, run_ids), store.read(PAIRED_COMPARISONS, run_ids))
     if table is CEILINGS:
         return ceilings(store, run_ids)
+    if table is COUNTED_WORK:
+        return counted_work(store.read(COUNTERS, run_ids), store.read(COUNTER_REPORTS, run_ids), store.read(CONFIGURATIONS, run_ids))
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)

@@ -6,81 +6,14 @@ order of columns here is the order everywhere: in GetTable, in WatchRun, in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import polars as pl
+from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
+from services.analyzer.table import keyed_table as _table
+from services.core.errors import TableNotFoundError
 
-from services.core.errors import InvalidRequestError, TableNotFoundError
-
-DataType = type[pl.String] | type[pl.Int64] | type[pl.Float64] | type[pl.Boolean]
-
-TEXT: Final = pl.String
-COUNT: Final = pl.Int64
-NUMBER: Final = pl.Float64
-FLAG: Final = pl.Boolean
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    dtype: DataType
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table by name; its columns begin with run_id and event_index."""
-
-    table_name: str
-    description: str
-    columns: tuple[Column, ...]
-
-    @property
-    def schema(self) -> dict[str, DataType]:
-        return {column.name: column.dtype for column in self.columns}
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-    def column(self, name: str) -> Column:
-        """Raises InvalidRequestError that names the columns there are."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise InvalidRequestError(
-            f"column {name!r} of table {self.table_name}",
-            found="no such column",
-            expected=f"one of {', '.join(self.column_names)}",
-            remedy="Choose a column of the table.",
-        )
-
-    def empty(self) -> pl.DataFrame:
-        return pl.DataFrame(schema=self.schema)
-
-    def frame(self, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
-        """A frame from rows whose values are in column order."""
-        return pl.DataFrame(list(rows), schema=self.schema, orient="row", strict=False)
-
-    def conform(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """The same rows with exactly this table's columns: missing ones null, unknown ones dropped.
-
-        Files written by another version have other columns.
-        """
-        present = set(frame.collect_schema().names())
-        return frame.select(
-            pl.col(name).cast(dtype) if name in present else pl.lit(None, dtype=dtype).alias(name) for name, dtype in self.schema.items()
-        )
-
-
-RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
-EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
-CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
-KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
-LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")
 PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
 CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
 DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
@@ -96,10 +29,6 @@ DURATION_MEDIAN_NS: Final = Column("duration_median_ns", NUMBER, "Median device 
 REASON: Final = Column("reason", TEXT, "Name of the error, e.g. COMPILE_FAILED.")
 MESSAGE: Final = Column("message", TEXT, "Subject, found, expected, remedy.")
 THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")
-
-
-def _table(table_name: str, description: str, *columns: Column) -> Table:
-    return Table(table_name, description, (RUN_ID, EVENT_INDEX, *columns))
 
 
 CONFIGURATIONS: Final = _table(
@@ -345,7 +274,7 @@ LOG_LINES: Final = _table(
     "One row per line.",
     Column("event_unix_ns", COUNT, "When the profiler journalled it."),
     Column("level", TEXT, "DEBUG, INFO, WARNING or ERROR."),
-    Column("source", TEXT, "service, worker, compiler or program."),
+    Column("source", TEXT, "service, worker, compiler, program or analyzer."),
     Column("line", TEXT, "Without its line break."),
 )
 
@@ -389,13 +318,19 @@ RUNS: Final = _table(
     Column("notes", TEXT, "Free text."),
 )
 
-EVENT_TABLES: Final = (CONFIGURATIONS, MEASUREMENTS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS)
-"""Stored row by row as events bring them; samples are stored batch by batch."""
+WATCHED_TABLES: Final = (
+    *(CONFIGURATIONS, MEASUREMENTS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
+    COUNTER_REPORTS,
+)
+"""Stored row by row as events bring them, and shown to those who watch the run; samples are stored batch by batch."""
+
+EVENT_TABLES: Final = (*WATCHED_TABLES, COUNTERS)
+"""Counters are not shown as they arrive: hundreds a configuration, which a page that wants them asks for."""
 
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    *(BEST, RUNS),
+    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, BEST, RUNS),
 )
 
 

@@ -20,6 +20,8 @@ from sqlalchemy.engine import Connection
 
 from services.analyzer.archive import Archive
 from services.analyzer.catalogue import ROW_TABLES, Catalogue, event_tables, runs, sample_batches
+from services.analyzer.counter_reports import CounterReport
+from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.event_rows import (
     Row,
     SampleRow,
@@ -28,6 +30,7 @@ from services.analyzer.event_rows import (
     before_events,
     ceiling_row,
     frame_of,
+    log_row,
     sample_row,
     samples_frame,
     table_rows,
@@ -36,13 +39,16 @@ from services.analyzer.hardware_records import HardwareRecords, keep_measured
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
-from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, Table
+from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
+from services.analyzer.table import Table
 from services.core.errors import RunNotFoundError, StorageFullError
 from services.core.model import (
     CeilingsMeasured,
     Configuration,
     ConfigurationFailed,
+    CountersStored,
+    LogLevel,
     Measurement,
     PairedComparison,
     Run,
@@ -63,7 +69,8 @@ class RunCommit:
     run: Run | None = None  # None: its state is what it was
     rows: list[TableRow] = field(default_factory=list)
     samples: list[SampleRow] = field(default_factory=list)
-    has_new_ceilings: bool = False  # also because its device became known
+    counters: list[pl.DataFrame] = field(default_factory=list)  # rows of table counters
+    has_new_ceilings: bool = False  # also because its device became known, or counters tell the work of its kernels
 
 
 class Store:
@@ -94,12 +101,20 @@ class Store:
 
     # ------------------------------------------------------------ events in
 
-    def commit_events(self, node_id: str, journal_id: str, events: Sequence[RunEvent], new_runs: Sequence[Run] = ()) -> list[RunCommit]:
+    def commit_events(
+        self,
+        node_id: str,
+        journal_id: str,
+        events: Sequence[RunEvent],
+        new_runs: Sequence[Run] = (),
+        reports: Mapping[int, CounterReport] | None = None,
+    ) -> list[RunCommit]:
         """Stores events that the journal's cursor has not passed yet, and moves the cursor behind the last.
 
         Args:
             events: of one journal, in order of event_index.
             new_runs: runs that events belong to and the catalogue lacks. Events of a run that is in neither are passed over.
+            reports: what the reports say that events name, by event_index.
         """
         with self._catalogue.writing() as connection:
             cursor = read_cursor(connection, node_id, journal_id)
@@ -111,11 +126,13 @@ class Store:
             events_by_run: defaultdict[str, list[RunEvent]] = defaultdict(list)
             for event in fresh:
                 events_by_run[event.run_id].append(event)
-            commits = [self._commit_run(connection, run_id, journal_id, part) for run_id, part in events_by_run.items()]
+            commits = [self._commit_run(connection, run_id, journal_id, part, reports or {}) for run_id, part in events_by_run.items()]
             write_cursor(connection, node_id, journal_id, fresh[-1].event_index + 1)
             return [commit for commit in commits if commit is not None]
 
-    def _commit_run(self, connection: Connection, run_id: str, journal_id: str, events: Sequence[RunEvent]) -> RunCommit | None:
+    def _commit_run(
+        self, connection: Connection, run_id: str, journal_id: str, events: Sequence[RunEvent], reports: Mapping[int, CounterReport]
+    ) -> RunCommit | None:
         try:
             record = read_run(connection, run_id)
         except RunNotFoundError:
@@ -145,6 +162,10 @@ class Store:
                 case CeilingsMeasured(ceilings):
                     commit.has_new_ceilings = True
                     keep_measured(connection, run.node_id, ceilings)
+                case CountersStored() if event.event_index in reports:
+                    commit.has_new_ceilings = True
+                    commit.counters.append(reports[event.event_index].rows)
+                    commit.rows += [log_row(event, LogLevel.WARNING, "analyzer", note) for note in reports[event.event_index].notes]
             rows = list(table_rows(event, run, configuration, baseline))
             if isinstance(event.payload, Configuration):
                 announced[event.payload.configuration_index] = rows[0].values
@@ -199,11 +220,10 @@ class Store:
         return pl.concat([*archived, live.lazy()])
 
     def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
-        """Rows of all stored tables together by event: columns event_index, row_count, in order."""
+        """Rows of what a watcher is shown, all tables together, by event: columns event_index, row_count, in order."""
         counts = [
             self.read(table, [run_id], first_event_index).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
-            for table in STORED_TABLES
-            if table is not SAMPLES
+            for table in WATCHED_TABLES
         ]
         return (
             pl.concat([*counts, self._sample_counts(run_id, first_event_index)])
@@ -279,6 +299,9 @@ def _insert_rows(connection: Connection, commit: RunCommit) -> None:
         rows_by_table[row.table.table_name].append(row.values)
     for table_name, rows in rows_by_table.items():
         connection.execute(sa.insert(event_tables[table_name]), rows)
+    for frame in commit.counters:
+        if frame.height > 0:
+            connection.execute(sa.insert(event_tables[COUNTERS.table_name]), frame.to_dicts())
     if commit.samples:
         names = tuple(column.name for column in sample_batches.columns)
         connection.execute(sa.insert(sample_batches), [{name: getattr(row, name) for name in names} for row in commit.samples])

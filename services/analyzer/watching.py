@@ -19,7 +19,7 @@ from services.analyzer.analyses.roofline import roofline
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.querying import chunks
 from services.analyzer.run_tables import ceilings, run_table
-from services.analyzer.schema import CEILINGS, EVENT_TABLES, MEASUREMENTS, ROOFLINE, SAMPLES, STORED_TABLES
+from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
 from services.analyzer.store import RunCommit, Store
 from services.core.errors import ShuttingDownError
 from services.core.model import Run, TableChunk
@@ -233,7 +233,7 @@ class RunWatching:
 def _commit_frames(store: Store, commit: RunCommit) -> Frames:
     frames = {
         table.table_name: frame_of(table, [row.values for row in commit.rows if row.table is table])
-        for table in EVENT_TABLES
+        for table in WATCHED_TABLES
         if table is not CEILINGS
     }
     frames[SAMPLES.table_name] = samples_frame(commit.samples)
@@ -252,7 +252,7 @@ def _ceiling_frames(store: Store, run_id: str) -> Frames:
 
 
 def _stored_frames(store: Store, run_id: str, first: int, end: int) -> Frames:
-    tables = [table for table in STORED_TABLES if table is not CEILINGS]
+    tables = [table for table in (*WATCHED_TABLES, SAMPLES) if table is not CEILINGS]
     frames = {
         table.table_name: store.read(table, [run_id], first, end).sort("event_index", maintain_order=True).collect() for table in tables
     }

@@ -36,6 +36,11 @@ OVERVIEW_COLUMNS: Final = {
         "is_real", "reason",
     ),
     "samples": ("configuration_index", "sample_index", "duration_ns"),
+    "counters": ("configuration_index", "kernel_name", "metric_name", "value", "unit", "text"),
+    "counted_work": (
+        "label", "duration_ns", "sm_clock_hz", "flop", "dtype", "path", "dram_bytes", "l2_bytes", "l1_bytes", "achieved_occupancy_ratio",
+        "sm_throughput_ratio", "memory_throughput_ratio",
+    ),
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
@@ -60,7 +65,7 @@ def show(
     table_names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...", help="measurements (the default), samples, kernels, best, roofline, configurations, failures, …"
+            metavar="[TABLE]...", help="measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …"
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,

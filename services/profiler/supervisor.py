@@ -252,7 +252,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S COMMAND…; WORKER_FDS: joined by commas."""
+    """STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S COMMAND…; WORKER_FDS: joined by commas, or empty."""
     status_fd, control_fd = int(arguments[0]), int(arguments[1])
     for fd in (status_fd, control_fd):
         os.set_inheritable(fd, False)
@@ -263,7 +263,7 @@ def main(arguments: list[str]) -> None:
         memory_limit_bytes=int(arguments[4]),
         grace_s=float(arguments[5]),
     )
-    status = supervisor.run([int(fd) for fd in arguments[2].split(",")])
+    status = supervisor.run([int(fd) for fd in arguments[2].split(",") if fd])
     with contextlib.suppress(BrokenPipeError):  # the service is gone; nobody is left to tell
         os.write(status_fd, json.dumps(status).encode() + b"\n")
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -127,6 +128,7 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.profiler.catalog import load_catalog
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+    from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
     from services.profiler.workloads.events import store_artifact
     from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT, resolved_spec
     from services.profiler.workloads.sweep import run_sweep
@@ -142,11 +144,17 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
-    # The first process has told the ceilings for all of them.
+    # The first process tells the ceilings for all of them, and has counted what it measures.
     are_settled = process_index > 0 or tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
-    counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, sink, order.folder, process_index, counts.read()))
+    counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
+    measured = MeasuredLaunches(sink)
+    counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.folder, process_index, counts.read()))
     if not are_settled:
         tell_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
+    if counting is not None:
+        with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
+            session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
+        count_launches(counting, sweep, plan, measured, CountingFiles(order.spec_file, order.folder, order.catalog_file))
 
 
 def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:

@@ -27,12 +27,14 @@ from services.core.model import (
 )
 from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer
-from services.profiler.measuring.ceilings import CeilingSources, measure_ceilings
+from services.profiler.measuring.ceiling_bench import CeilingSources
+from services.profiler.measuring.ceilings import MeasuredCeilings, measure_ceilings
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
+from services.profiler.measuring.fma_ceilings import FMA_FILE
 from services.profiler.measuring.inputs import BufferPlan, input_values, poison_values
 from services.profiler.measuring.verification import compare
-from services.profiler.workloads.ceilings import MAX_AGE_NS, read_ceilings, write_ceilings
+from services.profiler.workloads.ceilings import MAX_AGE_NS, load_sources, read_ceilings, write_ceilings
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -92,9 +94,10 @@ def test_benchmark_verifies_and_times_a_kernel(session: DeviceSession) -> None:
 
 
 def test_ceilings_are_those_of_a_real_machine(session: DeviceSession) -> None:
-    sources = ceiling_sources()
-    ceilings = {ceiling.ceiling_name: ceiling for ceiling in measure_ceilings(session, sources)}
-    assert ceilings.keys() == {"dram", "l2", "float32", "float64"}
+    measured = ceilings_of(session, load_sources())
+    ceilings = {ceiling.ceiling_name: ceiling for ceiling in measured.ceilings}
+    assert ceilings.keys() == {"dram", "l2", "l1", "float32", "float64"}
+    assert measured.problems == ()
     assert 1e9 < ceilings["dram"].value < 1e13
     assert 1e9 < ceilings["float32"].value < 1e15
     assert ceilings["float64"].value < 1.2 * ceilings["float32"].value
@@ -103,13 +106,13 @@ def test_ceilings_are_those_of_a_real_machine(session: DeviceSession) -> None:
 
 
 def test_ceilings_that_cannot_be_measured_are_left_out_and_none_at_all_is_an_error(session: DeviceSession) -> None:
-    good = ceiling_sources()
-    broken = KernelSource("fma.cu", good.fma.text.replace("double", "quadruple"))
-    names = {ceiling.ceiling_name for ceiling in measure_ceilings(session, CeilingSources(good.memory, broken))}
-    assert names == {"dram", "l2", "float32"}
-    nothing = KernelSource("none.cu", "__global__ void ceiling_triad(float *a) { undeclared(); }")
+    good = load_sources()
+    broken = KernelSource(FMA_FILE, good[FMA_FILE].text.replace("double", "quadruple"))
+    measured = ceilings_of(session, {**good, FMA_FILE: broken})
+    assert {ceiling.ceiling_name for ceiling in measured.ceilings} >= {"dram", "l2"}
+    assert any("quadruple" in problem for problem in measured.problems)
     with pytest.raises(KernalyseError):
-        measure_ceilings(session, CeilingSources(nothing, nothing))
+        ceilings_of(session, {name: KernelSource(name, "__global__ void nothing() { undeclared(); }") for name in good})
 
 
 def test_refused_kernel_leaves_the_session_usable(session: DeviceSession) -> None:
@@ -118,9 +121,8 @@ def test_refused_kernel_leaves_the_session_usable(session: DeviceSession) -> Non
     assert session.compile(Build(SOURCE, "twice"), Dim3(256)).function_name == "twice"
 
 
-def ceiling_sources() -> CeilingSources:
-    folder = Path(__file__).parents[2] / "kernels" / "ceilings"
-    return CeilingSources(*(KernelSource(name, (folder / name).read_text()) for name in ("memory.cu", "fma.cu")))
+def ceilings_of(session: DeviceSession, sources: CeilingSources) -> MeasuredCeilings:
+    return measure_ceilings(session, sources, open_clock_meter(session.device), lambda index, plan: None)
 
 
 # ---------------------------------------------------------------- the file of ceilings

@@ -19,7 +19,8 @@ from services.analyzer.readers.registry import HEAD_BYTES, read_trace
 from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.results_schema import OBJECT_COLUMNS, ROW_TABLES, document_columns, json_schema
-from services.analyzer.schema import LOG_LINES, ROOFLINE, RUNS, SAMPLES, TEXT
+from services.analyzer.schema import LOG_LINES, ROOFLINE, RUNS, SAMPLES
+from services.analyzer.table import TEXT
 from services.analyzer.writers.results import RunResults, results_document
 from services.core.errors import InvalidTraceError
 from services.core.model import (

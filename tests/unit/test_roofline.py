@@ -251,9 +251,16 @@ def test_the_best_configuration_is_a_plausible_one() -> None:
 
     def summary(*measurements: dict[str, Any]) -> dict[str, Any]:
         announced = [{"run_id": "r", "event_index": 2, "configuration_index": n, "kernel_name": "k"} for n in range(2)]
-        frames = (frame_of(CONFIGURATIONS, announced), frame_of(MEASUREMENTS, [*measurements]), frame_of(FAILURES, []))
-        lines = frame_of(ROOFLINE, rows([*measurements], ceilings))
-        return kernel_summary(*(frame.lazy() for frame in frames), lines.lazy()).collect().row(0, named=True)
+        return (
+            kernel_summary(
+                frame_of(CONFIGURATIONS, announced).lazy(),
+                frame_of(MEASUREMENTS, [*measurements]).lazy(),
+                frame_of(FAILURES, []).lazy(),
+                frame_of(ROOFLINE, rows([*measurements], ceilings)).lazy(),
+            )
+            .collect()
+            .row(0, named=True)
+        )
 
     found = summary(lies, honest)
     assert (found["best_label"], found["efficiency_ratio_max"], found["implausible_count"]) == ("k N=2", pytest.approx(0.5), 1)

@@ -21,7 +21,8 @@ from services.analyzer.event_rows import frame_of
 from services.analyzer.readers.json_document import JsonObject, read_document
 from services.analyzer.readers.nvbench_state import MAX_FIGURE, Row, State, StateSamples, as_line, lines_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, COUNT, FAILURES, LOG_LINES, MEASUREMENTS, SAMPLES, TEXT
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, SAMPLES
+from services.analyzer.table import COUNT, TEXT
 from services.core.errors import InvalidTraceError
 from services.core.model import LogLevel
 

@@ -16,7 +16,8 @@ from services.analyzer.event_rows import time_of
 from services.analyzer.readers.json_document import JsonObject, read_document, shown
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.results_schema import FORMAT, OBJECT_COLUMNS, ROW_TABLES, VERSION, document_columns, json_schema
-from services.analyzer.schema import COUNT, FLAG, LOG_LINES, NUMBER, ROOFLINE, RUNS, SAMPLES, TEXT, Column, Table
+from services.analyzer.schema import LOG_LINES, ROOFLINE, RUNS, SAMPLES
+from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidTraceError
 from services.core.model import LogLevel, Revision
 

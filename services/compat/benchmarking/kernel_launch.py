@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from services.core.errors import InvalidParameterError
 from services.core.model import Dim3, LaunchDefinition
-from services.profiler.backends.kernel_source import ParsedSource, SourceFunction, descendants, node_text
+from services.profiler.backends.kernel_source import ParsedSource, SourceFunction
+from services.profiler.backends.source_nodes import descendants, node_text
 from services.profiler.definition_checks import BLOCK_NAMES
 
 AXES: Final = ("x", "y", "z")

@@ -203,6 +203,7 @@ class CountersStored:
     configuration_indexes: tuple[int, ...]  # of each profiled launch, in the report's order
     cache_control: str  # "all" or "none"
     clock_control: str  # "base" or "none"
+    function_names: tuple[str, ...] = ()  # __global__ function of each of these launches; empty: not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,12 +105,16 @@ class ConfigurationRun:
         start_ns = time.perf_counter_ns()
         self._bench.neighbours.wait_or_refuse(self._bench.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
-        self._kernel = self._compile()
-        launch = self._load()
+        launch = self.prepare()
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
         self._benchmark = Benchmark(self._bench.session, launch, self._method, self._bench.clock_meter, observer)
         self._benchmark.start(lambda: self._verify(self._bench.sweep.measuring.seed))
         self._elapsed_ns += time.perf_counter_ns() - start_ns
+
+    def prepare(self) -> PreparedLaunch:
+        """Compiles and fills buffers: a launch as the benchmark's, for whoever launches it without one."""
+        self._kernel = self._compile()
+        return self._load()
 
     def reload(self) -> None:
         """Before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""

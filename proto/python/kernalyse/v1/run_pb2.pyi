@@ -645,16 +645,18 @@ class PairedComparison(_message.Message):
     def __init__(self, configuration_index: _Optional[int] = ..., baseline_configuration_index: _Optional[int] = ..., block_count: _Optional[int] = ..., duration_ratio: _Optional[float] = ..., duration_ratio_low: _Optional[float] = ..., duration_ratio_high: _Optional[float] = ..., cycle_ratio: _Optional[float] = ..., cycle_ratio_low: _Optional[float] = ..., cycle_ratio_high: _Optional[float] = ..., confidence_ratio: _Optional[float] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., reason: _Optional[str] = ..., measured_unix_ns: _Optional[int] = ...) -> None: ...
 
 class CountersStored(_message.Message):
-    __slots__ = ("artifact_name", "configuration_indexes", "cache_control", "clock_control")
+    __slots__ = ("artifact_name", "configuration_indexes", "cache_control", "clock_control", "function_names")
     ARTIFACT_NAME_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_INDEXES_FIELD_NUMBER: _ClassVar[int]
     CACHE_CONTROL_FIELD_NUMBER: _ClassVar[int]
     CLOCK_CONTROL_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_NAMES_FIELD_NUMBER: _ClassVar[int]
     artifact_name: str
     configuration_indexes: _containers.RepeatedScalarFieldContainer[int]
     cache_control: str
     clock_control: str
-    def __init__(self, artifact_name: _Optional[str] = ..., configuration_indexes: _Optional[_Iterable[int]] = ..., cache_control: _Optional[str] = ..., clock_control: _Optional[str] = ...) -> None: ...
+    function_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, artifact_name: _Optional[str] = ..., configuration_indexes: _Optional[_Iterable[int]] = ..., cache_control: _Optional[str] = ..., clock_control: _Optional[str] = ..., function_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ConfigurationFailed(_message.Message):
     __slots__ = ("configuration_index", "error")

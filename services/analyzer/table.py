@@ -1,0 +1,83 @@
+"""What a canonical table is: its columns by name, type and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from services.core.errors import InvalidRequestError
+
+DataType = type[pl.String] | type[pl.Int64] | type[pl.Float64] | type[pl.Boolean]
+
+TEXT: Final = pl.String
+COUNT: Final = pl.Int64
+NUMBER: Final = pl.Float64
+FLAG: Final = pl.Boolean
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    dtype: DataType
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table by name; its columns begin with run_id and event_index."""
+
+    table_name: str
+    description: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> dict[str, DataType]:
+        return {column.name: column.dtype for column in self.columns}
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """Raises InvalidRequestError that names the columns there are."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise InvalidRequestError(
+            f"column {name!r} of table {self.table_name}",
+            found="no such column",
+            expected=f"one of {', '.join(self.column_names)}",
+            remedy="Choose a column of the table.",
+        )
+
+    def empty(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=self.schema)
+
+    def frame(self, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
+        """A frame from rows whose values are in column order."""
+        return pl.DataFrame(list(rows), schema=self.schema, orient="row", strict=False)
+
+    def conform(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """The same rows with exactly this table's columns: missing ones null, unknown ones dropped.
+
+        Files written by another version have other columns.
+        """
+        present = set(frame.collect_schema().names())
+        return frame.select(
+            pl.col(name).cast(dtype) if name in present else pl.lit(None, dtype=dtype).alias(name) for name, dtype in self.schema.items()
+        )
+
+
+RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
+EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
+CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
+KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
+LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")
+
+
+def keyed_table(table_name: str, description: str, *columns: Column) -> Table:
+    """A table of rows that belong to a run and came with one of its events."""
+    return Table(table_name, description, (RUN_ID, EVENT_INDEX, *columns))

@@ -1,0 +1,105 @@
+"""Nsight Compute: where it is, whether it may count, and the command that does it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import UnmetConditionError
+from services.core.model import CacheMode
+
+DRIVER_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
+OWN_STATUS: Final = Path("/proc/self/status")
+CAP_SYS_ADMIN: Final = 21  # bit of the effective capabilities
+USUAL_PLACES: Final = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
+
+PERMISSION_REMEDY: Final = (
+    "Put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d, update the initial RAM disk and "
+    "restart the machine; or start the profiler as root, in a container with the capability CAP_SYS_ADMIN."
+)
+INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsight-compute; put its folder on PATH."
+
+
+@dataclass(frozen=True, slots=True)
+class NcuCall:
+    """One call of ncu around a command.
+
+    function_names: __global__ functions that count, without namespaces and template arguments; all other kernels of the
+    command run unseen. has_ranges: the command marks the launches that count with cuProfilerStart and cuProfilerStop.
+    """
+
+    program: str
+    metrics: tuple[str, ...]
+    function_names: tuple[str, ...]
+    cache_control: str  # "all" or "none"
+    clock_control: str  # "base" or "none"
+    has_ranges: bool
+    log_file: Path
+
+    def command(self, target: Sequence[str]) -> list[str]:
+        names = "|".join(re.escape(name) for name in self.function_names)
+        return [
+            *(self.program, "--csv", "--page", "raw", "--print-units", "base", "--print-fp"),
+            *("--replay-mode", "kernel", "--cache-control", self.cache_control, "--clock-control", self.clock_control),
+            *("--target-processes", "all", "--kernel-name-base", "function", "--kernel-name", f"regex:^({names})$"),
+            *(("--profile-from-start", "off") if self.has_ranges else ()),
+            *("--metrics", ",".join(self.metrics), "--log-file", str(self.log_file)),
+            *target,
+        ]
+
+
+def cache_control_of(cache_mode: CacheMode) -> str:
+    """Cold launches have the caches flushed before each replay; hot ones find what the replay before has left."""
+    return "all" if cache_mode is CacheMode.COLD else "none"
+
+
+def find_ncu() -> str | None:
+    """ncu of CUDA_HOME, of the path, or of the usual places; of several versions side by side the newest."""
+    folders = [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    candidates = [folder / "ncu" for folder in folders]
+    on_path = shutil.which("ncu")
+    if on_path:
+        candidates.append(Path(on_path))
+    for place in map(Path, USUAL_PLACES):
+        candidates += [place / "ncu", *(folder / "ncu" for folder in sorted(place.glob("*/"), reverse=True))]
+    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> str:
+    """The program, where nothing is known to stand in its way. What only a try can show, ncu says then.
+
+    Raises:
+        UnmetConditionError: there is no ncu, or the driver keeps counters from this user.
+    """
+    program = find_ncu()
+    if program is None:
+        raise UnmetConditionError("hardware counters", found="no ncu on this node", expected="Nsight Compute", remedy=INSTALL_REMEDY)
+    if _is_restricted(parameters) and not _is_administrator(status):
+        raise UnmetConditionError(
+            "hardware counters",
+            found="a driver that keeps them for administrators (ERR_NVGPUCTRPERM: RmProfilingAdminOnly is 1)",
+            expected="permission to read them",
+            remedy=PERMISSION_REMEDY,
+        )
+    return program
+
+
+def _is_restricted(parameters: Path) -> bool:
+    try:
+        return re.search(r"^RmProfilingAdminOnly:\s*1\b", parameters.read_text(errors="replace"), re.MULTILINE) is not None
+    except OSError:
+        return False  # hidden from this container, perhaps: the driver itself answers when it is asked
+
+
+def _is_administrator(status: Path) -> bool:
+    """The driver asks for the capability; in a container root may lack it."""
+    try:
+        found = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", status.read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return os.geteuid() == 0 if found is None else bool(int(found[1], 16) >> CAP_SYS_ADMIN & 1)

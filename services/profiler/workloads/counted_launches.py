@@ -1,0 +1,142 @@
+"""`python -m services.profiler.workloads.counted_launches`: launches configurations of a sweep once each, for ncu to count.
+
+Runs under ncu, started by the worker after the sweep. Each configuration is prepared as the sweep prepared it, on the same
+backend. Where launches are this process's own, one goes ahead unseen, so that lazy loading is behind it, and the one that
+counts lies between cuProfilerStart and cuProfilerStop. The record says which launches came about, in their order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from services.core.errors import InternalError, InvalidRequestError, KernalyseError
+from services.core.model import BackendName, EventPayload, KernelSweep, RunSpec
+from services.core.wire import decode_bytes
+from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
+
+if TYPE_CHECKING:
+    from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.sweep_plan import PlannedConfiguration
+
+CUDA_LIBRARY = "libcuda.so.1"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """What the command line says."""
+
+    spec_file: Path
+    configurations_file: Path
+    record_file: Path
+    folder: Path
+    catalog_file: Path | None
+
+
+class Unheard:
+    """The sweep has told of every configuration already."""
+
+    def write(self, payload: EventPayload) -> None:
+        pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    order = _read_command_line(arguments)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
+    if not isinstance(spec.work, KernelSweep):
+        raise InvalidRequestError("counted launches", found=type(spec.work).__name__, expected="a KernelSweep")
+    _launch_all(spec.work, order)
+    return 0
+
+
+def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
+    from services.profiler.backends.registry import open_backend_for
+    from services.profiler.catalog import load_catalog
+    from services.profiler.measuring.busy import Neighbours, NoUseMeter
+    from services.profiler.measuring.clocks import NoClockMeter
+    from services.profiler.measuring.device_buffers import DeviceBuffers
+    from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.sweep_plan import plan_sweep
+
+    wanted: list[int] = json.loads(order.configurations_file.read_text())
+    plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)
+    planned_by_index = {planned.configuration_index: planned for planned in plan.configurations()}
+    backend = open_backend_for(sweep.backend, sweep.device_id)
+    session = backend.open(sweep.device_id)
+    bench = Bench(
+        sweep=sweep,
+        session=session,
+        sink=Unheard(),
+        folder=order.folder,
+        clock_meter=NoClockMeter(),
+        neighbours=Neighbours(NoUseMeter()),
+        buffers=DeviceBuffers(session),
+    )
+    record = LaunchRecord(order.record_file)
+    for configuration_index in wanted:
+        launch_once(planned_by_index[configuration_index], bench, record, has_ranges=backend.name is BackendName.PYCUDA)
+    bench.buffers.release()
+    session.close()
+
+
+def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecord, *, has_ranges: bool) -> None:
+    """Prepares one configuration and launches it; what goes wrong is recorded and does not go further."""
+    from services.profiler.workloads.configuration_run import ConfigurationRun
+
+    run = ConfigurationRun(planned, bench)
+    index, label = planned.configuration_index, planned.kernel.definition.kernel_name
+    try:
+        label = run.label
+        record.write(LaunchNote(index, LaunchStep.PREPARING, label))
+        run.announce()
+        launch = run.prepare()
+        if has_ranges:
+            bench.session.run(launch)
+            with profiled_range():
+                bench.session.run(launch)
+        else:
+            bench.session.run(launch)
+    except KernalyseError as error:
+        record.write(LaunchNote(index, LaunchStep.FAILED, label, error.message))
+    else:
+        record.write(LaunchNote(index, LaunchStep.LAUNCHED, label))
+
+
+@contextmanager
+def profiled_range() -> Iterator[None]:
+    """What is launched within it in this process, ncu sees under --profile-from-start off. Raises InternalError."""
+    driver = ctypes.CDLL(CUDA_LIBRARY)  # loaded already, by the backend
+    _check(driver.cuProfilerStart(), "cuProfilerStart")
+    try:
+        yield
+    finally:
+        _check(driver.cuProfilerStop(), "cuProfilerStop")
+
+
+def _check(status: int, function_name: str) -> None:
+    if status != 0:
+        raise InternalError(function_name, found=f"status {status} of the CUDA driver", expected="0")
+
+
+def _read_command_line(arguments: Sequence[str] | None) -> LaunchOrder:
+    parser = argparse.ArgumentParser(prog="python -m services.profiler.workloads.counted_launches", description=__doc__)
+    parser.add_argument("--spec", type=Path, required=True, help="file with the serialized RunSpec of the sweep")
+    parser.add_argument("--configurations", type=Path, required=True, help="JSON file: indexes of configurations, in their order")
+    parser.add_argument("--record", type=Path, required=True, help="file to write what was launched to")
+    parser.add_argument("--folder", type=Path, required=True, help="private working folder")
+    parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
+    parsed = parser.parse_args(arguments)
+    return LaunchOrder(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""Hardware counters of a sweep: every measured configuration is launched once more, in a process under ncu.
+
+Whatever stands in the way costs the run its counters and nothing else: it is said in a warning, and the timings stay.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import KernalyseError, TimeLimitError, UnmetConditionError
+from services.core.model import (
+    BackendName,
+    CacheMode,
+    CountersStored,
+    Device,
+    EventPayload,
+    KernelSweep,
+    LogLevel,
+    LogLines,
+    Measurement,
+    Progress,
+)
+from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu
+from services.profiler.collectors.ncu_metrics import metric_names
+from services.profiler.collectors.ncu_refusals import refusal, refused_metrics
+from services.profiler.collectors.supervised_process import ProcessEnd, SupervisedProcess
+from services.profiler.workloads.events import EventSink, store_artifact
+from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
+from services.profiler.workloads.sweep_plan import SweepPlan
+
+UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set for the launching process: backends then hold back no stream
+CLOCK_CONTROL: Final = "none"  # as the sweep was timed; a clock locked to its base would need rights and disturb others
+SILENCE_LIMIT_S: Final = 300.0  # replays of one launch with much memory take minutes; a tool that hangs must not hold the device
+POLL_S: Final = 0.2
+HEARTBEAT_S: Final = 5.0  # the service counts a worker without any event as hung
+MAX_REFUSAL_COUNT: Final = 12  # of metrics, one after the other; each costs a start of ncu
+MAX_FAILURE_COUNT: Final = 10  # told one by one
+TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowhere in its messages
+
+
+@dataclass(frozen=True, slots=True)
+class CountingFiles:
+    """spec_file: of the run. folder: of the run, the working folder of its worker."""
+
+    spec_file: Path
+    folder: Path
+    catalog_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A way to count that nothing is known to stand against."""
+
+    program: str
+    metrics: tuple[str, ...]
+    silence_limit_s: float = SILENCE_LIMIT_S
+
+
+@dataclass(slots=True)
+class MeasuredLaunches:
+    """A sink that passes everything on, and remembers which configurations were measured and how far the run was."""
+
+    sink: EventSink
+    indexes: dict[CacheMode, list[int]] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def write(self, payload: EventPayload) -> None:
+        if isinstance(payload, Measurement):
+            self.indexes.setdefault(payload.cache_mode, []).append(payload.configuration_index)
+        elif isinstance(payload, Progress):
+            self.progress = payload
+        self.sink.write(payload)
+
+    def tell_activity(self, activity: str) -> None:
+        if self.progress is not None:
+            self.sink.write(replace(self.progress, activity=activity))
+
+
+def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
+    """Before anything runs: a way to count, or None after a warning that says why there is none."""
+    try:
+        return Counting(check_ncu(), metric_names(counted_capability(device)))
+    except KernalyseError as error:
+        _warn(sink, f"No counters, timings alone: {error.message}")
+        return None
+
+
+def counted_capability(device: Device) -> str:
+    """The compute capability of a device that ncu can count on. Raises UnmetConditionError for any other."""
+    if device.compute_capability is None or BackendName.OPENCL in device.backends:
+        raise UnmetConditionError(
+            "hardware counters",
+            found=f"{device.device_id}, {device.name}",
+            expected="an NVIDIA GPU through CUDA",
+            remedy="Choose a device cuda:…, or leave out --counters.",
+        )
+    return device.compute_capability
+
+
+def count_launches(counting: Counting, sweep: KernelSweep, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
+    """Counts what was measured; one report for cold configurations, one for hot ones. Tells ArtifactStored and CountersStored.
+
+    Of several processes that measured the same configurations, those of the first are counted: they launch the same.
+    """
+    first = {planned.configuration_index: planned for planned in plan.configurations() if planned.process_index == 0}
+    todo = {mode: [index for index in indexes if index in first] for mode, indexes in measured.indexes.items()}
+    for cache_mode, indexes in todo.items():
+        if not indexes:
+            continue
+        name = "counters" if len([mode for mode in todo if todo[mode]]) == 1 else f"counters_{cache_mode.lower()}"
+        functions = {index: first[index].kernel.definition.function for index in indexes}
+        try:
+            _Pass(counting, sweep, cache_mode, functions, measured, files, name).run()
+        except KernalyseError as error:
+            _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error.message}")
+        except OSError as error:
+            _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error}.")
+    measured.tell_activity("")
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One call of ncu, repeated where it refuses single metrics.
+
+    functions: name of the __global__ function by configuration_index, in the order of launching.
+    """
+
+    counting: Counting
+    sweep: KernelSweep
+    cache_mode: CacheMode
+    functions: dict[int, str]
+    measured: MeasuredLaunches
+    files: CountingFiles
+    name: str
+    launched: list[int] = field(default_factory=list)
+    failed: list[LaunchNote] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Raises UnmetConditionError: ncu gave no report; TimeLimitError: it hung."""
+        metrics = self.counting.metrics
+        for _ in range(MAX_REFUSAL_COUNT + 1):
+            folder = self._folder()
+            call = self._call(metrics, folder)
+            end = self._watch(call, folder)
+            report = call.log_file.read_bytes() if call.log_file.exists() else b""
+            output = (report + b"\n" + (folder / "output").read_bytes()).decode(errors="replace")
+            refused = frozenset[str]() if TABLE_MARK in report else refused_metrics(output, metrics)
+            if not refused:
+                self._tell(call, report, end, output)
+                return
+            metrics = tuple(metric for metric in metrics if metric not in refused)
+            _warn(self.measured, f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}.")
+        raise refusal(output)
+
+    def _folder(self) -> Path:
+        """Apart from the run's own: what is compiled for these launches leaves no artifact a second time."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self.files.folder))
+        bundles = self.files.folder / "bundles"
+        if bundles.is_dir():
+            (folder / "bundles").symlink_to(bundles, target_is_directory=True)
+        (folder / "configurations.json").write_text(json.dumps(list(self.functions)))
+        return folder
+
+    def _call(self, metrics: tuple[str, ...], folder: Path) -> NcuCall:
+        return NcuCall(
+            program=self.counting.program,
+            metrics=metrics,
+            function_names=tuple(dict.fromkeys(map(base_name, self.functions.values()))),
+            cache_control=cache_control_of(self.cache_mode),
+            clock_control=CLOCK_CONTROL,
+            # The nvcc backend launches in a process of its own, which knows nothing of ranges: there every launch counts.
+            has_ranges=self.sweep.backend in (BackendName.PYCUDA, BackendName.AUTO),
+            log_file=folder / "counters.csv",
+        )
+
+    def _watch(self, call: NcuCall, folder: Path) -> ProcessEnd:
+        """Sees ncu through, and tells what is being counted. Raises TimeLimitError."""
+        self.launched, self.failed = [], []
+        record = LaunchRecord(folder / "record")
+        command = call.command(self._target(folder))
+        environment = {**os.environ, UNDER_PROFILER: "1", "LC_ALL": "C.UTF-8"}  # numbers of another locale would be ambiguous
+        with SupervisedProcess(command, folder=folder, environment=environment, output_file=folder / "output") as process:
+            silence = _Silence(self.counting.silence_limit_s)
+            activity = "counting"
+            self.measured.tell_activity(activity)
+            while not process.wait(POLL_S):
+                notes = record.read()
+                self._take(notes)
+                if notes:
+                    activity = f"counting {notes[-1].label}"
+                if silence.is_told(bool(notes)):
+                    self.measured.tell_activity(activity)
+                if silence.is_over:
+                    process.end("silent")
+                    process.result()
+                    raise TimeLimitError(
+                        f"ncu while {activity}",
+                        found=f"no further launch within {self.counting.silence_limit_s:g} s",
+                        remedy="Count fewer or smaller configurations.",
+                    )
+            self._take(record.read())
+            return process.result()
+
+    def _target(self, folder: Path) -> list[str]:
+        catalog = () if self.files.catalog_file is None else ("--catalog", str(self.files.catalog_file))
+        return [
+            *(sys.executable, "-P", "-m", "services.profiler.workloads.counted_launches"),
+            *("--spec", str(self.files.spec_file), "--configurations", str(folder / "configurations.json")),
+            *("--record", str(folder / "record"), "--folder", str(folder), *catalog),
+        ]
+
+    def _take(self, notes: Sequence[LaunchNote]) -> None:
+        self.launched += [note.configuration_index for note in notes if note.step is LaunchStep.LAUNCHED]
+        self.failed += [note for note in notes if note.step is LaunchStep.FAILED]
+
+    def _tell(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
+        """The report if there is one, and what went wrong. Raises UnmetConditionError: there is none."""
+        for note in self.failed[:MAX_FAILURE_COUNT]:
+            _warn(self.measured, f"No counters of {note.label}: {note.message}")
+        if len(self.failed) > MAX_FAILURE_COUNT:
+            _warn(self.measured, f"No counters of {len(self.failed) - MAX_FAILURE_COUNT} further configurations.")
+        if TABLE_MARK not in report or not self.launched:
+            raise refusal(output)
+        if not end.is_success:
+            _warn(self.measured, f"ncu did not end well, so its report may be incomplete. {refusal(output).message}")
+        artifact_name = f"{self.name}.csv"
+        self.measured.write(store_artifact(self.files.folder, artifact_name, report))
+        names = tuple(self.functions[index] for index in self.launched)
+        self.measured.write(CountersStored(artifact_name, tuple(self.launched), call.cache_control, call.clock_control, names))
+
+
+class _Silence:
+    """How long nothing has been launched, and when the service should hear of this worker again."""
+
+    def __init__(self, limit_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._limit_s = limit_s
+        self._clock_s = clock_s
+        self._last_note_s = self._last_told_s = clock_s()
+
+    def is_told(self, has_notes: bool) -> bool:
+        """Whether to tell now: there is news, or the service has heard nothing for a while."""
+        now_s = self._clock_s()
+        if has_notes:
+            self._last_note_s = now_s
+        if has_notes or now_s - self._last_told_s >= HEARTBEAT_S:
+            self._last_told_s = now_s
+            return True
+        return False
+
+    @property
+    def is_over(self) -> bool:
+        return self._clock_s() - self._last_note_s > self._limit_s
+
+
+def base_name(function_name: str) -> str:
+    """As ncu's filter has it: without namespaces and template arguments."""
+    return function_name.partition("<")[0].rpartition("::")[2].strip()
+
+
+def _warn(sink: EventSink, text: str) -> None:
+    sink.write(LogLines(LogLevel.WARNING, "worker", tuple(text.splitlines())))

@@ -1,0 +1,10 @@
+"""The real worker, told that counters can be had of any device: the stand-in for ncu counts on OpenCL devices too."""
+
+from __future__ import annotations
+
+from services.profiler import worker
+from services.profiler.workloads import counters
+
+if __name__ == "__main__":
+    counters.counted_capability = lambda device: "9.0"
+    worker._exit(worker.main())

@@ -1,4 +1,4 @@
-"""Runs a sweep: one configuration after the other, each measured or failed for a reason of its own."""
+"""Runs a sweep: one configuration after the other, or two in turns, each measured or failed for a reason of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink, run_error
+from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
 
 
@@ -34,8 +35,11 @@ def run_sweep(sweep: KernelSweep, plan: SweepPlan, session: DeviceSession, sink:
     )
     progress = SweepProgress(sink, plan, session.device.device_id, process_index)
     try:
-        for planned in plan.to_measure(process_index):
-            measure_configuration(planned, bench, progress)
+        if sweep.pairing is not None:
+            measure_pairs(plan.to_measure(process_index), sweep.pairing.block_count, bench, progress)
+        else:
+            for planned in plan.to_measure(process_index):
+                measure_configuration(planned, bench, progress)
     finally:
         bench.buffers.release()
     progress.raise_if_nothing_was_measured()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from services.core.errors import UnmetConditionError
 from services.core.model import CacheMode, Device, DeviceKind, MeasuringOptions, StopReason, TimingMethod, Verification
@@ -113,6 +114,8 @@ class Benchmark:
         self._timing = Timing(TimingMethod.SINGLE, method.cache_mode)
         self._verification: Verification | None = None
         self._batch_count = 1
+        self._launch_ns = 0.0  # of the fastest launch while warming up
+        self._sample_ns = 0  # wall clock of one, everything included
         self._taken_count = 0  # discarded ones included
         self._discarded_count = 0
         self._measured_unix_ns = 0
@@ -160,6 +163,37 @@ class Benchmark:
         """What the check said; None: not checked yet."""
         return self._verification
 
+    @property
+    def timing(self) -> Timing:
+        """Chosen by `start`."""
+        return self._timing
+
+    @property
+    def sample_ns(self) -> int:
+        """Wall clock of a sample, as the last ones took it."""
+        return self._sample_ns
+
+    def take_method(self, method: TimingMethod) -> None:
+        """Times by `method` from here on: what is compared with another benchmark has to be timed alike."""
+        self._timing = choose_timing(method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
+        self._time(1)  # as in `_warm_up`
+
+    def take_block(self, count: int) -> TimedSamples:
+        """`count` samples while another benchmark takes turns on the device; `keep_blocks` makes them count.
+
+        A hot block begins with a launch that is not timed: the other side may have taken the cache.
+        """
+        if self._method.cache_mode is CacheMode.HOT:
+            self._session.run(self._launch)
+        return self._time(count)
+
+    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+        """Tells consecutive blocks as one batch, and answers with what of each counts."""
+        kept_masks = np.split(~self._tell(_joined(blocks)), np.cumsum([block.duration_ns.size for block in blocks])[:-1])
+        kept = tuple(_selected(block, mask) for block, mask in zip(blocks, kept_masks, strict=True))
+        self._criterion.keep(np.concatenate([block.duration_ns for block in kept]))
+        return kept
+
     def samples(self) -> Samples:
         """All that count so far, shape (n,)."""
         return self._criterion.samples()
@@ -180,14 +214,18 @@ class Benchmark:
     def _warm_up(self) -> None:
         """Also where the timing is chosen: by the fastest of the first launches, timed one by one."""
         timed = self._time(max(1, self._method.warm_up_count))
-        launch_ns = float(timed.duration_ns.min())
-        self._timing = choose_timing(self._method.timing_method, self._method.cache_mode, launch_ns, self._session.timing_methods)
+        self._launch_ns = float(timed.duration_ns.min())
+        self._timing = choose_timing(self._method.timing_method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
         if self._timing.method is not TimingMethod.SINGLE:
             self._time(1)  # a graph is made, and the batch count learns how long a sample of several launches takes
 
     def _take_batch(self) -> Samples:
         left_count = self._criterion.rule.max_sample_count - self._criterion.sample_count
         timed = self._time(min(self._batch_count, left_count))
+        return timed.duration_ns[~self._tell(timed)]
+
+    def _tell(self, timed: TimedSamples) -> npt.NDArray[np.bool_]:
+        """Tells samples that were just taken; a mask, shape (n,), of those that do not count."""
         measured_unix_ns = self._unix_clock_ns()
         reading = self._clock_meter.read()
         self._clocks.add(reading)
@@ -196,20 +234,20 @@ class Benchmark:
         is_discarded = self._throttling.discarded(timed.sm_clock_hz)
         if is_discarded is None or (reading is not None and reading.is_throttled):
             is_discarded = np.full(timed.duration_ns.size, reading is not None and reading.is_throttled)
-        kept = timed.duration_ns[~is_discarded]
         self._observer.on_batch(Batch(self._taken_count, timed, tuple(np.flatnonzero(is_discarded).tolist()), measured_unix_ns))
+        discarded_count = int(is_discarded.sum())
         self._taken_count += timed.duration_ns.size
-        self._discarded_count += timed.duration_ns.size - kept.size
-        if kept.size:
+        self._discarded_count += discarded_count
+        if discarded_count < timed.duration_ns.size:
             self._measured_unix_ns = measured_unix_ns
-        return kept
+        return is_discarded
 
     def _time(self, count: int) -> TimedSamples:
         """Takes `count` samples, and from their wall clock chooses the number of samples in the next batch."""
         start_ns = self._clock_ns()
         timed = self._session.time(self._launch, self._timing, count)
-        sample_ns = max(1, (self._clock_ns() - start_ns) // count)
-        self._batch_count = max(1, min(TARGET_BATCH_NS // sample_ns, MAX_BATCH_GROWTH * count, MAX_BATCH_COUNT))
+        self._sample_ns = max(1, (self._clock_ns() - start_ns) // count)
+        self._batch_count = max(1, min(TARGET_BATCH_NS // self._sample_ns, MAX_BATCH_GROWTH * count, MAX_BATCH_COUNT))
         return timed
 
     def _check_progress(self) -> None:
@@ -222,3 +260,16 @@ class Benchmark:
                 expected="a device that is not throttled",
                 remedy="Look after its cooling and power supply, then try again.",
             )
+
+
+def _joined(blocks: Sequence[TimedSamples]) -> TimedSamples:
+    clocks = [block.sm_clock_hz for block in blocks if block.sm_clock_hz is not None]
+    return TimedSamples(
+        duration_ns=np.concatenate([block.duration_ns for block in blocks]),
+        sm_clock_hz=np.concatenate(clocks) if len(clocks) == len(blocks) else None,
+        is_blocked=all(block.is_blocked for block in blocks),
+    )
+
+
+def _selected(block: TimedSamples, mask: npt.NDArray[np.bool_]) -> TimedSamples:
+    return replace(block, duration_ns=block.duration_ns[mask], sm_clock_hz=None if block.sm_clock_hz is None else block.sm_clock_hz[mask])

@@ -113,14 +113,18 @@ class StoppingCriterion:
 
     def add(self, durations_ns: Samples) -> StopReason | None:
         """Takes one batch, shape (n,); the reason to stop now, or None to go on."""
-        self._batches.append(durations_ns)
-        self._count += durations_ns.size
+        self.keep(durations_ns)
         elapsed_ns = self.elapsed_ns
         if self._has_enough(elapsed_ns):
             reason = self._judge()
             if reason is not None:
                 return reason
         return self._reached_limit(elapsed_ns)
+
+    def keep(self, durations_ns: Samples) -> None:
+        """Takes one batch, shape (n,), where others decide when to stop."""
+        self._batches.append(durations_ns)
+        self._count += durations_ns.size
 
     def _has_enough(self, elapsed_ns: int) -> bool:
         return elapsed_ns >= self.rule.min_duration_ns and self._count >= self._next_check_count

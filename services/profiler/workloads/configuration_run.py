@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ import numpy as np
 from services.core.errors import InvalidParameterError, KernalyseError, MemoryLimitError
 from services.core.model import (
     CacheMode,
+    Device,
     Dim3,
     KernelSweep,
     LogLevel,
@@ -24,12 +25,12 @@ from services.core.model import (
     VerificationState,
 )
 from services.core.statistics import Samples
-from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, check_launch
+from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, TimedSamples, check_launch
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.header_bundle import include_folders_of
 from services.profiler.measuring.arguments import bind_arguments
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
-from services.profiler.measuring.busy import Neighbours
+from services.profiler.measuring.busy import DeviceUse, Neighbours
 from services.profiler.measuring.clocks import ClockMeter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.inputs import Array, BufferPlan, check_fits, input_values, poison_values
@@ -75,6 +76,7 @@ class ConfigurationRun:
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
         self._elapsed_ns = 0
+        self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
     @property
     def label(self) -> str:
@@ -143,10 +145,29 @@ class ConfigurationRun:
         self._elapsed_ns += time.perf_counter_ns() - start_ns
         return stop_reason
 
+    def take_block(self, count: int) -> TimedSamples:
+        """A block of a paired comparison; `keep_blocks` makes it count."""
+        start_ns = time.perf_counter_ns()
+        block = self.benchmark.take_block(count)
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        return block
+
+    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+        """Tells consecutive blocks; answers with what of each counts."""
+        return self.benchmark.keep_blocks(blocks)
+
+    @property
+    def is_started(self) -> bool:
+        return self._benchmark is not None
+
     @property
     def benchmark(self) -> Benchmark:
         assert self._benchmark is not None
         return self._benchmark
+
+    @property
+    def device(self) -> Device:
+        return self._bench.session.device
 
     @property
     def rule(self) -> StoppingRule:
@@ -155,12 +176,15 @@ class ConfigurationRun:
     def samples(self) -> Samples:
         return self.benchmark.samples()
 
-    def finish(self, stop_reason: StopReason) -> Measurement:
-        """Checks again with fresh inputs, and writes the measurement."""
+    def finish(self, stop_reason: StopReason, use: DeviceUse | None = None) -> Measurement:
+        """Checks again with fresh inputs, and writes the measurement.
+
+        use: by others, of two configurations that were measured at once; None: asked for here.
+        """
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._elapsed_ns += time.perf_counter_ns() - start_ns
-        measurement = self._measurement(stop_reason, recheck)
+        measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
         self._bench.sink.write(measurement)
         return measurement
 
@@ -220,7 +244,7 @@ class ConfigurationRun:
         assert self._kernel is not None
         plans = self.plan.buffers()
         try:
-            buffers = self._bench.buffers.take(plans)
+            buffers = self._bench.buffers.take(plans, self.beside)
             self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._bench.sweep.measuring.seed))
         except MemoryError as error:
             raise _host_memory_error(plans) from error
@@ -302,10 +326,10 @@ class ConfigurationRun:
             )
         )
 
-    def _measurement(self, stop_reason: StopReason, recheck: Verification | None) -> Measurement:
+    def _measurement(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> Measurement:
         assert self._kernel is not None
         bench, result = self._bench, self.benchmark.result(stop_reason)
-        device, options, use = bench.session.device, bench.sweep.measuring, bench.neighbours.read()
+        device, options = bench.session.device, bench.sweep.measuring
         return Measurement(
             configuration_index=self.planned.configuration_index,
             **asdict(result.summary),

@@ -1,4 +1,4 @@
-"""Runs a sweep: one configuration after the other, each measured or failed for a reason of its own."""
+"""Runs a sweep: one configuration after the other, or two in turns, each measured or failed for a reason of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.workloads.configuration_run import Bench
 from services.profiler.workloads.events import EventSink
+from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.search import search_at_random, search_by_halving
 from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
 from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
@@ -59,6 +60,9 @@ def run_sweep(
 
 
 def _measure(configurations: Sequence[PlannedConfiguration], bench: Bench, progress: SweepProgress) -> None:
+    if bench.sweep.pairing is not None:
+        measure_pairs(configurations, bench.sweep.pairing.block_count, bench, progress)
+        return
     match bench.sweep.strategy:
         case SearchStrategy.ALL:
             for planned in configurations:

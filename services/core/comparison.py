@@ -1,0 +1,237 @@
+"""Which of two measured things is faster, by how much, and whether that can be told at all.
+
+What noise does to comparisons on a shared CPU (Intel's runtime and PoCL) shaped this. Medians of one process agree far
+better with each other than with the next process's, and the machine's speed jumps by a tenth and more within a second. So
+only two kinds of evidence decide: blocks of both sides that alternate in one process, and at least five processes a side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from services.core.model import DeviceKind, Verdict
+from services.core.statistics import Samples
+
+CONFIDENCE: Final = 0.99
+"""Of every interval here. At 95 % one of twenty comparisons of equal things would claim a difference; at 99.9 % five
+processes a side could never agree with it (their smallest p is 2/252)."""
+
+RESAMPLE_COUNT: Final = 2_000  # ten of them lie beyond each end of the interval: fewer make the ends jump, more only cost time
+SEED: Final = 0  # of the resampling: equal samples get equal verdicts
+
+GPU_MARGIN_RATIO: Final = 0.01
+CPU_MARGIN_RATIO: Final = 0.02
+"""What counts as equal. Where a buffer happens to lie, or on which byte a loop begins, moves a kernel by about as much:
+smaller margins would call that a verdict on the kernel, larger ones would hide what people work a week for."""
+
+MIN_PAIR_COUNT: Final = 20  # with fewer, intervals of a median miss it more often than they state
+MIN_PROCESS_COUNT: Final = 5  # a side; with four the smallest p of an exact test is 2/70
+MAX_PERMUTATION_COUNT: Final = 200_000  # up to ten processes a side all of them (184756), beyond a random choice
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Times of one side. cycle_counts: the same in clock cycles; None: the device tells no clock. Both of shape (n,)."""
+
+    durations_ns: Samples
+    cycle_counts: Samples | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RatioInterval:
+    """Judged over baseline, with the ends of its interval at CONFIDENCE."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def half_width_ratio(self) -> float:
+        """Half the width on the logarithmic scale, on which twice and half as long are equally far from 1."""
+        return math.log(self.high / self.low) / 2
+
+    @property
+    def direction(self) -> int:
+        """1: all of it above 1; -1: all of it below; 0: 1 is in it."""
+        return int(self.low > 1) - int(self.high < 1)
+
+    def is_within(self, margin_ratio: float) -> bool:
+        return 1 / (1 + margin_ratio) <= self.low and self.high <= 1 + margin_ratio
+
+    def is_outside(self, margin_ratio: float) -> bool:
+        return self.low > 1 + margin_ratio or self.high < 1 / (1 + margin_ratio)
+
+    def __str__(self) -> str:
+        return f"{_percent(self.ratio)} ({_percent(self.low)} to {_percent(self.high)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """cycles: None where a clock is not known. reason: one sentence."""
+
+    duration: RatioInterval
+    cycles: RatioInterval | None
+    verdict: Verdict
+    reason: str
+
+
+def margin_of(device_kind: DeviceKind) -> float:
+    return CPU_MARGIN_RATIO if device_kind is DeviceKind.CPU else GPU_MARGIN_RATIO
+
+
+# ---------------------------------------------------------------- three kinds of evidence
+
+
+def compare_pairs(judged: Timings, baseline: Timings, margin_ratio: float) -> Comparison:
+    """Compares by blocks that took turns: element i of both sides is the median of the i-th block.
+
+    The ratio is the median over the pairs of block ratios: what slows the machine for a while slows both blocks of a pair,
+    and what hits one of them makes an outlier that a median does not see.
+    """
+    duration = paired_ratio(judged.durations_ns, baseline.durations_ns)
+    cycles = None
+    if judged.cycle_counts is not None and baseline.cycle_counts is not None:
+        cycles = paired_ratio(judged.cycle_counts, baseline.cycle_counts)
+    pair_count = judged.durations_ns.size
+    if pair_count < MIN_PAIR_COUNT:
+        reason = f"{pair_count} pairs of blocks are too few: at least {MIN_PAIR_COUNT} are needed."
+        return Comparison(duration, cycles, Verdict.UNDECIDED, reason)
+    return Comparison(duration, cycles, *judge(duration, cycles, margin_ratio))
+
+
+def compare_processes(judged: Sequence[Timings], baseline: Sequence[Timings], margin_ratio: float) -> Comparison:
+    """Compares by processes that measured one side each, at least one a side and each with at least one sample.
+
+    Fewer than MIN_PROCESS_COUNT a side give a ratio and an interval of what was seen, but never a verdict. With enough, a
+    difference counts when the interval leaves out 1 and an exact permutation test of the processes' medians agrees: the
+    bootstrap alone takes the few medians it has for all there are.
+    """
+    duration = _ratio_of_medians([one.durations_ns for one in judged], [one.durations_ns for one in baseline])
+    cycles = None
+    judged_cycles = [one.cycle_counts for one in judged if one.cycle_counts is not None]
+    baseline_cycles = [one.cycle_counts for one in baseline if one.cycle_counts is not None]
+    if len(judged_cycles) == len(judged) and len(baseline_cycles) == len(baseline):
+        cycles = _ratio_of_medians(judged_cycles, baseline_cycles)
+    fewest = min(len(judged), len(baseline))
+    if fewest < MIN_PROCESS_COUNT:
+        return Comparison(duration, cycles, Verdict.UNDECIDED, _too_few_processes(fewest))
+    verdict, reason = judge(duration, cycles, margin_ratio)
+    if verdict in (Verdict.FASTER, Verdict.SLOWER):
+        p_value = permutation_p_value([one.durations_ns for one in judged], [one.durations_ns for one in baseline])
+        if p_value > 1 - CONFIDENCE:
+            verdict = Verdict.UNDECIDED
+            reason = f"{duration} of time, but processes dealt out at random differ as much with a probability of {p_value:.2g}."
+    return Comparison(duration, cycles, verdict, reason)
+
+
+def judge(duration: RatioInterval, cycles: RatioInterval | None, margin_ratio: float) -> tuple[Verdict, str]:
+    """The verdict on intervals, and a sentence that says why.
+
+    Within the margin is SAME even where the interval leaves out 1: enough samples find a difference between any two
+    things. A difference has to show in cycles too, or the clock made it.
+    """
+    if duration.is_within(margin_ratio):
+        if cycles is not None and cycles.is_outside(margin_ratio):
+            return Verdict.UNDECIDED, f"{duration} of time, but {cycles} of cycles: the clock was not the same."
+        return Verdict.SAME, f"{duration} of time, all of it within the {margin_ratio * 100:.2g} % that counts as equal."
+    if duration.direction == 0:
+        return Verdict.UNDECIDED, f"{duration} of time: more noise than difference."
+    if cycles is not None and cycles.direction != duration.direction:
+        return Verdict.UNDECIDED, f"{duration} of time, but {cycles} of cycles: the clock may have made the difference."
+    verdict = Verdict.SLOWER if duration.direction > 0 else Verdict.FASTER
+    return verdict, f"{duration} of time" + ("." if cycles is None else f", {cycles} of cycles.")
+
+
+# ---------------------------------------------------------------- ratios and intervals
+
+
+def paired_ratio(judged: Samples, baseline: Samples) -> RatioInterval:
+    """Median over the pairs of the ratios, with its percentile bootstrap interval over the pairs.
+
+    Not BCa: for a median its acceleration is not defined where the middle values are equal, as times of a coarse clock
+    are; and where it is, both miss the true value equally often (1 to 2 % of the time from 20 pairs on, normal, skewed and
+    heavy-tailed noise alike).
+    """
+    from scipy import stats
+
+    log_ratios = np.log(judged / baseline)
+    middle = float(np.median(log_ratios))
+    if log_ratios.size < 2:
+        return RatioInterval(math.exp(middle), math.exp(middle), math.exp(middle))
+    interval = stats.bootstrap(
+        (log_ratios,),
+        np.median,
+        confidence_level=CONFIDENCE,
+        n_resamples=RESAMPLE_COUNT,
+        method="percentile",
+        rng=np.random.default_rng(SEED),
+    ).confidence_interval
+    return RatioInterval(math.exp(middle), math.exp(interval.low), math.exp(interval.high))
+
+
+def permutation_p_value(judged: Sequence[Samples], baseline: Sequence[Samples]) -> float:
+    """Two-sided: how often processes dealt out to two sides at random differ as much in the mean of their log medians."""
+    from scipy import stats
+
+    def difference(first: Samples, second: Samples, axis: int) -> npt.NDArray[np.float64]:
+        return np.asarray(first.mean(axis=axis) - second.mean(axis=axis))
+
+    return float(
+        stats.permutation_test(
+            (_log_medians(judged), _log_medians(baseline)),
+            difference,
+            vectorized=True,
+            n_resamples=MAX_PERMUTATION_COUNT,
+            rng=np.random.default_rng(SEED),
+        ).pvalue
+    )
+
+
+def _ratio_of_medians(judged: Sequence[Samples], baseline: Sequence[Samples]) -> RatioInterval:
+    """Ratio of the medians of the processes' medians; its interval by resampling processes, and samples within each."""
+    random = np.random.default_rng(SEED)
+    ratio = float(np.exp(np.median(_log_medians(judged)) - np.median(_log_medians(baseline))))
+    resampled = _resampled_medians(judged, random) / _resampled_medians(baseline, random)
+    low, high = np.quantile(resampled, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    return RatioInterval(ratio, float(low), float(high))
+
+
+def _resampled_medians(processes: Sequence[Samples], random: np.random.Generator) -> Samples:
+    """Medians of the medians of resampled processes, shape (RESAMPLE_COUNT,).
+
+    The median of n values drawn from n ordered ones is the one at a rank that follows a beta distribution (order
+    statistics of uniform numbers: David and Nagaraja, Order Statistics, 3rd ed., section 2.1): nothing has to be drawn
+    n times.
+    """
+    ordered = [np.sort(samples) for samples in processes]
+    chosen = random.integers(0, len(ordered), (RESAMPLE_COUNT, len(ordered)))
+    medians = np.empty(chosen.shape)
+    for index, samples in enumerate(ordered):
+        places = np.nonzero(chosen == index)
+        middle_rank = (samples.size + 1) / 2
+        ranks = random.beta(middle_rank, middle_rank, places[0].size) * samples.size
+        medians[places] = samples[np.minimum(ranks.astype(np.int64), samples.size - 1)]
+    return np.asarray(np.median(medians, axis=1))
+
+
+def _log_medians(processes: Sequence[Samples]) -> Samples:
+    return np.log([np.median(samples) for samples in processes])
+
+
+def _too_few_processes(fewest: int) -> str:
+    seen = "a single process" if fewest == 1 else f"{fewest} processes"
+    return (
+        f"Medians of one kernel differ between processes (by 1 to 10 % on Intel's CPU runtime, by 30 % on PoCL): "
+        f"{seen} a side cannot decide, {MIN_PROCESS_COUNT} or alternating blocks can."
+    )
+
+
+def _percent(ratio: float) -> str:
+    """1.0512 as "+5.12 %"; factors of two and more as such."""
+    return f"x{ratio:.3g}" if ratio >= 2 else f"{(ratio - 1) * 100:+.2f} %"

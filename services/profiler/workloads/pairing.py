@@ -1,0 +1,107 @@
+"""`bench A B --paired`: the two configurations of each problem, measured in alternating blocks of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from services.core.errors import KernalyseError
+from services.core.model import PairedComparison, StopReason
+from services.profiler.measuring.busy import DeviceUse
+from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
+from services.profiler.workloads.sweep_plan import PlannedConfiguration
+from services.profiler.workloads.sweep_progress import SweepProgress
+from services.profiler.workloads.turns import Turns
+
+
+def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, bench: Bench, progress: SweepProgress) -> None:
+    """Measures and compares the configurations of each problem, the one listed first being the baseline.
+
+    Of a problem of which an earlier run has measured one side, the other is measured by itself.
+    """
+    by_problem: dict[tuple[object, ...], list[PlannedConfiguration]] = {}
+    for planned in to_measure:
+        by_problem.setdefault(planned.problem, []).append(planned)
+    for problem in by_problem.values():
+        sides = sorted(problem, key=lambda planned: planned.configuration_index)
+        ProblemRun([ConfigurationRun(planned, bench) for planned in sides], bench, progress).measure(block_count)
+
+
+def run_pair(baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink) -> PairedComparison:
+    """Compares two announced configurations. What has not been started is started; what has gets its inputs anew.
+
+    Samples are told as those of any configuration; the comparison itself is not, and nothing is finished.
+
+    Args:
+        block_count: of each side, at least; more are taken until the interval is narrow enough, or time is up.
+
+    Raises:
+        MemoryLimitError: the device does not hold the buffers of both.
+        UnmetConditionError: the device was throttled all the time.
+        KernalyseError: what `ConfigurationRun.start` raises.
+    """
+    _share_device(baseline, judged)
+    for side in (baseline, judged):
+        if side.is_started:
+            side.reload()
+        else:
+            side.start(on_activity)
+    return Turns(baseline, judged, on_activity).compare(block_count)
+
+
+class ProblemRun:
+    """Both sides of one problem. What goes wrong with one is told, and the other is measured by itself."""
+
+    def __init__(self, sides: list[ConfigurationRun], bench: Bench, progress: SweepProgress) -> None:
+        self._sides = sides  # without those that have failed
+        self._bench = bench
+        self._progress = progress
+        self._stop_reasons: dict[ConfigurationRun, StopReason] = {}
+
+    def measure(self, block_count: int) -> None:
+        self._each(ConfigurationRun.announce)
+        if len(self._sides) == 2:
+            _share_device(*self._sides)
+        self._each(lambda side: side.start(self._progress.tell))
+        comparison = self._compare(block_count) if len(self._sides) == 2 else None
+        if comparison is None:
+            self._each(self._sample_alone)
+        use = self._bench.neighbours.read()
+        self._each(lambda side: self._finish(side, use))
+        if comparison is not None and len(self._sides) == 2:
+            self._bench.sink.write(comparison)
+
+    def _compare(self, block_count: int) -> PairedComparison | None:
+        """None: one side has failed meanwhile."""
+        baseline, judged = self._sides
+        turns = Turns(baseline, judged, self._progress.tell)
+        try:
+            comparison = turns.compare(block_count)
+        except KernalyseError as error:
+            self._fail(turns.whose, error)
+            return None
+        self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)
+        return comparison
+
+    def _sample_alone(self, side: ConfigurationRun) -> None:
+        side.beside = ()
+        side.reload()
+        self._stop_reasons[side] = side.sample()
+
+    def _finish(self, side: ConfigurationRun, use: DeviceUse) -> None:
+        side.finish(self._stop_reasons[side], use)
+        self._progress.complete()
+
+    def _each(self, step: Callable[[ConfigurationRun], None]) -> None:
+        for side in tuple(self._sides):
+            try:
+                step(side)
+            except KernalyseError as error:
+                self._fail(side, error)
+
+    def _fail(self, side: ConfigurationRun, error: KernalyseError) -> None:
+        self._sides.remove(side)
+        self._progress.fail(side.planned, error)
+
+
+def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:
+    first.beside, second.beside = second.plan.buffers(), first.plan.buffers()

@@ -144,7 +144,7 @@ class Admission:
         return device, backend
 
     def _first_device(self, backend: BackendName) -> tuple[Device, BackendName]:
-        wanted = (BackendName.PYCUDA, BackendName.OPENCL) if backend is BackendName.AUTO else (backend,)
+        wanted = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL) if backend is BackendName.AUTO else (backend,)
         for name in wanted:
             for device in self.devices:
                 if name in device.backends:

@@ -29,6 +29,7 @@ from services.core.errors import (
 from services.core.model import Progress, Run, RunSpec, RunState, StateChanged, Telemetry
 from services.core.rpc import run_error
 from services.profiler.admission import Admission, Placement
+from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
 from services.profiler.event_channel import event_message
 from services.profiler.journal import Journal
 from services.profiler.journal_database import RunsPage
@@ -291,10 +292,19 @@ class Runs:
         self._processes[run_id] = process
         lock_file = folder.lock()
         try:
-            return await process.run({**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder.temporary_folder)}, lock_file)
+            return await process.run(self._environment(folder), lock_file)
         finally:
             os.close(lock_file)
             await asyncio.to_thread(folder.keep_artifacts_only)
+
+    def _environment(self, folder: RunFolder) -> dict[str, str]:
+        """Of a worker. It has to know how long it may be silent, to end what it has started itself before that."""
+        return {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(folder.temporary_folder),
+            SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),
+        }
 
     async def _record(self, run_id: str, events: Sequence[run_pb2.RunEvent]) -> None:
         progress = next((event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress"), None)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from services.core.model import BackendName, Device
+from services.core.model import Device
 from services.profiler.backends.probe import read_probe
+from services.profiler.backends.registry import CUDA_BACKENDS
 
 
 def found_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
@@ -20,13 +22,17 @@ def found_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
 
 
 def device_parameters() -> list[object]:
-    """One test parameter per device; a CUDA device that is missing is a skipped one that says why."""
+    """One test parameter per device and backend; a CUDA backend that is missing is a skipped one that says why."""
     devices, notices = found_devices()
-    parameters: list[object] = [
-        pytest.param(device, id=device.device_id, marks=[pytest.mark.cuda] if BackendName.PYCUDA in device.backends else [])
-        for device in devices
-    ]
-    if not any(BackendName.PYCUDA in device.backends for device in devices):
-        reason = next((notice for notice in notices if "PYCUDA" in notice), "no CUDA device")
-        parameters.append(pytest.param(None, id="cuda", marks=[pytest.mark.cuda, pytest.mark.skip(reason=reason)]))
+    parameters: list[object] = []
+    for device in devices:
+        for backend in device.backends:
+            is_cuda = backend in CUDA_BACKENDS
+            name = f"{device.device_id}-{backend.lower()}" if is_cuda else device.device_id
+            alone = replace(device, backends=(backend,))
+            parameters.append(pytest.param(alone, id=name, marks=[pytest.mark.cuda] if is_cuda else []))
+    for backend in CUDA_BACKENDS:
+        if not any(backend in device.backends for device in devices):
+            reason = next((notice for notice in notices if backend in notice), f"no device for {backend}")
+            parameters.append(pytest.param(None, id=f"cuda-{backend.lower()}", marks=[pytest.mark.cuda, pytest.mark.skip(reason=reason)]))
     return parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from services.core.errors import BackendUnavailableError, DeviceNotFoundError, KernalyseError
 from services.core.model import BackendName, Device
@@ -13,9 +13,11 @@ from services.core.model import BackendName, Device
 if TYPE_CHECKING:  # it brings NumPy, which the service that asks for devices has no use for
     from services.profiler.backends.base import Backend
 
+CUDA_BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC)  # AUTO takes the first: it starts no programs
+
 
 def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend:
-    """The backend of that name; AUTO is PYCUDA where an NVIDIA device answers, else OPENCL.
+    """The backend of that name; AUTO is PYCUDA or NVCC where an NVIDIA device answers, else OPENCL.
 
     Args:
         cache_folder: where compiled kernels are kept between processes; None: nowhere.
@@ -34,19 +36,23 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
 
             return OpenCLBackend(wanted_runtime())
         case BackendName.NVCC:
-            raise BackendUnavailableError(
-                "backend NVCC",
-                found="it comes with a later version",
-                remedy="Use --backend pycuda or --backend opencl.",
-            )
+            from services.profiler.backends.nvcc import NvccBackend
+
+            return NvccBackend()
         case BackendName.AUTO:
-            try:
-                backend = open_backend(BackendName.PYCUDA, cache_folder)
-                if backend.devices():
-                    return backend
-            except BackendUnavailableError:
-                pass  # no NVIDIA device that answers: that is what OPENCL is for
-            return open_backend(BackendName.OPENCL)
+            return _open_cuda_backend(cache_folder) or open_backend(BackendName.OPENCL)
+
+
+def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
+    """The first one for NVIDIA devices that finds one. None: no such device answers."""
+    for name in CUDA_BACKENDS:
+        try:
+            backend = open_backend(name, cache_folder)
+            if backend.devices():
+                return backend
+        except BackendUnavailableError:
+            pass  # the next one may do without what is missing
+    return None
 
 
 def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Path | None = None) -> Backend:
@@ -56,16 +62,18 @@ def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Pat
     """
     if name is not BackendName.AUTO or device_id is None:
         return open_backend(name, cache_folder)
-    prefixes = {"cuda": BackendName.PYCUDA, "opencl": BackendName.OPENCL}
-    prefix = device_id.split(":", maxsplit=1)[0]
-    if prefix not in prefixes:
-        raise DeviceNotFoundError(
-            f"device {device_id}",
-            found="an id of no backend",
-            expected="cuda:0, opencl:intel:0 or the like",
-            remedy="List the devices with: kernalyse devices.",
-        )
-    return open_backend(prefixes[prefix], cache_folder)
+    match device_id.partition(":")[0]:
+        case "cuda":
+            return _open_cuda_backend(cache_folder) or open_backend(BackendName.PYCUDA, cache_folder)  # which says what is missing
+        case "opencl":
+            return open_backend(BackendName.OPENCL)
+        case _:
+            raise DeviceNotFoundError(
+                f"device {device_id}",
+                found="an id of no backend",
+                expected="cuda:0, opencl:intel:0 or the like",
+                remedy="List the devices with: kernalyse devices.",
+            )
 
 
 def wanted_runtime() -> str | None:
@@ -76,11 +84,11 @@ def wanted_runtime() -> str | None:
 def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """Every device of every backend, and one sentence with its remedy for each backend that is missing. Never raises.
 
-    A GPU that both CUDA and OpenCL see is listed once for each, under its own id.
+    A GPU that PYCUDA and NVCC can drive is one device with both; one that OpenCL sees too is listed again, under its own id.
     """
-    devices: list[Device] = []
+    devices: dict[str, Device] = {}
     notices: list[str] = []
-    for name in (BackendName.PYCUDA, BackendName.OPENCL):
+    for name in (*CUDA_BACKENDS, BackendName.OPENCL):
         try:
             found = open_backend(name).devices()
         except KernalyseError as error:
@@ -88,13 +96,15 @@ def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
         except Exception as error:  # a driver may fail in ways of its own; the other backend must still be found
             notices.append(f"Backend {name.value}: {type(error).__name__}: {error}.")
         else:
-            devices.extend(replace(device, backends=(name,)) for device in found)
+            for device in found:
+                known = devices.get(device.device_id, replace(device, backends=()))
+                devices[device.device_id] = replace(known, backends=(*known.backends, name))
             if not found:
                 notices.append(_nothing_found(name))
-    return tuple(devices), tuple(notices)
+    return tuple(devices.values()), tuple(notices)
 
 
 def _nothing_found(name: BackendName) -> str:
-    if name is BackendName.PYCUDA:
-        return "Backend PYCUDA: no NVIDIA device. Install a driver if this machine has one."
+    if name in CUDA_BACKENDS:
+        return f"Backend {name.value}: no NVIDIA device. Install a driver if this machine has one."
     return "Backend OPENCL: no device. Install the CPU runtimes: pip install 'kernalyse[opencl]'."

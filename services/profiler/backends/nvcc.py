@@ -1,0 +1,339 @@
+"""Backend NVCC: every kernel becomes a C++ program of its own, compiled by nvcc and driven from here. Needs no PyCUDA.
+
+A fault of a kernel ends its program and nothing else: the next configuration gets a fresh one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from services.core.errors import BackendUnavailableError, DeviceNotFoundError, LaunchLimitError, MemoryLimitError
+from services.core.model import BackendName, Device, Dim3, KernelResources, TimingMethod
+from services.profiler.backends.arguments import check_arguments
+from services.profiler.backends.base import (
+    Argument,
+    Build,
+    CompiledKernel,
+    DeviceBuffer,
+    LaunchConfiguration,
+    PreparedLaunch,
+    TimedSamples,
+    Timing,
+    check_launch,
+)
+from services.profiler.backends.cuda_driver import REMEDY, CudaDriver
+from services.profiler.backends.kernel_source import SourceFunction
+from services.profiler.backends.measuring_program import KernelAttributes, MeasuringProgram
+from services.profiler.backends.nvcc_buffers import ProgramBuffer
+from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
+from services.profiler.backends.nvcc_compiler import TOOLKIT, find_nvcc, toolkit_version
+from services.profiler.backends.nvcc_program import KernelProgram, write_program
+from services.profiler.backends.program_process import command_limit_s
+from services.profiler.backends.stream_holding import may_hold_streams
+
+MAX_PROGRAM_COUNT: Final = 4
+"""Programs at once, each with a CUDA context of some 0.5 GB. Two take turns in a paired comparison; fewer than the kernels of
+a shuffled sweep cost each configuration the start of a program, about half a second."""
+
+WARP_SIZE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NvccKernel:
+    function_name: str
+    compile_ns: int
+    compiler_options: str
+    compiler_log: str
+    listings: Mapping[str, bytes] = field(repr=False)
+    signature: SourceFunction = field(repr=False)
+    executable: Path = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NvccLaunch:
+    kernel: NvccKernel
+    configuration: LaunchConfiguration
+    arguments: tuple[Argument, ...]
+
+
+class Builder(Protocol):
+    """What makes an executable of a program's text: nvcc, or what stands in for it."""
+
+    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram: ...
+
+
+class NvccBackend:
+    """Args: cache_folder: see ProgramBuilder.
+
+    Raises:
+        BackendUnavailableError: nvcc or the driver is missing, or the driver is older than the toolkit.
+    """
+
+    name: Final = BackendName.NVCC
+
+    def __init__(self, cache_folder: Path | None = None) -> None:
+        if find_nvcc() is None:
+            raise BackendUnavailableError("backend NVCC", found="no nvcc to compile with", remedy=TOOLKIT)
+        self._driver = CudaDriver("backend NVCC")
+        _check_versions(self._driver.version(), toolkit_version())
+        self._cache_folder = cache_folder
+        self._builders: dict[str, ProgramBuilder] = {}
+
+    def devices(self) -> tuple[Device, ...]:
+        return self._driver.devices(self.name)
+
+    def open(self, device_id: str | None = None) -> NvccSession:
+        devices = self.devices()
+        if not devices:
+            raise BackendUnavailableError("backend NVCC", found="no NVIDIA device", remedy=REMEDY)
+        for index, device in enumerate(devices):
+            if device_id in (None, device.device_id):
+                return NvccSession(device, index, self._builder(device))
+        raise DeviceNotFoundError(
+            f"device {device_id}",
+            found="no such CUDA device",
+            expected=" or ".join(device.device_id for device in devices),
+            remedy="List the devices with: kernalyse devices.",
+        )
+
+    def _builder(self, device: Device) -> ProgramBuilder:
+        architecture = "sm_" + (device.compute_capability or "").replace(".", "")
+        return self._builders.setdefault(architecture, ProgramBuilder(architecture, self._cache_folder))
+
+
+def _check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
+    """A program runs on every driver of its toolkit's major version, and on later ones."""
+    if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
+        raise BackendUnavailableError(
+            "backend NVCC",
+            found=f"a driver for CUDA {driver[0]}.{driver[1]} and the toolkit {toolkit}",
+            expected="a driver at least as new as the toolkit",
+            remedy="Update the driver, or set CUDA_HOME to an older toolkit.",
+        )
+
+
+class NvccSession:
+    """Args:
+    index: of the device, as CUDA counts.
+    environment: where limits, and tools that must not be disturbed, are looked for; the process's own if not given.
+    """
+
+    def __init__(self, device: Device, index: int, builder: Builder, environment: Mapping[str, str] = os.environ) -> None:
+        self._device = device
+        self._index = index
+        self._builder = builder
+        self._may_hold = may_hold_streams(environment)
+        self._limit_s = command_limit_s(environment)
+        self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
+        self._kernels: dict[Build, NvccKernel] = {}
+        self._attributes: dict[Path, KernelAttributes] = {}
+        self._programs: dict[Path, MeasuringProgram] = {}  # by executable, the one used last at the end
+        self._buffers: dict[int, ProgramBuffer] = {}
+        self._buffer_count = 0  # ever made
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]:
+        return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
+
+    def compile(self, build: Build, block: Dim3) -> CompiledKernel:
+        if build in self._kernels:
+            return replace(self._kernels[build], compile_ns=0)
+        start_ns = time.perf_counter_ns()
+        program = write_program(build.source, build.function_name)
+        folder = Path(tempfile.mkdtemp(dir=self._folder)) / "program"
+        built = self._builder.build(program, build, folder)
+        kernel = NvccKernel(
+            function_name=build.function_name,
+            compile_ns=time.perf_counter_ns() - start_ns,
+            compiler_options=built.options,
+            compiler_log=built.log,
+            listings={},
+            signature=program.signature,
+            executable=built.executable,
+        )
+        self._kernels[build] = kernel
+        return kernel
+
+    def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
+        assert isinstance(kernel, NvccKernel)
+        attributes = self._attributes_of(kernel)
+        with self._running(kernel) as program:
+            block_count = program.occupancy(configuration)
+        warp_count = block_count * -(-configuration.block.count // WARP_SIZE)
+        return KernelResources(
+            register_count=attributes.register_count,
+            static_shared_memory_bytes=attributes.static_shared_memory_bytes,
+            local_memory_bytes=attributes.local_memory_bytes,
+            constant_memory_bytes=attributes.constant_memory_bytes,
+            max_threads_per_block=attributes.max_threads_per_block,
+            active_block_count=block_count,
+            theoretical_occupancy_ratio=warp_count * WARP_SIZE / attributes.multiprocessor_thread_count,
+        )
+
+    def allocate(self, size_bytes: int) -> DeviceBuffer:
+        """The device's memory is taken when a program first uses the buffer."""
+        held_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
+        left_bytes = (self._device.memory_bytes or 0) - held_bytes
+        if not 0 < size_bytes <= left_bytes:
+            raise MemoryLimitError(
+                f"a buffer on {self._device.name}",
+                found=f"{size_bytes} bytes asked for",
+                expected=f"1 to {left_bytes} bytes, which are left",
+                remedy="Choose smaller parameters.",
+            )
+        self._buffer_count += 1
+        buffer = ProgramBuffer(self._buffer_count, size_bytes)
+        self._buffers[buffer.number] = buffer
+        return buffer
+
+    def release(self, buffer: DeviceBuffer) -> None:
+        assert isinstance(buffer, ProgramBuffer)
+        if self._buffers.pop(buffer.number, None) is not None:
+            with self._burying():
+                buffer.release()
+
+    def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        assert isinstance(buffer, ProgramBuffer)
+        buffer.fill(values)
+
+    def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
+        assert isinstance(buffer, ProgramBuffer)
+        with self._burying():
+            buffer.read(values)
+
+    def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
+        assert isinstance(kernel, NvccKernel)
+        check_launch(self._device, kernel.function_name, configuration)
+        check_arguments(kernel.signature, arguments)
+        self._check_kernel_limits(kernel, configuration)
+        return NvccLaunch(kernel, configuration, tuple(arguments))
+
+    def _check_kernel_limits(self, kernel: NvccKernel, configuration: LaunchConfiguration) -> None:
+        attributes = self._attributes_of(kernel)
+        shared_bytes = attributes.static_shared_memory_bytes + configuration.dynamic_shared_memory_bytes
+        for what, found, limit in (
+            ("threads per block", configuration.block.count, attributes.max_threads_per_block),
+            ("bytes of shared memory, static and dynamic", shared_bytes, self._device.max_shared_memory_bytes),
+        ):
+            if limit is not None and found > limit:
+                raise LaunchLimitError(
+                    f"launch of {kernel.function_name} with block {configuration.block}",
+                    found=f"{found} {what}",
+                    expected=f"at most {limit} for this kernel on {self._device.name}",
+                    remedy="Choose a smaller block (--block) or smaller parameters.",
+                )
+
+    def run(self, launch: PreparedLaunch) -> None:
+        assert isinstance(launch, NvccLaunch)
+        with self._settled(launch) as program:
+            program.run()
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        assert isinstance(launch, NvccLaunch)
+        with self._settled(launch) as program:
+            return program.time(timing, count, may_hold=self._may_hold)
+
+    def close(self) -> None:
+        for program in self._programs.values():
+            program.end()
+        self._programs.clear()
+        for buffer in self._buffers.values():
+            buffer.lose()
+            buffer.release()
+        self._buffers.clear()
+        self._kernels.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ programs
+
+    def _attributes_of(self, kernel: NvccKernel) -> KernelAttributes:
+        """Asked for once; a program that has ended need not be started for it again."""
+        if kernel.executable not in self._attributes:
+            with self._running(kernel) as program:
+                self._attributes[kernel.executable] = program.attributes
+        return self._attributes[kernel.executable]
+
+    @contextmanager
+    def _settled(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
+        """The launch's program, with its buffers in it and its arguments bound."""
+        with self._running(launch.kernel) as program:
+            try:
+                self._settle(launch, program)
+            except MemoryLimitError:
+                if len(self._programs) == 1:
+                    raise
+                self._retire(tuple(self._programs)[:-1])  # their contexts take memory too
+                self._settle(launch, program)
+            yield program
+
+    def _settle(self, launch: NvccLaunch, program: MeasuringProgram) -> None:
+        for argument in launch.arguments:
+            if isinstance(argument, ProgramBuffer):
+                argument.move_to(program)
+        if program.bound is not launch:
+            program.bind(launch.configuration, [_value(argument) for argument in launch.arguments])
+            program.bound = launch
+
+    @contextmanager
+    def _running(self, kernel: NvccKernel) -> Iterator[MeasuringProgram]:
+        """The kernel's program, started if need be."""
+        with self._burying():
+            program = self._programs.pop(kernel.executable, None) or self._start(kernel)
+            self._programs[kernel.executable] = program
+            yield program
+
+    def _start(self, kernel: NvccKernel) -> MeasuringProgram:
+        subject = f"kernel {kernel.function_name} on {self._device.name}"
+        self._retire(tuple(self._programs)[: max(0, len(self._programs) - MAX_PROGRAM_COUNT + 1)])
+        try:
+            return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
+        except MemoryLimitError:
+            if not self._programs:
+                raise
+            self._retire(tuple(self._programs))
+            return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
+
+    def _retire(self, executables: Sequence[Path]) -> None:
+        """Ends programs; what they hold waits for others."""
+        for executable in executables:
+            program = self._programs[executable]
+            for buffer in self._buffers.values():
+                if buffer.home is program:
+                    buffer.recall()
+            del self._programs[executable]
+            program.end()
+
+    @contextmanager
+    def _burying(self) -> Iterator[None]:
+        """Whatever happens inside: a program that has ended there is forgotten, with the contents of its buffers."""
+        try:
+            yield
+        finally:
+            for executable in [executable for executable, program in self._programs.items() if program.has_ended]:
+                program = self._programs.pop(executable)
+                for buffer in self._buffers.values():
+                    if buffer.home is program:
+                        buffer.lose()
+
+
+def _value(argument: Argument) -> int | np.generic:
+    """A buffer's number, or the scalar itself."""
+    if isinstance(argument, np.generic):
+        return argument
+    assert isinstance(argument, ProgramBuffer)
+    return argument.number

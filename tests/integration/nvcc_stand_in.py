@@ -1,0 +1,80 @@
+"""Programs of the NVCC backend without a device: compiled by nvcc, and linked with a stand-in for the CUDA runtime."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from services.profiler.backends.base import Build
+from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
+from services.profiler.backends.nvcc_compiler import find_nvcc
+from services.profiler.backends.nvcc_program import KernelProgram
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install the CUDA toolkit, or set CUDA_HOME")
+
+ARCHITECTURE: Final = "sm_90"
+STAND_IN_FILE: Final = Path(__file__).parent / "stand_in_cudart.cpp"
+
+DEVICE: Final = Device(
+    device_id="cuda:0",
+    name="a stand-in",
+    kind=DeviceKind.GPU,
+    backends=(BackendName.NVCC,),
+    compute_capability="9.0",
+    memory_bytes=64 * 2**20,  # more than the stand-in has, so that it is the one to refuse
+    l2_cache_bytes=2 * 2**20,
+    max_threads_per_block=1024,
+    max_block=Dim3(1024, 1024, 64),
+    max_grid=Dim3(2**31 - 1, 65535, 65535),
+    max_shared_memory_bytes=200_000,
+)
+
+ACT = KernelSource(
+    "act.cu",
+    "#ifndef VARIANT\n#define VARIANT 0\n#endif\n"
+    "__global__ void act(int what, int n, float alpha, const float* x, float* y) { y[VARIANT] = alpha; }\n",
+)
+"""What it does is written in the stand-in: y = alpha * x + y, or by `what` one of these."""
+
+FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES = 1, 2, 3, 4, 5
+
+
+@cache
+def build_folder() -> Path:
+    """One for all tests: what they share is compiled once."""
+    folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def real_builder() -> ProgramBuilder:
+    return ProgramBuilder(ARCHITECTURE, build_folder() / "cache")
+
+
+@cache
+def stand_in_object() -> Path:
+    path, nvcc = build_folder() / "stand_in_cudart.o", find_nvcc()
+    assert nvcc is not None
+    subprocess.run([nvcc, "-c", "-O1", "-std=c++17", "-o", path, STAND_IN_FILE], check=True, timeout=120)
+    return path
+
+
+class StandInBuilder:
+    """Links every program with the stand-in, and makes each of them once for all tests."""
+
+    _built: dict[Build, BuiltProgram] = {}  # noqa: RUF012 - of the class on purpose
+
+    def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
+        if build not in self._built:
+            linked = replace(build, options=(*build.options, "-cudart", "none", str(stand_in_object())))
+            self._built[build] = real_builder().build(program, linked, build_folder() / f"program-{len(self._built)}")
+        return self._built[build]

@@ -18,7 +18,7 @@ from services.core.model import KernelSweep, RunEvent, RunSpec, RunState, TableQ
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep
 from tests.integration.test_counters import stand_in_program
-from tests.integration.test_worker import own_kernel, prepared_ceilings
+from tests.integration.test_worker import prepared_ceilings
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 

@@ -18,7 +18,7 @@ from services.core.model import KernelSweep, RunEvent, RunSpec, RunState, TableQ
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep
 from tests.integration.test_counters import stand_in_program
-from tests.integration.test_worker import prepared_ceilings
+from tests.integration.test_worker import KEPT_BYTES_PER_S, own_kernel, prepared_ceilings
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -108,6 +108,23 @@ async def test_counters_come_to_the_tables_under_their_own_names(counting_node: 
         ("saxpy N=2048", DURATION_NS, 1.98e9, 2 * 2048, "float32", "fma", 12 * 2048, 32 * 2048, 0.755),
     ]
     assert work.select("sm_throughput_ratio", "memory_throughput_ratio").row(0) == (0.1225, 0.88)
+
+
+async def test_a_kernel_without_formulas_gets_its_place_under_the_roofline(counting_node: ProfilerNode, stub: Any) -> None:
+    counting_node.start()
+    async with calls_to(counting_node) as calls:
+        run_id = await collected(calls, stub, counting_node, counted_sweep(kernels=(own_kernel(TEXT),)))
+        points = await rows(stub, "roofline", run_id)
+        levels = await rows(stub, "counted_roofline", run_id)
+        kernels = await rows(stub, "kernels", run_id)
+    columns = ("label", "work_source", "flop", "bytes", "dtype", "memory_level", "memory_ceiling_bytes_per_s", "intensity_flop_per_byte")
+    assert points.select(columns).rows() == [
+        ("scale N=1024", "counters", 2 * 1024, 12 * 1024, "float32", "dram", KEPT_BYTES_PER_S, 1 / 6),
+        ("scale N=2048", "counters", 2 * 2048, 12 * 2048, "float32", "dram", KEPT_BYTES_PER_S, 1 / 6),
+    ]
+    assert levels["memory_level"].to_list() == ["dram", "l2", "l1"] * 2  # the stand-in counts no byte of L1: a level without a rate
+    assert levels.filter(pl.col("memory_level") == "l2")["bytes"].to_list() == [32 * 1024, 32 * 2048]
+    assert kernels["achieved_flop_per_s_max"][0] == points["achieved_flop_per_s"].max()
 
 
 @pytest.mark.parametrize(("behaviour", "words"), [("short", "it has 1 launches where the run profiled 2"), ("half", "no whole row")])

@@ -8,12 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from services.cli.machine_checks import CheckState, CommandResult, check_counter_access, check_tool
 from services.core.errors import UnmetConditionError
 from services.core.model import BackendName, CacheMode, Device, DeviceKind, EventPayload, LogLevel, LogLines
 from services.profiler.collectors import ncu
-from services.profiler.collectors.ncu import INSTALL_REMEDY, PERMISSION_REMEDY, NcuCall, cache_control_of, check_ncu, find_ncu
+from services.profiler.collectors.ncu import (
+    INSTALL_REMEDY,
+    PERMISSION_REMEDY,
+    CounterAccess,
+    NcuCall,
+    cache_control_of,
+    check_ncu,
+    dcgm_process_id,
+    find_ncu,
+)
 from services.profiler.collectors.ncu_metrics import TENSOR_PATHS, metric_names
 from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal, refused_metrics
+from services.profiler.workloads import counters
 from services.profiler.workloads.counters import base_name, prepare_counting
 
 GPU = Device("cuda:0", "H200", DeviceKind.GPU, (BackendName.PYCUDA,), compute_capability="9.0")
@@ -92,6 +103,61 @@ def test_the_driver_may_keep_counters_for_administrators(nowhere: Path, paramete
         with pytest.raises(UnmetConditionError, match="ERR_NVGPUCTRPERM") as caught:
             check_ncu(parameters_file, status_file)
         assert caught.value.remedy == PERMISSION_REMEDY
+
+
+def test_the_service_of_dcgm_is_found_among_the_processes(tmp_path: Path) -> None:
+    for process_id, name in (("1", "systemd"), ("77", "nv-hostengine"), ("self", "nv-hostengine")):
+        (tmp_path / process_id).mkdir()
+        (tmp_path / process_id / "comm").write_text(f"{name}\n")
+    (tmp_path / "78").mkdir()  # has ended meanwhile
+    assert dcgm_process_id(tmp_path) == 77
+    (tmp_path / "77" / "comm").unlink()
+    assert dcgm_process_id(tmp_path) is None
+
+
+def test_dcgm_is_told_of_before_anything_runs_and_does_not_keep_ncu_from_trying(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program_in(nowhere / "path")
+    monkeypatch.setattr(counters, "dcgm_process_id", lambda: 77)
+    said = Said()
+    assert prepare_counting(GPU, said) is not None
+    (warning,) = said.payloads
+    assert isinstance(warning, LogLines)
+    assert warning.lines[0].startswith("DCGM runs here as process 77, ")
+    assert "dcgmi profile --pause" in warning.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("access", "dcgm", "has_gpu", "state", "remedy"),
+    [
+        (CounterAccess.NOT_TOLD, None, False, CheckState.NOT_NEEDED, ""),
+        (CounterAccess.NOT_TOLD, None, True, CheckState.OK, ""),
+        (CounterAccess.OPEN, None, True, CheckState.OK, ""),
+        (CounterAccess.ADMINISTRATOR, None, True, CheckState.OK, ""),
+        (CounterAccess.OPEN, 77, True, CheckState.MISSING, DCGM_REMEDY),
+        (CounterAccess.REFUSED, 77, True, CheckState.MISSING, PERMISSION_REMEDY),
+        (CounterAccess.REFUSED, None, False, CheckState.MISSING, PERMISSION_REMEDY),
+    ],
+)
+def test_the_doctor_says_whether_ncu_may_count(
+    access: CounterAccess, dcgm: int | None, has_gpu: bool, state: CheckState, remedy: str
+) -> None:
+    check = check_counter_access(access, dcgm, has_gpu=has_gpu)
+    assert (check.state, check.remedy) == (state, remedy)
+    assert check.found
+
+
+@pytest.mark.parametrize(
+    ("result", "has_gpu", "state", "found"),
+    [
+        (CommandResult(0, "NVIDIA (R) Nsight Compute\nVersion 2025.3.1.0 (build 36398880)\n"), True, CheckState.OK, "2025.3.1.0"),
+        (CommandResult(None, ""), True, CheckState.MISSING, "no /opt/ncu on PATH"),
+        (CommandResult(127, "libX.so: cannot open\n"), True, CheckState.MISSING, "/opt/ncu --version fails: libX.so: cannot open"),
+        (CommandResult(None, ""), False, CheckState.NOT_NEEDED, "no /opt/ncu on PATH; of use with an NVIDIA GPU only"),
+    ],
+)
+def test_the_doctor_says_which_ncu_there_is(result: CommandResult, has_gpu: bool, state: CheckState, found: str) -> None:
+    check = check_tool(lambda arguments: result, "Nsight Compute (ncu)", "/opt/ncu", has_gpu=has_gpu)
+    assert (check.state, check.found) == (state, found)
 
 
 def test_what_makes_counting_impossible_is_said_before_anything_runs(nowhere: Path) -> None:

@@ -28,9 +28,9 @@ from services.core.model import (
     Progress,
 )
 from services.profiler.backends.stream_holding import UNDER_PROFILER
-from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu
+from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu, dcgm_process_id
 from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.collectors.ncu_refusals import refusal, refused_metrics
+from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal, refused_metrics
 from services.profiler.collectors.supervised_process import ProcessEnd, SupervisedProcess
 from services.profiler.workloads.events import EventSink, store_artifact
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
@@ -91,11 +91,13 @@ class MeasuredLaunches:
 def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
     """Before anything runs: a way to count, or None after a warning that says why there is none."""
     try:
-        metrics = metric_names(counted_capability(device))
-        return Counting(check_ncu(), metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
+        metrics, program = metric_names(counted_capability(device)), check_ncu()
     except KernalyseError as error:
         _warn(sink, f"No counters, timings alone: {error.message}")
         return None
+    if (process_id := dcgm_process_id()) is not None:
+        _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU ncu is refused. {DCGM_REMEDY}")
+    return Counting(program, metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
 
 
 def counted_capability(device: Device) -> str:

@@ -123,15 +123,15 @@ def test_the_span_shows_all_points_and_ridges() -> None:
 
 
 def test_points_above_the_ceiling_are_explained() -> None:
-    assert roofline.points_note(points({})) == ""
-    assert roofline.points_note(points({"efficiency_ratio": 3.9})).startswith("1 above their ceiling")
-    assert roofline.points_note(points({"memory_level": "l2"})).startswith("1 faster than DRAM")
+    assert roofline.over_ceiling_note(points({})) == ""
+    assert roofline.over_ceiling_note(points({"efficiency_ratio": 3.9})).startswith("1 above their ceiling")
+    assert roofline.over_ceiling_note(points({"memory_level": "l2"})).startswith("1 faster than DRAM")
 
 
 def test_points_by_counters_say_so() -> None:
     counted = points({"work_source": "counters", "memory_level": "l2"}, {"work_source": None})
     assert roofline.point_columns(counted, LIGHT)["work_source"].tolist() == ["by hardware counters", "source not known"]
-    assert roofline.points_note(counted) == "1 without formulas: their work is by hardware counters."
+    assert roofline.over_ceiling_note(counted) == "1 without formulas: their work is by hardware counters."
 
 
 def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:

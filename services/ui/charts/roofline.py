@@ -206,14 +206,12 @@ def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:
     return () if slope is None else tuple((row["ceiling_name"], row["value"] / slope) for row in solid if row["unit"] == "flop_per_s")
 
 
-def points_note(roofline: pl.DataFrame) -> str:
+def over_ceiling_note(roofline: pl.DataFrame) -> str:
     """What to know of points above DRAM's ceiling or above their own, and of counted ones; empty without any."""
-    counted_count = (roofline["work_source"] == "counters").sum()
-    cached_count = ((roofline["memory_level"] == "l2") & (roofline["work_source"] != "counters").fill_null(True)).sum()
+    is_counted = (roofline["work_source"] == "counters").fill_null(False)
+    cached_count = ((roofline["memory_level"] == "l2") & ~is_counted).sum()
     over_count = (roofline["efficiency_ratio"] > 1.05).sum()
     sentences = []
-    if counted_count:
-        sentences.append(f"{counted_count} without formulas: their work is by hardware counters.")
     if cached_count:
         sentences.append(
             f"{cached_count} faster than DRAM: their data stays in the cache between launches, so its ceiling counts (dotted)."
@@ -222,6 +220,8 @@ def points_note(roofline: pl.DataFrame) -> str:
         sentences.append(
             f"{over_count} above their ceiling: their data stays in a nearer cache, or the ceiling was measured on a busy host."
         )
+    if is_counted.any():
+        sentences.append(f"{is_counted.sum()} without formulas: their work is by hardware counters.")
     return " ".join(sentences)
 
 

@@ -342,7 +342,7 @@ class LivePage(PageBase):
         parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._shown_ceilings)]
         if missing_count:
             parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
-        parts.append(roofline.points_note(self._roofline_rows))
+        parts.append(roofline.over_ceiling_note(self._roofline_rows))
         if self._ceilings is None:
             parts.append("No ceiling of this device is known yet.")
         return " ".join(parts)

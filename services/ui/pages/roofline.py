@@ -125,7 +125,7 @@ class RooflinePage(PageBase):
         if missing_count:
             notes.append(f"{missing_count} without a flop count have no place here and are only listed below.")
         if rows is not None:
-            notes.append(roofline.points_note(rows))
+            notes.append(roofline.over_ceiling_note(rows))
         if ceilings:
             notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
         best = [] if rows is None else result_rows(rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS))

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.analyses.launch_counters import launch_counters
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of
@@ -147,17 +146,6 @@ def test_time_clock_and_use_of_the_device_in_units_of_this_project() -> None:
     ratios = ("achieved_occupancy_ratio", "sm_active_ratio", "sm_throughput_ratio", "memory_throughput_ratio")
     assert [found[name] for name in ratios] == [0.75, 0.5, 0.25, 0.125]
     assert (found["label"], found["kernel_name"], found["cache_control"], found["clock_control"]) == ("saxpy N=8", "saxpy", "all", "none")
-
-
-def test_every_number_of_a_launch_is_kept_by_its_own_name() -> None:
-    metrics: Mapping[str, float | tuple[float, str]] = {
-        "sm__throughput.avg.pct_of_peak_sustained_elapsed": (25.0, "%"),
-        "sm__warps_active.avg.pct_of_peak_sustained_active": (50.0, "%"),
-        "a__metric_of_tomorrow.max": 3.0,
-    }
-    (launch,) = launch_counters(frame_of(COUNTERS, counter_rows(metrics)))
-    assert (launch.compute_throughput_pct, launch.occupancy_pct, launch.memory_throughput_pct) == (25.0, 50.0, None)
-    assert launch.metrics["a__metric_of_tomorrow.max"] == 3.0
 
 
 # ---------------------------------------------------------------- the roofline

@@ -1,4 +1,4 @@
-"""Hardware counters of a benchmark: the four percentages that scripts read, out of what ncu counts by its own names."""
+"""Hardware counters of a benchmark: its launches once more under ncu."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Self
 
 from services.compat.benchmarking.collected_events import CollectedEvents
 from services.compat.benchmarking.notices import tell, tell_once
@@ -18,31 +17,6 @@ from services.profiler.workloads.counters import Counting, CountingFiles, Measur
 from services.profiler.workloads.counters import count_launches as count_measured
 from services.profiler.workloads.events import ARTIFACTS_FOLDER, EventSink
 from services.profiler.workloads.sweep_plan import SweepPlan
-
-MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-COMPUTE_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
-ACHIEVED_OCCUPANCY: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
-SM_EFFICIENCY: Final = "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"  # what nvprof called sm_efficiency
-
-
-@dataclass(frozen=True, slots=True)
-class Percentages:
-    """0 to 100. None: not counted."""
-
-    memory_throughput_pct: float | None = None
-    compute_throughput_pct: float | None = None
-    achieved_occupancy_pct: float | None = None
-    sm_efficiency_pct: float | None = None
-
-    @classmethod
-    def of(cls, counters: Mapping[str, float]) -> Self:
-        """counters: of one launch, by ncu's names."""
-        return cls(
-            memory_throughput_pct=counters.get(MEMORY_THROUGHPUT),
-            compute_throughput_pct=counters.get(COMPUTE_THROUGHPUT),
-            achieved_occupancy_pct=counters.get(ACHIEVED_OCCUPANCY),
-            sm_efficiency_pct=counters.get(SM_EFFICIENCY),
-        )
 
 
 @dataclass(slots=True)

@@ -42,7 +42,8 @@ def ncu(private_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def counting_node(private_folders: Path, ncu: None) -> Iterator[ProfilerNode]:
     """Its worker believes that ncu can count on OpenCL devices."""
-    node = ProfilerNode(private_folders, worker=(*COUNTING_WORKER, "--ceilings-file", str(prepared_ceilings(private_folders))))
+    kept = ("--ceilings-file", str(prepared_ceilings(private_folders)), "--cache-folder", str(private_folders / "cubins"))
+    node = ProfilerNode(private_folders, worker=(*COUNTING_WORKER, *kept))
     yield node
     node.close()
 

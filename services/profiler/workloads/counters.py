@@ -47,11 +47,12 @@ TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowher
 
 @dataclass(frozen=True, slots=True)
 class CountingFiles:
-    """spec_file: of the run. folder: of the run, the working folder of its worker."""
+    """spec_file: of the run. folder: of the run, the working folder of its worker. cache_folder: of compiled kernels."""
 
     spec_file: Path
     folder: Path
     catalog_file: Path | None = None
+    cache_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +217,11 @@ class _Pass:
 
     def _target(self, folder: Path) -> list[str]:
         catalog = () if self.files.catalog_file is None else ("--catalog", str(self.files.catalog_file))
+        cache = () if self.files.cache_folder is None else ("--cache-folder", str(self.files.cache_folder))
         return [
             *(sys.executable, "-P", "-m", "services.profiler.workloads.counted_launches"),
             *("--spec", str(self.files.spec_file), "--configurations", str(folder / "configurations.json")),
-            *("--record", str(folder / "record"), "--folder", str(folder), *catalog),
+            *("--record", str(folder / "record"), "--folder", str(folder), *catalog, *cache),
         ]
 
     def _take(self, notes: Sequence[LaunchNote]) -> None:

@@ -120,6 +120,14 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
     return table
 
 
+def counted_lines(roofline: pl.DataFrame) -> list[str]:
+    """Of which configurations the rates above stand on hardware counters. Input: table roofline of one run."""
+    labels = roofline.filter(roofline["work_source"] == "counters")["label"].unique(maintain_order=True).to_list()
+    if not labels:
+        return []
+    return [f"work by hardware counters, for want of formulas: {labels[0]}{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}"]
+
+
 def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tuple[str, ...]:
     kernel_name: str = measurement["kernel_name"]
     return (

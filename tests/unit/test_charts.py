@@ -31,6 +31,7 @@ POINT: dict[str, Any] = {
     "attainable_flop_per_s": 4.0e9,
     "efficiency_ratio": 0.5,
     "bound": "memory",
+    "work_source": "formula",
     "ceiling_source": "measured",
     "verification_state": "PASSED",
 }
@@ -63,6 +64,7 @@ def test_a_point_tells_every_figure_with_its_unit() -> None:
     assert told["intensity_text"] == "0.167 flop/B"
     assert told["duration"] == "1.50 µs"
     assert told["run"] == "6ca949ef"
+    assert told["work_source"] == "by formula"
 
 
 def test_a_kernel_without_flop_has_no_place_and_unknown_figures_are_dashes() -> None:
@@ -124,6 +126,12 @@ def test_points_above_the_ceiling_are_explained() -> None:
     assert roofline.over_ceiling_note(points({})) == ""
     assert roofline.over_ceiling_note(points({"efficiency_ratio": 3.9})).startswith("1 above their ceiling")
     assert roofline.over_ceiling_note(points({"memory_level": "l2"})).startswith("1 faster than DRAM")
+
+
+def test_points_by_counters_say_so() -> None:
+    counted = points({"work_source": "counters", "memory_level": "l2"}, {"work_source": None})
+    assert roofline.point_columns(counted, LIGHT)["work_source"].tolist() == ["by hardware counters", "source not known"]
+    assert roofline.over_ceiling_note(counted) == "1 without formulas: their work is by hardware counters."
 
 
 def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:

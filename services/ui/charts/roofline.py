@@ -34,6 +34,7 @@ POINT_TEXTS: Final = (
     "duration",
     "flop",
     "bytes",
+    "work_source",
     "ceiling_source",
     "memory_level",
     "verification",
@@ -43,6 +44,8 @@ CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "note")
 
 MEMORY_LEVELS: Final = {"dram": "DRAM", "l2": "L2 cache"}
 """What the chart calls the memories it draws a slope for; a CPU's last-level cache counts as L2."""
+
+WORK_SOURCES: Final[dict[str | None, str]] = {"formula": "by formula", "counters": "by hardware counters", None: "source not known"}
 
 NO_POINT_SPAN: Final = (1e-2, 1e3, 1e8, 1e12)
 """Ranges of an empty chart: intensity low and high, rate low and high."""
@@ -116,6 +119,7 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "duration": [theme.duration(value) for value in rows["duration_median_ns"]],
         "flop": [theme.si(value, "flop") for value in rows["flop"]],
         "bytes": [theme.memory(value) for value in rows["bytes"]],
+        "work_source": [WORK_SOURCES.get(value, value) for value in rows["work_source"]],
         "ceiling_source": [value or theme.UNKNOWN for value in rows["ceiling_source"]],
         "memory_level": [MEMORY_LEVELS.get(value, value) for value in rows["memory_level"]],
         "verification": [VERIFICATION_TEXTS.get(value, value) for value in rows["verification_state"]],
@@ -203,8 +207,9 @@ def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:
 
 
 def over_ceiling_note(roofline: pl.DataFrame) -> str:
-    """What to know of points above DRAM's ceiling or above their own; empty without any."""
-    cached_count = (roofline["memory_level"] == "l2").sum()
+    """What to know of points above DRAM's ceiling or above their own, and of counted ones; empty without any."""
+    is_counted = (roofline["work_source"] == "counters").fill_null(False)
+    cached_count = ((roofline["memory_level"] == "l2") & ~is_counted).sum()
     over_count = (roofline["efficiency_ratio"] > 1.05).sum()
     sentences = []
     if cached_count:
@@ -215,6 +220,8 @@ def over_ceiling_note(roofline: pl.DataFrame) -> str:
         sentences.append(
             f"{over_count} above their ceiling: their data stays in a nearer cache, or the ceiling was measured on a busy host."
         )
+    if is_counted.any():
+        sentences.append(f"{is_counted.sum()} without formulas: their work is by hardware counters.")
     return " ".join(sentences)
 
 
@@ -244,7 +251,7 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
             ("Efficiency", "@efficiency (@bound)"),
             ("Intensity", "@intensity_text"),
             ("Median", "@duration"),
-            ("Work", "@flop · @bytes"),
+            ("Work", "@flop · @bytes, @work_source"),
             ("Kind", "@category · @dtype"),
             ("Result", "@verification"),
             ("Ceilings", "@memory_level · @ceiling_source"),

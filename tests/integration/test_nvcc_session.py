@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,7 @@ OTHER_BUILD = Build(ACT, "act", macros=(ParameterValue("VARIANT", 1),))
 COLD = Timing(TimingMethod.SINGLE, CacheMode.COLD)
 HOT = Timing(TimingMethod.SINGLE, CacheMode.HOT)
 
+Event = TypeVar("Event")
 OpenSession = Callable[[Mapping[str, str]], NvccSession]
 
 
@@ -326,30 +328,47 @@ class _Sink:
     def write(self, payload: EventPayload) -> None:
         self.events.append(payload)
 
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
 
-def test_a_sweep_goes_on_after_faults_and_hangs(open_session: OpenSession, tmp_path: Path) -> None:
+
+def _sweep(whats: tuple[int, ...]) -> KernelSweep:
     definition = KernelDefinition(
         kernel_name="act",
         source_file_name=ACT.file_name,
         launch=LaunchDefinition(block=("128",), grid=("8",)),
-        parameters=(ParameterDefinition("what", (0, FAULTS, HANGS, ABORTS, 6), min_value=0), ParameterDefinition("n", (COUNT,))),
+        parameters=(ParameterDefinition("what", whats, min_value=0), ParameterDefinition("n", (COUNT,))),
         buffers=(
             BufferDefinition("x", ("n",), DataType.FLOAT32, BufferRole.INPUT),
             BufferDefinition("y", ("n",), DataType.FLOAT32, BufferRole.INPUT_OUTPUT),
         ),
         arguments=(ArgumentDefinition("alpha", "2.0"),),
     )
-    sweep = KernelSweep(
+    return KernelSweep(
         kernels=(KernelSelection("act", ACT, definition),),
         measuring=MeasuringOptions(min_duration_ns=1_000_000, max_duration_ns=100_000_000, cache_mode=CacheMode.HOT),
     )
+
+
+def _run_sweep(sweep: KernelSweep, session: NvccSession, folder: Path, sink: _Sink) -> None:
+    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), session, sink, folder)
+
+
+def test_a_sweep_goes_on_after_faults_and_hangs(open_session: OpenSession, tmp_path: Path) -> None:
     sink = _Sink()
-    run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), open_session({SILENCE_LIMIT_VARIABLE: "1"}), sink, tmp_path)
-    measured = [event for event in sink.events if isinstance(event, Measurement)]
-    failed = [event for event in sink.events if isinstance(event, ConfigurationFailed)]
+    _run_sweep(_sweep((0, FAULTS, HANGS, ABORTS, 6)), open_session({SILENCE_LIMIT_VARIABLE: "1"}), tmp_path, sink)
+    measured = sink.of(Measurement)
     assert len(measured) == 2
-    assert [event.error.reason for event in failed] == ["WORKER_CRASHED", "TIME_LIMIT", "WORKER_CRASHED"]
+    assert [event.error.reason for event in sink.of(ConfigurationFailed)] == ["WORKER_CRASHED", "TIME_LIMIT", "WORKER_CRASHED"]
     assert measured[0].timing_method is TimingMethod.GRAPH
     assert measured[0].is_blocked
     assert measured[0].duration_median_ns == pytest.approx(HOT_NS)
     assert measured[0].resources is not None
+
+
+def test_a_sweep_ends_with_a_session_that_is_lost(session: NvccSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(NvccSession, "is_lost", True)
+    sink = _Sink()
+    with pytest.raises(WorkerCrashedError, match="cudaErrorIllegalAddress"):
+        _run_sweep(_sweep((0, FAULTS, 6)), session, tmp_path, sink)
+    assert len(sink.of(Measurement)) == len(sink.of(ConfigurationFailed)) == 1

@@ -150,6 +150,10 @@ class NvccSession:
     def timing_methods(self) -> frozenset[TimingMethod]:
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
 
+    @property
+    def is_lost(self) -> bool:
+        return False  # a fault ends the kernel's program, and the next launch starts another
+
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)

@@ -217,6 +217,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
     attributes->maxThreadsPerBlock = 512;
     return answer(cudaSuccess);
 }
+cudaError_t cudaFuncGetName(const char** name, const void* function) {
+    *name = kernels.at(function).name.c_str();
+    return answer(cudaSuccess);
+}
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int value) {
     kernels.at(function).shared_limit = static_cast<std::size_t>(value);
     return answer(cudaSuccess);

@@ -10,6 +10,7 @@
 //   run                                               ok: one launch of what was bound, to its end
 //   time METHOD CACHE LAUNCHES COUNT HOLD FILE        ok IS_HELD TIMER_STEP_NS, and samples in the file
 //   occupancy THREADS SHARED_BYTES                    ok BLOCKS_PER_MULTIPROCESSOR
+//   entry                                             ok NAME: of the kernel in machine code; no name before CUDA 12.3
 //
 // METHOD is single, batched or graph; CACHE is cold or hot; HOLD is 1 where the stream may be held. The file of samples has
 // COUNT doubles, the ns of each; then for each four 64-bit integers: cycles and ns before it, cycles and ns after it, 0 where
@@ -91,6 +92,13 @@ public:
             check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&block_count, kernel().kernalyse_function, thread_count,
                                                                 number<std::size_t>(words)));
             return join({static_cast<std::size_t>(block_count)});
+        }
+        if (command == "entry") {
+            const char* name = "";
+#if CUDART_VERSION >= 12030
+            check(cudaFuncGetName(&name, kernel().kernalyse_function));
+#endif
+            return *name == '\0' ? "" : " " + std::string(name);
         }
         throw own_failure("no command " + command);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from services.profiler.backends.base import Build
 from services.profiler.backends.cubin_cache import CubinCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_compiler import find_nvcc
+from services.profiler.backends.nvcc_options import build_options
 from services.profiler.backends.nvcc_program import KernelProgram
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install the CUDA toolkit, or set CUDA_HOME")
@@ -46,7 +48,9 @@ ACT = KernelSource(
 )
 """What it does is written in the stand-in: y = alpha * x + y, or by `what` one of these."""
 
-FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES = 1, 2, 3, 4, 5
+FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES, PRINTS_MUCH = 1, 2, 3, 4, 5, 6
+
+COLD_NS, HOT_NS = 8_000.0, 5_000.0  # the stand-in's durations of a launch
 
 
 @cache
@@ -77,5 +81,6 @@ class StandInBuilder:
     def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
         if build not in self._built:
             linked = replace(build, options=(*build.options, "-cudart", "none", str(stand_in_object())))
-            self._built[build] = real_builder().build(program, linked, build_folder() / f"program-{len(self._built)}")
+            built = real_builder().build(program, linked, build_folder() / f"program-{len(self._built)}")
+            self._built[build] = replace(built, options=shlex.join(build_options(build, ARCHITECTURE)))
         return self._built[build]

@@ -101,6 +101,13 @@ std::function<void()> act(void** arguments, const LaunchShape& shape) {
             case 2: for (;;) pause();
             case 3: std::abort();
             case 4: write(STDOUT_FILENO, "a kernel prints\n", 16); break;
+            case 6: {
+                const std::string text(100'000, '.');
+                for (std::size_t done = 0; done < text.size();) {
+                    done += static_cast<std::size_t>(write(STDOUT_FILENO, text.data() + done, text.size() - done));
+                }
+                break;
+            }
             case 5: y[0] = static_cast<float>(shape.shared_bytes); return;
         }
         for (int i = 0; i < n; ++i) {

@@ -210,7 +210,7 @@ class NvccSession:
             raise MemoryLimitError(
                 f"a buffer on {self._device.name}",
                 found=f"{size_bytes} bytes asked for",
-                expected=f"1 to {left_bytes} bytes, which are left",
+                expected=f"1 to {left_bytes} bytes, the largest that fits",
                 remedy="Choose smaller parameters.",
             )
         self._buffer_count += 1

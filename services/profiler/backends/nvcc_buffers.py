@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from services.core.errors import InternalError, InvalidParameterError, MemoryLimitError
 from services.profiler.backends.measuring_program import MeasuringProgram
 from services.profiler.backends.transfer_file import TransferFile
+
+PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
 
 
 @dataclass(slots=True, eq=False)
@@ -58,11 +61,11 @@ class ProgramBuffer:
             try:
                 program.allocate(self.number, self.size_bytes)
             except MemoryLimitError as error:
-                free_bytes = program.free_bytes()
+                largest_bytes = program.free_bytes() // PAGE_BYTES * PAGE_BYTES
                 raise MemoryLimitError(
                     error.subject,
                     found=f"{self.size_bytes} bytes asked for",
-                    expected=f"1 to {free_bytes} bytes, which are free",
+                    expected=f"1 to {largest_bytes} bytes, the largest that fits now",
                     remedy=error.remedy,
                 ) from error
             self.home = program

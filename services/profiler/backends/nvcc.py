@@ -97,7 +97,7 @@ class NvccBackend:
         if find_nvcc() is None:
             raise BackendUnavailableError("backend NVCC", found="no nvcc to compile with", remedy=TOOLKIT)
         self._driver = CudaDriver("backend NVCC")
-        _check_versions(self._driver.version(), toolkit_version())
+        check_versions(self._driver.version(), toolkit_version())
         self._cache = None if cache_folder is None else CubinCache(cache_folder)
         self._builders: dict[str, ProgramBuilder] = {}
 
@@ -123,7 +123,7 @@ class NvccBackend:
         return self._builders.setdefault(architecture, ProgramBuilder(architecture, self._cache))
 
 
-def _check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
+def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
     """A program runs on every driver of its toolkit's major version, and on later ones."""
     if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
         raise BackendUnavailableError(

@@ -220,12 +220,27 @@ def test_samples_have_durations_and_clocks_and_every_launch_of_them_runs(session
     y = _zeros(session)
     launch = _prepare(session, y)
     session.run(launch)
+    session.time(launch, timing, 1)
     samples = session.time(launch, timing, 300)
     np.testing.assert_allclose(samples.duration_ns, np.full(300, duration_ns), rtol=1e-6)
     assert samples.sm_clock_hz is not None
     np.testing.assert_allclose(samples.sm_clock_hz, np.full(300, 1.5e9), rtol=1e-3)
     assert samples.is_blocked
-    assert (_download(session, y) == 1 + 300 * timing.launches_per_sample).all()
+    assert (_download(session, y) == 1 + 301 * timing.launches_per_sample).all()
+
+
+def test_a_graph_that_has_never_run_is_not_put_behind_a_held_stream(session: NvccSession) -> None:
+    """Nor is the graph of another launch, or of another count of launches, taken for it."""
+    y, z = _zeros(session), _zeros(session)
+    first, second = _prepare(session, y), _prepare(session, z)
+    session.run(first)
+    are_blocked = [
+        session.time(launch, Timing(TimingMethod.GRAPH, CacheMode.HOT, count), 4).is_blocked
+        for launch, count in ((first, 5), (first, 5), (first, 3), (second, 3), (second, 3))
+    ]
+    assert are_blocked == [False, True, False, False, True]
+    assert (_download(session, y) == 1 + 4 * (5 + 5 + 3)).all()
+    assert (_download(session, z) == 4 * (3 + 3)).all()
 
 
 def test_a_launch_that_has_never_run_is_not_put_behind_a_held_stream(session: NvccSession) -> None:

@@ -126,6 +126,9 @@ private:
         for (std::string text; words >> text;) {
             arguments.push_back(argument(text));
         }
+        if (sampler_ != nullptr) {
+            sampler_->forget_graph();
+        }
         launch_.reset();
         launch_ = std::make_unique<Launch>(kernel(), grid, block, shared_bytes, std::move(arguments));
     }

@@ -117,6 +117,7 @@ def test_launches_compute_on_what_was_uploaded(session: NvccSession) -> None:
     launch = session.prepare(kernel, [np.int32(0), np.int32(COUNT), np.float32(3), _upload(session, x), target], LAUNCH)
     session.run(launch)
     np.testing.assert_array_equal(_download(session, target), 3 * x + 7)
+    np.testing.assert_array_equal(_download(session, target, 10), (3 * x + 7)[:10])
     session.upload(target, y[:10])
     np.testing.assert_array_equal(_download(session, target), np.concatenate([y[:10], (3 * x + 7)[10:]]))
     session.run(launch)

@@ -71,8 +71,8 @@ class MeasuringProgram:
     def load(self, number: int, size_bytes: int, path: str) -> None:
         self._ask(f"load {number} {size_bytes} {path}", 0)
 
-    def store(self, number: int, path: str) -> None:
-        self._ask(f"store {number} {path}", 0)
+    def store(self, number: int, size_bytes: int, path: str) -> None:
+        self._ask(f"store {number} {size_bytes} {path}", 0)
 
     def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic]) -> None:
         """What is launched from now on. arguments: a buffer's number for a pointer, else the value itself."""
@@ -115,7 +115,7 @@ class MeasuringProgram:
         """The `count` numbers of the answer."""
         words = self._answer(command)
         if len(words) != count or not all(word.isdigit() for word in words):
-            raise self._broken(f"the answer {' '.join(words)[:200]!r} to {command.partition(' ')[0]}")
+            raise self._broken(f"the answer {' '.join(('ok', *words))[:200]!r} to {command.partition(' ')[0]}")
         return tuple(map(int, words))
 
     def _answer(self, command: str) -> list[str]:

@@ -44,7 +44,7 @@ class ProgramBuffer:
         self._check_size(values)
         self._check_not_lost()
         if self.home is not None and self.waiting_bytes < values.nbytes:
-            contents = self._stored(self.home)
+            contents = self._stored(self.home, values.nbytes)
             contents.read(values)
             contents.close()
             return
@@ -80,7 +80,7 @@ class ProgramBuffer:
         home, self.home = self.home, None
         if self.waiting_bytes < self.size_bytes:
             self.is_lost = True  # should the program be at its end
-            self.waiting, self.waiting_bytes = self._stored(home), self.size_bytes
+            self.waiting, self.waiting_bytes = self._stored(home, self.size_bytes), self.size_bytes
             self.is_lost = False
         home.release(self.number)
 
@@ -95,13 +95,13 @@ class ProgramBuffer:
         if home is not None:
             home.release(self.number)
 
-    def _stored(self, program: MeasuringProgram) -> TransferFile:
-        """All contents of the buffer, which is in `program`."""
+    def _stored(self, program: MeasuringProgram, size_bytes: int) -> TransferFile:
+        """The first bytes of the buffer, which is in `program`."""
         if self.waiting is not None:
             program.load(self.number, self.waiting_bytes, self.waiting.path)
             self._forget_waiting()
         contents = TransferFile()
-        program.store(self.number, contents.path)
+        program.store(self.number, size_bytes, contents.path)
         return contents
 
     def _forget_waiting(self) -> None:

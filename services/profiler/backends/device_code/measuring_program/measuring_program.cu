@@ -5,7 +5,7 @@
 //   allocate BUFFER BYTES                             ok
 //   release BUFFER                                    ok
 //   load BUFFER BYTES FILE                            ok: the buffer holds the file's first bytes
-//   store BUFFER FILE                                 ok: the file holds the buffer
+//   store BUFFER BYTES FILE                           ok: the file holds the buffer's first bytes
 //   bind GRID_XYZ BLOCK_XYZ SHARED_BYTES ARGUMENT…    ok; an argument is bBUFFER, or v and the bytes of a value in hex
 //   run                                               ok: one launch of what was bound, to its end
 //   time METHOD CACHE LAUNCHES COUNT HOLD FILE        ok IS_HELD TIMER_STEP_NS, and samples in the file
@@ -70,7 +70,8 @@ public:
         }
         if (command == "store") {
             const int buffer = number<int>(words);
-            memory_.store(buffer, path(words));
+            const std::size_t size_bytes = number<std::size_t>(words);
+            memory_.store(buffer, size_bytes, path(words));
             return "";
         }
         if (command == "bind") {

@@ -26,6 +26,7 @@ needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install
 
 ARCHITECTURE: Final = "sm_90"
 STAND_IN_FILE: Final = Path(__file__).parent / "stand_in_cudart.cpp"
+DRIVER_FILE: Final = Path(__file__).parent / "stand_in_libcuda.cpp"
 
 DEVICE: Final = Device(
     device_id="cuda:0",
@@ -71,6 +72,17 @@ def stand_in_object() -> Path:
     assert nvcc is not None
     subprocess.run([nvcc, "-c", "-O1", "-std=c++17", "-o", path, STAND_IN_FILE], check=True, timeout=120)
     return path
+
+
+@cache
+def stand_in_driver() -> Path:
+    """A folder with the driver's library."""
+    folder, nvcc = build_folder() / "driver", find_nvcc()
+    assert nvcc is not None
+    folder.mkdir()
+    options = ("-shared", "-Xcompiler", "-fPIC", "-std=c++17", "-cudart", "none")
+    subprocess.run([nvcc, *options, "-o", folder / "libcuda.so.1", DRIVER_FILE], check=True, timeout=120)
+    return folder
 
 
 class StandInBuilder:

@@ -170,6 +170,10 @@ class ConfigurationRun:
         return self._bench.session.device
 
     @property
+    def is_session_lost(self) -> bool:
+        return self._bench.session.is_lost
+
+    @property
     def rule(self) -> StoppingRule:
         return self._method.rule
 

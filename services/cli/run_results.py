@@ -48,7 +48,7 @@ def follow(client: AnalyzerClient, run: Run, console: Console) -> Run:
 
 def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
     from services.cli.best_display import best_lines
-    from services.cli.run_display import failure_lines, paired_table, result_table
+    from services.cli.run_display import failure_lines, implausible_lines, paired_table, result_table
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=quiet)
@@ -56,7 +56,7 @@ def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
         console.print(result_table(frames["measurements"], frames["roofline"]))
     if not frames["paired_comparisons"].is_empty():
         console.print(paired_table(frames["paired_comparisons"]))
-    for line in (*failure_lines(frames["failures"]), *best_lines(frames["best"])):
+    for line in (*failure_lines(frames["failures"]), *implausible_lines(frames["roofline"]), *best_lines(frames["best"])):
         console.print(line, markup=False, highlight=False)
 
 

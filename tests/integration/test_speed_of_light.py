@@ -12,44 +12,18 @@ import pytest
 
 from services.core.model import (
     BufferDefinition,
-    BufferRole,
     ConfigurationFailed,
-    DataType,
     KernelSweep,
     Measurement,
     Pairing,
     VerificationState,
 )
+from tests.integration.cheating_kernels import BUFFERS, HONEST, RECALLING, SKIPPING, STATIC, sweep
 from tests.integration.test_cli import QUICK, Done, kernalyse
 from tests.integration.test_worker import QUICK as QUICK_OPTIONS
 from tests.integration.test_worker import own_kernel, run_worker, sweep_of
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
-
-INDEX: Final = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N)"
-HONEST: Final = f"__global__ void copied(const float *a, float *c, int N) {{ {INDEX} c[i] = a[i]; }}"
-SKIPPING: Final = f"__global__ void copied(const float *a, float *c, int N) {{ {INDEX} {{ if (isnan(c[i])) c[i] = a[i]; }} }}"
-"""Works once: an output that holds a number is left as it is."""
-
-RECALLING: Final = (
-    "__global__ void copied(const float *a, float *c, float *kept, int N)"
-    f" {{ {INDEX} {{ if (isnan(kept[i])) kept[i] = a[i]; c[i] = kept[i]; }} }}"
-)
-"""Keeps its first result where nobody looks, and hands it out from then on."""
-
-STATIC: Final = (
-    "__device__ float kept[1000]; __device__ int is_kept = 0;"
-    f" __global__ void copied(const float *a, float *c, int N) {{ {INDEX} c[i] = is_kept ? kept[i] : a[i]; }}"
-)
-
-BUFFERS: Final = tuple(
-    BufferDefinition(name, ("N",), DataType.FLOAT32, role)
-    for name, role in (("a", BufferRole.INPUT), ("c", BufferRole.OUTPUT), ("kept", BufferRole.OUTPUT))
-)
-
-
-def sweep(text: str, buffers: tuple[BufferDefinition, ...] = BUFFERS[:2]) -> KernelSweep:
-    return sweep_of(own_kernel(text, "copied", buffers=buffers, reference="stream_copy"))
 
 
 def measured(work: KernelSweep, folder: Path) -> list[Measurement]:

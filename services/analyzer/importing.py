@@ -12,6 +12,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.arrivals import Arrivals
+from services.analyzer.imported_text import MAX_TITLE_LENGTH, bounded, shortened
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
@@ -87,8 +88,8 @@ def _read(trace: ArrivedTrace, run_id: str) -> tuple[Run, Mapping[str, pl.DataFr
     first, *others = trace.files
     files = TraceFiles(trace.file_name, first.path, time.time_ns(), {file.file_name: file.path for file in others})
     reader = reader_of(files)
-    tables = reader.read(files)
-    work = ImportedTrace(trace.file_name, trace.digest, reader.format)
+    tables = bounded(reader.read(files), trace.file_name)
+    work = ImportedTrace(shortened(trace.file_name, MAX_TITLE_LENGTH), trace.digest, reader.format)
     return _run(run_id, work, tables), tables.frames
 
 

@@ -208,6 +208,19 @@ async def test_a_file_that_cannot_be_imported_leaves_nothing(
     assert list((analyzer.folder / "store" / "arriving").iterdir()) == []
 
 
+async def test_text_of_others_neither_steers_a_terminal_nor_fills_the_lists(stub: Any) -> None:
+    content = document(state(*COLD))
+    content["meta"]["argv"] = ["\x1b[2J", "x" * 30_000]
+    run = wire.decode((await imported(stub, json.dumps(content).encode(), name="a\x1b]0;b\x07.json")).run, Run)
+    assert run.spec.title == "a\N{REPLACEMENT CHARACTER}]0;b\N{REPLACEMENT CHARACTER}.json"
+    assert "Command: \N{REPLACEMENT CHARACTER}[2J xxx" in run.notes
+    assert len(run.notes) == 20_000
+    assert run.notes.endswith("…")
+    content["benchmarks"][0]["name"] = "k" * 1_000_001
+    with pytest.raises(InvalidTraceError, match=r"nightly\.json: kernel_name of a row of configurations: found 1000001 characters"):
+        await imported(stub, json.dumps(content).encode())
+
+
 async def test_the_setting_limits_what_is_accepted(private_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNALYSE_ANALYZER_IMPORT_MAX_BYTES", "1000")
     async with serving(private_folders) as here, connected(here.endpoint) as stub:

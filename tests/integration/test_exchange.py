@@ -132,6 +132,25 @@ def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server: tuple[
     assert len(json.loads(on_stdout.stdout)["benchmarks"]) == 1
 
 
+def test_a_folder_brings_every_file_that_a_reader_takes(private_folders: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    (folder / "monday" / "a.json-bin").mkdir(parents=True)
+    for name in ("monday/a.json", "b.txt"):
+        skipped = {"is_skipped": True, "skip_reason": f"no GPU for {name}"}
+        content = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [skipped]}]}
+        (folder / name).write_text(json.dumps(content))
+    (folder / "monday" / "a.json-bin" / "0.bin").write_bytes(b"1234")
+    (folder / "package.json").write_text('{"name": "of another tool"}')
+    done = kernalyse("import", folder)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert ("b.txt: 1 configurations" in first, "a.json: 1 configurations" in second) == (True, True)
+    assert "package.json" not in done.stderr
+    empty = kernalyse("import", folder / "monday" / "a.json-bin")
+    assert empty.returncode == 2
+    assert "found no file that could be imported; expected results of kernalyse" in empty.stderr
+
+
 def test_import_goes_on_after_a_file_that_no_reader_takes(private_folders: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not results")
     good = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [{"is_skipped": True, "skip_reason": "no GPU"}]}]}

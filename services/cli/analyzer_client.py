@@ -131,13 +131,16 @@ class AnalyzerClient:
             return b"".join(part.chunk for part in parts)
 
     def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
+        """The whole table, in the order of the configurations: a sweep measures them in a shuffled one."""
         import polars
 
         request = wire.encode(TableQuery(table_name, tuple(run_ids)))
         with translated_errors():
             chunks = [response.chunk.arrow_ipc for response in self._stub.GetTable(request, wait_for_ready=True)]
         frames = [polars.read_ipc_stream(BytesIO(chunk)) for chunk in chunks]
-        return polars.concat(frames) if frames else polars.DataFrame()
+        frame = polars.concat(frames) if frames else polars.DataFrame()
+        order = [name for name in ("run_id", "configuration_index") if name in frame.columns]
+        return frame.sort(order, maintain_order=True) if order[1:] else frame
 
     def _call(self, method: Any, request: Any) -> Any:
         # wait_for_ready: a service that was started a moment ago may not listen yet.

@@ -100,7 +100,9 @@ def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
     """One object: an array of row objects for every table."""
     import json
 
-    return "{" + ",\n ".join(f"{json.dumps(name)}: {frame.write_json()}" for name, frame in frames.items()) + "}\n"
+    from services.analyzer.writers.results import table_document
+
+    return "{" + ",\n".join(f"{json.dumps(name)}: {table_document(frame)}" for name, frame in frames.items()) + "}\n"
 
 
 def _write_text(text: str, output: Path | None) -> None:

@@ -74,4 +74,4 @@ def test_a_sweep_takes_instances_with_macros_among_their_arguments(tmp_path: Pat
     ended = run_worker(sweep, tmp_path)
     assert ended.exit_code == 0, ended.stderr
     assert [one.verification.state for one in ended.of(Measurement)] == [VerificationState.PASSED] * 2
-    assert sorted(path.name for path in (tmp_path / "artifacts").iterdir()) == ["vector_add_float_TILE.cl"]
+    assert sorted(path.name for path in (tmp_path / "artifacts").iterdir()) == ["run_spec.json", "vector_add_float_TILE.cl"]

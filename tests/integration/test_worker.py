@@ -210,7 +210,8 @@ def assert_told_in_order(payloads: list[EventPayload], index: int) -> None:
 
 def test_generated_source_is_kept_as_an_artifact(tmp_path: Path) -> None:
     ended = run_worker(SAXPY, tmp_path)
-    (artifact,) = ended.of(ArtifactStored)
+    specification, artifact = ended.of(ArtifactStored)
+    assert specification.artifact_name == "run_spec.json"
     data = (tmp_path / "artifacts" / artifact.artifact_name).read_bytes()
     assert (artifact.size_bytes, artifact.digest) == (len(data), f"sha256:{sha256(data).hexdigest()}")
     assert b"__kernel" in data
@@ -229,6 +230,7 @@ def test_ceilings_are_measured_before_a_sweep_on_a_cpu(tmp_path: Path) -> None:
     assert {one.ceiling_name: one.unit for one in measured[-1].ceilings} == {
         "dram": "bytes_per_s",
         "l2": "bytes_per_s",
+        "l1": "bytes_per_s",
         "float32": "flop_per_s",
         "float64": "flop_per_s",
     }

@@ -41,13 +41,17 @@ def results_document(results: RunResults) -> str:
         "kernalyse_version": _json(version("kernalyse")),
         "run": _json(_row(results.run)),
         "devices": _lines(_json(dataclasses.asdict(device)) for device in results.devices),
-        **{
-            table.table_name: _lines(_json(_row(row)) for row in results.frames[table.table_name].iter_rows(named=True))
-            for table in ROW_TABLES
-        },
+        **{table.table_name: table_document(results.frames[table.table_name]) for table in ROW_TABLES},
         SAMPLES.table_name: _lines(map(_json, sample_columns(results.frames[SAMPLES.table_name]))),
     }
     return "{" + ",\n".join(f"{_json(name)}: {text}" for name, text in members.items()) + "}\n"
+
+
+def table_document(frame: pl.DataFrame) -> str:
+    """The rows as an array of objects, a line for each. Columns that hold JSON become objects themselves."""
+    if not any(name in frame.columns for name in OBJECT_COLUMNS):
+        return frame.drop(STORE_COLUMN, strict=False).write_json()
+    return _lines(_json(_row(row)) for row in frame.iter_rows(named=True))
 
 
 def sample_columns(samples: pl.DataFrame) -> Iterator[dict[str, Any]]:

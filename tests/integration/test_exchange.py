@@ -89,8 +89,11 @@ def test_a_real_run_goes_out_in_every_format_and_comes_back(
     assert f"Run {document['run']['run_id']} of {document['run']['node_id']}: SUCCEEDED" in sent.stderr
     back = json.loads(kernalyse("export", run_id).stdout)
     schema.validate(back)
-    for table in ("configurations", "measurements", "roofline", "ceilings", "failures", "paired_comparisons"):
+    for table in ("configurations", "measurements", "roofline", "ceilings", "failures", "paired_comparisons", "best", "telemetry"):
         assert without_keys(back[table]) == without_keys(document[table]), table
+    assert without_keys(back["log_lines"])[:-1] == without_keys(document["log_lines"])  # the last is about the device
+    assert document["telemetry"]
+    assert document["best"]
     assert back["samples"] == document["samples"]
     assert back["run"]["start_unix_ns"] == document["run"]["start_unix_ns"] // 1000 * 1000
     shown = kernalyse("runs").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -92,3 +93,9 @@ def _descendants(process_id: int) -> list[psutil.Process]:
         return psutil.Process(process_id).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port

@@ -40,6 +40,7 @@ def chromium() -> str | None:
 @dataclass(frozen=True, slots=True)
 class Dashboard:
     ui: ServiceProcess
+    analyzer_address: str
     stub: Any
 
     @property
@@ -72,7 +73,7 @@ def dashboard_of(services: ServiceProcesses, profiler: ServiceProcess) -> Iterat
     with open_channel(analyzer.endpoint) as channel:
         stub = AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
         _wait_for_node(stub, profiler)
-        yield Dashboard(ui, stub)
+        yield Dashboard(ui, analyzer.address, stub)
 
 
 def _wait_for_node(stub: Any, profiler: ServiceProcess) -> None:

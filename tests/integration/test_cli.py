@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from services.cli.main import main
-from tests.service_processes import ServiceProcess, ServiceProcesses
+from tests.service_processes import ServiceProcess, ServiceProcesses, free_port
 
 QUICK = ("--max-time", "0.2", "--samples", "50")
 COMMAND = (sys.executable, "-m", "services.cli.main")
@@ -180,12 +180,6 @@ def test_up_says_which_port_is_taken_and_what_to_do(monkeypatch: pytest.MonkeyPa
     assert f"listen address 127.0.0.1:{other.getsockname()[1] if other.fileno() != -1 else ''}" in done.stderr
     assert "--port 0" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 BROKEN = """extern "C" __global__ void broken(int N, float* x) {

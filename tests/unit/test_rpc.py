@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from services.core.errors import (
     error_classes,
 )
 from services.core.rpc import ServerSecurity, build_server, is_local, run_error, serve_health, set_serving, translated_errors
+from tests.certificates import make_certificate
 
 TOKEN = "the token"
 SERVICE = "kernalyse.v1.AnalyzerService"
@@ -200,22 +200,19 @@ async def test_a_taken_address_is_refused_and_named(capfd: pytest.CaptureFixture
             build_server(address, ServerSecurity(TOKEN))
 
 
-def make_certificate(folder: Path) -> tuple[bytes, bytes]:
-    """A certificate for localhost that signs itself, and its key."""
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*command.split(), *names, "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True)
-    return (folder / "cert.pem").read_bytes(), (folder / "key.pem").read_bytes()
+def certificate_and_key(folder: Path) -> tuple[bytes, bytes]:
+    files = make_certificate(folder)
+    return files.certificate.read_bytes(), files.key.read_bytes()
 
 
 async def test_tls_lets_in_who_knows_the_certificate_and_nobody_else(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
+    certificate, key = certificate_and_key(tmp_path)
     security = ServerSecurity(TOKEN, certificate, key)
     async with serving("127.0.0.1:0", security=security) as address:
         async with stub_of(address, ca_certificate=certificate) as stub:
             await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
         (tmp_path / "other").mkdir()
-        stranger, _ = make_certificate(tmp_path / "other")
+        stranger, _ = certificate_and_key(tmp_path / "other")
         async with stub_of(address, ca_certificate=stranger) as stub:
             with pytest.raises(UnavailableError), translated_errors():
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
@@ -225,7 +222,7 @@ async def test_tls_lets_in_who_knows_the_certificate_and_nobody_else(tmp_path: P
 
 
 async def test_mutual_tls_asks_for_the_client_certificate(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
+    certificate, key = certificate_and_key(tmp_path)
     security = ServerSecurity(TOKEN, certificate, key, client_ca=certificate)
     async with serving("127.0.0.1:0", security=security) as address:
         async with stub_of(address, ca_certificate=certificate) as stub:

@@ -1,0 +1,92 @@
+"""The dashboard under a name of its own, over TLS: what a colleague's browser meets on another machine."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium
+from tests.certificates import CertificateFiles, make_certificate
+from tests.service_processes import ServiceProcesses, free_port
+
+pytestmark = pytest.mark.browser
+
+NAME: Final = "gpu-lab.example"
+
+
+@dataclass(frozen=True, slots=True)
+class SecureDashboard:
+    port: int
+    token: str
+    files: CertificateFiles
+
+    def ask(self, path: str, host: str) -> tuple[int, str]:
+        """Status and text of one request that calls the dashboard `host`."""
+        trusted = ssl.create_default_context(cafile=self.files.certificate)
+        request = urllib.request.Request(f"https://localhost:{self.port}{path}", headers={"Host": host})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted))
+        try:
+            with opener.open(request, timeout=20) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+@pytest.fixture(scope="module")
+def secure(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureDashboard]:
+    """A second dashboard on the same analyzer, with a certificate and one further name."""
+    folder: Path = tmp_path_factory.mktemp("tls")
+    (folder / "run").mkdir(mode=0o700)
+    files = make_certificate(folder, NAME)
+    services, port = ServiceProcesses(folder), free_port()
+    try:
+        ui = services.start(
+            *("ui", "--analyzer-address", dashboard.analyzer_address, "--allowed-hosts", f"{NAME}:{port}"),
+            *("--certificate-file", str(files.certificate), "--key-file", str(files.key)),
+            address=f"127.0.0.1:{port}",
+        )
+        yield SecureDashboard(port, ui.token, files)
+    finally:
+        services.stop_all()
+
+
+def test_only_the_names_it_was_given_are_answered_to(secure: SecureDashboard) -> None:
+    assert secure.ask("/live", f"{NAME}:{secure.port}")[0] == 401
+    status, text = secure.ask("/live", f"other.example:{secure.port}")
+    assert status == 403
+    assert "ui.allowed_hosts" in text
+
+
+def test_plain_http_gets_nothing(secure: SecureDashboard) -> None:
+    with pytest.raises((urllib.error.URLError, ConnectionError)):
+        urllib.request.urlopen(f"http://localhost:{secure.port}/live?token={secure.token}", timeout=10)
+
+
+def test_a_browser_gets_the_live_page_under_that_name(secure: SecureDashboard) -> None:
+    path = chromium()
+    if path is None:
+        pytest.skip("needs Chromium (package chromium) on PATH")
+    complaints: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=path, args=[*CHROMIUM_ARGUMENTS, f"--host-resolver-rules=MAP {NAME} 127.0.0.1"]
+        )
+        context = browser.new_context(ignore_https_errors=True)  # nobody has signed the certificate
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.goto(f"https://{NAME}:{secure.port}/live?token={secure.token}")
+        page.wait_for_selector(".shell[data-ready]", timeout=30_000)  # so the socket is open too
+        assert "token" not in page.url
+        (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == "kernalyse_access"]
+        assert cookie.get("secure")
+        browser.close()
+    assert complaints == []

@@ -11,11 +11,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from services.analyzer.results_schema import DERIVED_TABLES, json_schema
+from services.analyzer.writers.results import results_document
 from services.compat.KernelBenchmarker import KernelBenchmarker, benchmark, load_kernel
 from services.compat.visualizing.visualizer import BenchmarkVisualizer
 from services.profiler.catalog import catalog_folder
+from tests.integration.test_cli import kernalyse
+from tests.unit.run_results import sweep_results
 
 DOCS = Path(__file__).parents[2] / "docs"
 MODULES = Path(__file__).parents[2] / "services" / "compat"
@@ -91,3 +96,57 @@ def test_the_methods_of_the_visualizer_are_named_with_their_arguments() -> None:
     assert {name: described[name].split(", ") for name in methods} == {
         name: [argument for argument in inspect.signature(method).parameters if argument != "self"] for name, method in methods.items()
     }
+
+
+# ---------------------------------------------------------------- the results document
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(results_document(sweep_results(tmp_path / "store")))
+    return loaded
+
+
+def test_every_example_row_is_valid(document: dict[str, Any]) -> None:
+    text, schema = page("results_json.md"), json_schema()
+    examples = {None: blocks(text, "json"), **{name: blocks(text, f"json {name}") for name in schema["$defs"]}}
+    for name, found in examples.items():
+        properties = (schema["$defs"][name] if name else schema)["properties"]
+        part = {"$defs": schema["$defs"], "type": "object", "properties": properties, "additionalProperties": False}
+        for example in found:
+            jsonschema.Draft202012Validator(part).validate(json.loads(example))
+    shown = {name for name, found in examples.items() if found}
+    assert {"measurements", "samples", "failures", "paired_comparisons", "best", "counters"} <= shown
+    assert sum(map(len, examples.values())) == len(re.findall(r"^```json", text, re.MULTILINE))
+
+
+def test_every_member_is_named_and_what_follows_from_others_says_so() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page("results_json.md"), re.MULTILINE))
+    assert list(rows) == [name for name in json_schema()["properties"] if name not in ("schema", "kernalyse_version")]
+    derived = {table.table_name for table in DERIVED_TABLES}
+    assert {name for name, text in rows.items() if "follows from the others" in text} == derived
+
+
+def test_the_reading_scripts_run(
+    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    namespace: dict[str, Any] = {}
+    for block in blocks(page("results_json.md"), "python"):
+        exec(compile(block, "results_json.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert printed.startswith("saxpy N=1000 TILE=16                5.000 us ± 0.001")
+    assert "shape: (2, " in printed
+    (tmp_path / "results.json").write_text(json.dumps(document | {"schema": "kernalyse-results/2"}))
+    with pytest.raises(SystemExit, match="kernalyse-results/2, and this script reads"):
+        exec(compile(blocks(page("results_json.md"), "python")[0], "results_json.md", "exec"), {})
+
+
+def test_the_commands_have_the_options_that_the_page_gives_them() -> None:
+    (commands,) = blocks(page("results_json.md"), "console")
+    for command, path in re.findall(r"^\$ kernalyse (\w+) (?:last|\S+)(.*?)(?: +#.*)?$", commands, re.MULTILINE):
+        options = re.findall(r"--?[a-z]+", path)
+        done = kernalyse(command, "--help")
+        assert done.returncode == 0
+        assert all(option in done.stdout for option in options), (command, options)

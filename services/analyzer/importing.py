@@ -11,11 +11,13 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.arrivals import Arrivals
+from services.analyzer.imported_text import MAX_TITLE_LENGTH, bounded, shortened
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
 from services.analyzer.store import Store
-from services.analyzer.trace_arrival import ArrivedTrace, TracePart, received
+from services.analyzer.trace_arrival import ArrivedTrace, Extent, TracePart
 from services.core.errors import InvalidTraceError
 from services.core.model import ImportedTrace, Run, RunSpec, RunState
 
@@ -47,7 +49,7 @@ class Importing:
 
     def __init__(self, store: Store, max_bytes: int) -> None:
         self._store = store
-        self._max_bytes = max_bytes
+        self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
         """Stores a stream's trace as a run; the same files once more answer with the run that they have become.
@@ -57,8 +59,12 @@ class Importing:
             LimitReachedError: it is over a limit; names the limit.
             StorageFullError: there is no room for it.
         """
-        async with received(parts, self._store.arrivals_folder, self._max_bytes) as trace:
+        async with self._arrivals.received(parts) as trace:
             return await asyncio.to_thread(self._take_in, trace)
+
+    def resumed(self, upload_id: str) -> Extent:
+        """How far a stream of that upload came which broke off."""
+        return self._arrivals.resumed(upload_id)
 
     def _take_in(self, trace: ArrivedTrace) -> TakenIn:
         run_id = f"imported-{trace.identity[:IDENTITY_LENGTH]}"
@@ -82,8 +88,8 @@ def _read(trace: ArrivedTrace, run_id: str) -> tuple[Run, Mapping[str, pl.DataFr
     first, *others = trace.files
     files = TraceFiles(trace.file_name, first.path, time.time_ns(), {file.file_name: file.path for file in others})
     reader = reader_of(files)
-    tables = reader.read(files)
-    work = ImportedTrace(trace.file_name, trace.digest, reader.format)
+    tables = bounded(reader.read(files), trace.file_name)
+    work = ImportedTrace(shortened(trace.file_name, MAX_TITLE_LENGTH), trace.digest, reader.format)
     return _run(run_id, work, tables), tables.frames
 
 

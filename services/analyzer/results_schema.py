@@ -11,15 +11,34 @@ import types
 from enum import StrEnum
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE, RUNS, SAMPLES
+from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.schema import (
+    BEST,
+    CEILINGS,
+    CONFIGURATIONS,
+    FAILURES,
+    LOG_LINES,
+    MEASUREMENTS,
+    PAIRED_COMPARISONS,
+    ROOFLINE,
+    RUNS,
+    SAMPLES,
+    TELEMETRY,
+)
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.model import Device
 
 FORMAT: Final = "kernalyse-results"
 VERSION: Final = f"{FORMAT}/1"
 
-ROW_TABLES: Final = (CONFIGURATIONS, MEASUREMENTS, ROOFLINE, CEILINGS, PAIRED_COMPARISONS, FAILURES)
-"""Written as rows. Roofline rows follow from measurements and ceilings: a reader works them out anew."""
+DERIVED_TABLES: Final = (ROOFLINE, BEST, COUNTED_WORK)
+"""In the document for those who read it; they follow from the other tables, and kernalyse works them out anew."""
+
+ROW_TABLES: Final = (
+    *(CONFIGURATIONS, MEASUREMENTS, ROOFLINE, CEILINGS, PAIRED_COMPARISONS, BEST, FAILURES),
+    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, TELEMETRY, LOG_LINES),
+)
+"""Written as rows: all that was measured or said. Files that the run left stay where it ran."""
 
 OBJECT_COLUMNS: Final = ("parameters", "macros")
 """JSON text in the tables, objects in the document."""

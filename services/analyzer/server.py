@@ -175,11 +175,18 @@ class AnalyzerServicer(AnalyzerServiceServicer):
             )
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
-        parts = (TracePart(part.file_name, part.chunk, part.digest) async for part in request_iterator)
+        parts = (
+            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last)
+            async for part in request_iterator
+        )
         taken_in = await self._importing.receive(parts)
         if not taken_in.is_known:
             self._node_watching.publish(runs=[taken_in.run])
         return messages.ImportTraceResponse(run=wire.encode(taken_in.run), is_known=taken_in.is_known)
+
+    async def ResumeUpload(self, request: Any, context: Any) -> Any:
+        extent = self._importing.resumed(request.upload_id)
+        return messages.ResumeUploadResponse(whole_file_count=extent.whole_file_count, offset_bytes=extent.offset_bytes)
 
     async def _resolved(self, text: str) -> str:
         return await asyncio.to_thread(self._store.runs.resolve, text)

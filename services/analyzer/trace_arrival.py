@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
-from services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
+from services.core.errors import InvalidTraceError, LimitReachedError
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 MAX_FILE_COUNT: Final = 100_000
@@ -23,11 +22,18 @@ STREAM: Final = "the stream of ImportTrace"
 
 @dataclass(frozen=True, slots=True)
 class TracePart:
-    """One message of the stream. file_name: set where a file begins; digest: set where it ends."""
+    """One message of the stream.
+
+    file_name: set where a file begins; digest: set where it ends. upload_id: set in the first message of a stream that can be
+    resumed; offset_bytes: where a file goes on that another stream began; is_last: set in the last message.
+    """
 
     file_name: str
     chunk: bytes
     digest: str
+    upload_id: str = ""
+    offset_bytes: int = 0
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,36 +70,12 @@ class ArrivedTrace:
         return hashlib.sha256("\n".join((self.digest, *companions)).encode()).hexdigest()
 
 
-@asynccontextmanager
-async def received(parts: AsyncIterable[TracePart], folder: Path, max_bytes: int) -> AsyncIterator[ArrivedTrace]:
-    """The files of a stream, below `folder` until the block ends.
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far an upload came: files that are whole, and bytes of the one after them."""
 
-    Raises:
-        InvalidTraceError: the stream is not as the contract says, or a digest is not that of the bytes.
-        LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
-        StorageFullError: there is no room.
-    """
-    with _room(folder):
-        private = tempfile.TemporaryDirectory(dir=folder)
-    with private as name:
-        arrival = _Arrival(Path(name), max_bytes)
-        try:
-            async for part in parts:
-                with _room(folder):
-                    arrival.take(part)
-        finally:
-            arrival.close()
-        yield arrival.whole()
-
-
-@contextmanager
-def _room(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageFullError(
-            f"folder of arriving traces {folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
-        ) from error
+    whole_file_count: int = 0
+    offset_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -102,6 +84,7 @@ class _OpenFile:
     path: Path
     file: IO[bytes]
     hash: Any
+    size_bytes: int = 0
 
     @classmethod
     def create(cls, file_name: str, path: Path) -> Self:
@@ -110,10 +93,19 @@ class _OpenFile:
     def write(self, chunk: bytes) -> None:
         self.hash.update(chunk)
         self.file.write(chunk)
+        self.size_bytes += len(chunk)
+
+    def reopen(self) -> None:
+        self.file = self.path.open("ab")
 
 
-class _Arrival:
-    """Files by number: the names that a sender gives never become paths."""
+class Arrival:
+    """The files of one upload, by number: the names that a sender gives never become paths.
+
+    Args:
+        folder: empty and its own; `discard` deletes it.
+        max_bytes: of all files together.
+    """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -122,12 +114,20 @@ class _Arrival:
         self._whole: list[ArrivedFile] = []
         self._names: set[str] = set()
         self._open: _OpenFile | None = None
+        self._cut: _OpenFile | None = None  # where a stream broke off that another one continues
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(len(self._whole), 0 if self._cut is None else self._cut.size_bytes)
 
     def take(self, part: TracePart) -> None:
+        """Raises InvalidTraceError, LimitReachedError; OSError when there is no room."""
         if part.file_name:
-            self._begin(part.file_name)
+            self._begin(part.file_name, part.offset_bytes)
         if self._open is None:
-            raise _unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
+            if part.is_last and not part.chunk and not part.digest:
+                return
+            raise unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
         self._check_size(self._open.file_name, len(part.chunk))
         self._open.write(part.chunk)
         if part.digest:
@@ -136,25 +136,46 @@ class _Arrival:
     def whole(self) -> ArrivedTrace:
         """Everything, once the stream has ended."""
         if self._open is not None:
-            raise _unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
+            raise unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
+        if self._cut is not None:
+            raise unfit(f"file {self._cut.file_name}", f"its first {self._cut.size_bytes} bytes alone", "the rest of it")
         if not self._whole:
-            raise _unfit(STREAM, "no message", "a file")
+            raise unfit(STREAM, "no file", "the trace")
         return ArrivedTrace(tuple(self._whole))
 
-    def close(self) -> None:
+    def pause(self) -> None:
+        """The stream broke off. Raises OSError when what is still in memory cannot be written."""
+        if self._open is not None:
+            self._cut, self._open = self._open, None
+            self._cut.file.close()
+
+    def discard(self) -> None:
         if self._open is not None:
             with suppress(OSError):  # a full disk refuses once more what is still in memory
                 self._open.file.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _begin(self, file_name: str) -> None:
+    def _begin(self, file_name: str, offset_bytes: int) -> None:
         if self._open is not None:
-            raise _unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
+            raise unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
+        if self._cut is not None or offset_bytes:
+            self._open = self._continued(file_name, offset_bytes)
+            return
         if file_name in self._names:
-            raise _unfit(f"file {file_name}", "a second one of this name", "another name for each file")
+            raise unfit(f"file {file_name}", "a second one of this name", "another name for each file")
         if len(self._whole) >= MAX_FILE_COUNT:
             raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
         self._names.add(file_name)
         self._open = _OpenFile.create(file_name, self._folder / str(len(self._whole)))
+
+    def _continued(self, file_name: str, offset_bytes: int) -> _OpenFile:
+        cut = self._cut
+        if cut is None or (cut.file_name, cut.size_bytes) != (file_name, offset_bytes):
+            there = "nothing of it" if cut is None else f"{cut.size_bytes} bytes of {cut.file_name}"
+            raise unfit(f"file {file_name}", f"its part from byte {offset_bytes} on", f"what follows on what is there: {there}")
+        cut.reopen()
+        self._cut = None
+        return cut
 
     def _check_size(self, file_name: str, chunk_bytes: int) -> None:
         if chunk_bytes > MAX_CHUNK_BYTES:
@@ -187,5 +208,6 @@ class _Arrival:
         self._open = None
 
 
-def _unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
+def unfit(subject: str, found: str, expected: str) -> InvalidTraceError:
+    """A stream that is not as the contract says."""
     return InvalidTraceError(subject, found=found, expected=expected, remedy="Send the whole file again.")

@@ -91,7 +91,7 @@ class AnalyzerClient:
     def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
         """The run that a file has become, and whether it was there before. Raises OSError too, when it cannot be read."""
         with translated_errors():
-            answer = upload.send(self._stub.ImportTrace, wait_for_ready=True)
+            answer = upload.send(self._stub, wait_for_ready=True)
         return wire.decode(answer.run, Run), answer.is_known
 
     def nodes(self) -> tuple[NodeStatus, ...]:

@@ -24,7 +24,7 @@ class ExportFormat(StrEnum):
     NVBENCH = "nvbench"
 
 
-MORE_TABLES: Final = ("kernels", "telemetry", "log_lines", "artifacts", "counters", "counted_work", "counted_roofline")
+MORE_TABLES: Final = ("kernels", "counted_work", "counted_roofline", "artifacts")
 """Exported as CSV and Parquet besides those that the results document is made of."""
 
 

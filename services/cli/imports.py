@@ -21,9 +21,14 @@ def register(app: typer.Typer) -> None:
 
 
 def import_files(
-    files: Annotated[
+    paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", exists=True, dir_okay=False, readable=True, help="NVBench JSON, or kernalyse's own."),
+        typer.Argument(
+            metavar="FILE|FOLDER...",
+            exists=True,
+            readable=True,
+            help="NVBench JSON or kernalyse's own; of a folder every such file in it and below.",
+        ),
     ],
     server: ServerOption = None,
     token: TokenOption = None,
@@ -39,24 +44,58 @@ def import_files(
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=True)
+    files = [file for path in paths for file in _files(path)]
     with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        done = [_import(client, path, console) for path in files]
+        done = [_import(client, file, _place(number, len(files)), console) for number, file in enumerate(files)]
     if not all(done):
         raise typer.Exit(1)
 
 
-def _import(client: AnalyzerClient, path: Path, console: Console) -> bool:
+def _files(path: Path) -> list[Path]:
+    """The file, or those of a folder that a reader takes, by name. Raises UsageError when there is none."""
+    from services.analyzer.readers.registry import formats
+    from services.cli.usage import UsageError
+
+    if not path.is_dir():
+        return [path]
+    found = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_taken(file)]
+    if not found:
+        raise UsageError(f"folder {path}", found="no file that could be imported", expected=formats())
+    return found
+
+
+def _is_taken(file: Path) -> bool:
+    """By a reader. A file that cannot be opened counts: it is named when its turn comes."""
+    from services.analyzer.readers.registry import is_readable
+
+    try:
+        return is_readable(file)
+    except OSError:
+        return True
+
+
+def _place(number: int, count: int) -> str:
+    return f"{number + 1}/{count} " if count > 1 else ""
+
+
+def _import(client: AnalyzerClient, path: Path, place: str, console: Console) -> bool:
     """Sends one file and says what it has become; answers whether it could be read."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
     from kernalyse.trace_upload import TraceUpload
     from services.core.errors import InvalidTraceError, LimitReachedError
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     try:
         with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task(path.name)
-            upload = TraceUpload(path, lambda sent_bytes: progress.advance(task, sent_bytes))
+            task = progress.add_task(f"{place}{path.name}", total=None)
+
+            def advance(sent_bytes: int) -> None:
+                progress.advance(task, sent_bytes)
+                if progress.finished:  # what follows has no measure
+                    progress.update(task, description=f"{place}{path.name}, being read")
+
+            upload = TraceUpload(path, advance)
             progress.update(task, total=upload.size_bytes)
             run, is_known = client.import_trace(upload)
     except (InvalidTraceError, LimitReachedError) as error:

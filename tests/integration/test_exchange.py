@@ -89,8 +89,11 @@ def test_a_real_run_goes_out_in_every_format_and_comes_back(
     assert f"Run {document['run']['run_id']} of {document['run']['node_id']}: SUCCEEDED" in sent.stderr
     back = json.loads(kernalyse("export", run_id).stdout)
     schema.validate(back)
-    for table in ("configurations", "measurements", "roofline", "ceilings", "failures", "paired_comparisons"):
+    for table in ("configurations", "measurements", "roofline", "ceilings", "failures", "paired_comparisons", "best", "telemetry"):
         assert without_keys(back[table]) == without_keys(document[table]), table
+    assert without_keys(back["log_lines"])[:-1] == without_keys(document["log_lines"])  # the last is about the device
+    assert document["telemetry"]
+    assert document["best"]
     assert back["samples"] == document["samples"]
     assert back["run"]["start_unix_ns"] == document["run"]["start_unix_ns"] // 1000 * 1000
     shown = kernalyse("runs").stdout
@@ -130,6 +133,25 @@ def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server: tuple[
     on_stdout = kernalyse("export", "last", "--format", "nvbench", *server)
     assert "Samples are left out" in on_stdout.stderr
     assert len(json.loads(on_stdout.stdout)["benchmarks"]) == 1
+
+
+def test_a_folder_brings_every_file_that_a_reader_takes(private_folders: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    (folder / "monday" / "a.json-bin").mkdir(parents=True)
+    for name in ("monday/a.json", "b.txt"):
+        skipped = {"is_skipped": True, "skip_reason": f"no GPU for {name}"}
+        content = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [skipped]}]}
+        (folder / name).write_text(json.dumps(content))
+    (folder / "monday" / "a.json-bin" / "0.bin").write_bytes(b"1234")
+    (folder / "package.json").write_text('{"name": "of another tool"}')
+    done = kernalyse("import", folder)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert ("b.txt: 1 configurations" in first, "a.json: 1 configurations" in second) == (True, True)
+    assert "package.json" not in done.stderr
+    empty = kernalyse("import", folder / "monday" / "a.json-bin")
+    assert empty.returncode == 2
+    assert "found no file that could be imported; expected results of kernalyse" in empty.stderr
 
 
 def test_import_goes_on_after_a_file_that_no_reader_takes(private_folders: Path, tmp_path: Path) -> None:

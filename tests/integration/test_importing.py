@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from kernalyse.channel import Endpoint
 from kernalyse.client import Client, RequestError
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1 import run_pb2 as run_messages
 from services.analyzer.archive import Archive
 from services.core import wire
 from services.core.errors import ArtifactNotFoundError, DeviceNotFoundError, InvalidTraceError, LimitReachedError, StorageFullError
@@ -63,7 +66,7 @@ def requests(content: bytes, *, name: str = FILE_NAME, digest: str | None = None
     yield messages.ImportTraceRequest(file_name=name)
     for start in range(0, len(content), chunk_bytes):
         yield messages.ImportTraceRequest(chunk=content[start : start + chunk_bytes])
-    yield messages.ImportTraceRequest(digest=digest or f"sha256:{sha256(content).hexdigest()}")
+    yield messages.ImportTraceRequest(digest=digest or f"sha256:{sha256(content).hexdigest()}", is_last=True)
 
 
 async def imported(stub: Any, content: bytes = CONTENT, **options: Any) -> Any:
@@ -205,6 +208,19 @@ async def test_a_file_that_cannot_be_imported_leaves_nothing(
     assert list((analyzer.folder / "store" / "arriving").iterdir()) == []
 
 
+async def test_text_of_others_neither_steers_a_terminal_nor_fills_the_lists(stub: Any) -> None:
+    content = document(state(*COLD))
+    content["meta"]["argv"] = ["\x1b[2J", "x" * 30_000]
+    run = wire.decode((await imported(stub, json.dumps(content).encode(), name="a\x1b]0;b\x07.json")).run, Run)
+    assert run.spec.title == "a\N{REPLACEMENT CHARACTER}]0;b\N{REPLACEMENT CHARACTER}.json"
+    assert "Command: \N{REPLACEMENT CHARACTER}[2J xxx" in run.notes
+    assert len(run.notes) == 20_000
+    assert run.notes.endswith("…")
+    content["benchmarks"][0]["name"] = "k" * 1_000_001
+    with pytest.raises(InvalidTraceError, match=r"nightly\.json: kernel_name of a row of configurations: found 1000001 characters"):
+        await imported(stub, json.dumps(content).encode())
+
+
 async def test_the_setting_limits_what_is_accepted(private_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNALYSE_ANALYZER_IMPORT_MAX_BYTES", "1000")
     async with serving(private_folders) as here, connected(here.endpoint) as stub:
@@ -301,6 +317,66 @@ def test_the_client_library_sends_a_file_with_what_lies_beside_it(process: Analy
             client.import_trace(path)
     with Client(Endpoint(f"unix:{tmp_path}/nobody.sock", "x")) as stranger, pytest.raises(RequestError, match="UNAVAILABLE"):
         stranger.import_trace(path)
+
+
+async def test_a_line_that_breaks_is_taken_up_again_where_it_broke(process: AnalyzerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "big.json"
+    path.write_bytes(CONTENT + b" " * 6 * 2**20)
+    arriving = process.folder / "store" / "arriving"
+    line = BreakingLine(
+        process.endpoint.address.removeprefix("unix:"),
+        tmp_path / "line.sock",
+        is_breaking=lambda: sum(file.stat().st_size for file in arriving.glob("*/*")) >= 2 * 2**20,
+    )
+    sent: list[int] = []
+    async with line.open():
+        with Client(replace(process.endpoint, address=f"unix:{line.path}")) as client:
+            answer = await asyncio.to_thread(client.import_trace, path, on_sent=sent.append)
+    assert (answer.run.state, answer.is_known) == (run_messages.RUN_STATE_SUCCEEDED, False)
+    assert sum(sent) == path.stat().st_size
+    assert len(line.carried_bytes) >= 2
+    assert sum(line.carried_bytes[1:]) < path.stat().st_size - 2**20  # two of six MiB were there, and not sent again
+
+
+class BreakingLine:
+    """Passes bytes from one Unix socket to another; the first connection breaks once a condition holds."""
+
+    def __init__(self, target: str, path: Path, is_breaking: Callable[[], bool]) -> None:
+        self.path = path
+        self.carried_bytes: list[int] = []  # by connection, towards the target
+        self._target = target
+        self._is_breaking = is_breaking
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        server = await asyncio.start_unix_server(self._carry, self.path)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(self.carried_bytes)
+        self.carried_bytes.append(0)
+        there_reader, there_writer = await asyncio.open_unix_connection(self._target)
+        back = asyncio.ensure_future(self._pass_back(there_reader, writer))
+        try:
+            while (data := await reader.read(2**16)) and not (number == 0 and self._is_breaking()):
+                self.carried_bytes[number] += len(data)
+                there_writer.write(data)
+                await there_writer.drain()
+        except asyncio.CancelledError:
+            pass  # the test is over
+        finally:
+            back.cancel()
+            there_writer.close()
+            writer.close()
+
+    async def _pass_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.CancelledError):
+            while data := await reader.read(2**16):
+                writer.write(data)
+                await writer.drain()
 
 
 async def _serves(stub: Any) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -415,7 +417,7 @@ def test_a_run_is_written_with_nvbenchs_axes_tags_and_devices(results: RunResult
     assert int(found["nv/cold/sample_size"]) == 20
     assert float(found["nv/cold/bw/global/bytes_per_second"]) == pytest.approx(12e6 / 5e-6)
     assert (copy["states"][0]["is_skipped"], copy["states"][0]["skip_reason"]) == (True, "COMPILE_FAILED: line 3: expected ;")
-    assert copy["states"][0]["summaries"] is None
+    assert copy["states"][0]["summaries"] == []
     assert "flop" in content["meta"]["kernalyse"]["left_out_columns"]
     assert "duration_p99_ns" in made.notices[0]
     assert "duration_median_ns" not in made.notices[0]
@@ -470,6 +472,54 @@ def test_a_batch_beside_cold_launches_goes_where_nvbench_has_it(tmp_path: Path) 
         "saxpy N=1000 process=1 cold",
         "saxpy N=1000 process=1 hot",
     ]
+
+
+def test_a_file_is_as_nvbenchs_own_comparison_reads_it(results: RunResults) -> None:
+    """By places and tags that nvbench_compare.py, its later versions and nvbench_json_summary.py look at."""
+    hot = results.frames["measurements"].with_columns(
+        cache_mode=pl.Series(["COLD", "HOT"]), noise_ratio=pl.Series([0.25, None], dtype=pl.Float64)
+    )
+    content, made = written(replace(results, frames={**results.frames, "measurements": hot}))
+    device_ids = [device["id"] for device in content["devices"]]
+    noises = []
+    for benchmark in content["benchmarks"]:
+        axes = benchmark["axes"] or []
+        assert all({"name", "type", "flags", "values"} <= set(axis) for axis in axes)
+        assert set(benchmark["devices"]) <= set(device_ids)
+        names = [state["name"] for state in benchmark["states"]]
+        assert len(names) == len(set(names))  # one file's states find those of the other by name
+        for state in benchmark["states"]:
+            # Values stand under the heading of their place.
+            assert [value["name"] for value in state["axis_values"]] == [axis["name"] for axis in axes]
+            assert state["device"] in device_ids
+            if state["is_skipped"]:
+                continue
+            data = {item["tag"]: {datum["name"]: datum for datum in item["data"]} for item in state["summaries"]}
+            for tag in ("mean", "median", "min", "max", "q1", "q3", "stdev/absolute", "iqr/absolute", "iqr/relative", "ir/relative"):
+                assert data[f"nv/cold/time/gpu/{tag}"]["value"]["type"] == "float64"
+                assert float(data[f"nv/cold/time/gpu/{tag}"]["value"]["value"]) > 0
+            noises.append(data["nv/cold/time/gpu/stdev/relative"]["value"]["value"])
+            samples_of = data["nv/json/bin:nv/cold/sample_times"]
+            assert len(made.files[samples_of["filename"]["value"]]) == 4 * int(samples_of["size"]["value"])
+    assert noises == ["0.25", None]  # null is their infinity
+    first, second = content["benchmarks"][0]["states"]
+    assert [value["value"] for value in first["axis_values"]] == ["1000", "COLD", "-", "-"]
+    assert (first["name"], second["name"]) == ("Device=0 N=1000 cache=COLD", "Device=0 N=1001 cache=HOT TILE=16 block=32x8")
+
+
+@pytest.mark.skipif(shutil.which("nvbench-compare-legacy") is None, reason="needs NVBench's own tools: pip install 'cuda-bench[compare]'")
+@pytest.mark.parametrize(("tool", "rows"), [("nvbench-compare-legacy", 2), ("nvbench-compare-robust", 3)])
+def test_nvbenchs_own_tools_compare_two_exports(results: RunResults, tmp_path: Path, tool: str, rows: int) -> None:
+    content, made = written(results)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(made.text)
+    for name, data in made.files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    done = subprocess.run([tool, "a.json", "b.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"Total Matches: {rows}" in done.stdout
+    assert len(content["benchmarks"]) == 2
 
 
 @REAL_FILES

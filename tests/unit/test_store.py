@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from services.analyzer.archive import Archive
-from services.analyzer.schema import CONFIGURATIONS, LOG_LINES, SAMPLES
+from services.analyzer.schema import CONFIGURATIONS, LOG_LINES, MEASUREMENTS, SAMPLES
 from services.analyzer.store import Store
 from services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
 from services.core.model import LogLevel, LogLines, RunState, StateChanged
@@ -126,6 +126,18 @@ def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
         assert sample_indexes(again) == list(range(20))
     finally:
         again.close()
+
+
+def test_files_of_an_import_that_was_killed_before_its_record_are_gone_at_the_next_start(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    folder = tmp_path / "store" / "runs" / "imported-1"
+    Archive(folder.parent).write("imported-1", {"measurements": pl.DataFrame({"run_id": ["imported-1"]})})
+    assert folder.is_dir()
+    store.close()
+    store = Store(tmp_path / "store")
+    assert not folder.exists()
+    assert store.read(MEASUREMENTS, None).collect().height == 0
+    store.close()
 
 
 def test_a_run_is_deleted_with_all_it_has_once_it_is_final(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:

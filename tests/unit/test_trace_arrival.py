@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from services.analyzer import trace_arrival
-from services.analyzer.trace_arrival import MAX_CHUNK_BYTES, ArrivedTrace, TracePart, received
+from services.analyzer.arrivals import KEPT_S, MAX_CUT_COUNT, Arrivals
+from services.analyzer.trace_arrival import MAX_CHUNK_BYTES, ArrivedTrace, Extent, TracePart
 from services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
 
 LIMIT_BYTES = 10 * MAX_CHUNK_BYTES
@@ -27,12 +30,13 @@ def parts_of(name: str, *chunks: bytes) -> list[TracePart]:
 
 
 async def stream(parts: Sequence[TracePart]) -> AsyncIterator[TracePart]:
-    for part in parts:
-        yield part
+    """Of which the last message says that it is."""
+    for number, part in enumerate(parts):
+        yield replace(part, is_last=number == len(parts) - 1)
 
 
 async def arrived(parts: Sequence[TracePart], folder: Path, max_bytes: int = LIMIT_BYTES) -> tuple[ArrivedTrace, list[bytes]]:
-    async with received(stream(parts), folder, max_bytes) as trace:
+    async with Arrivals(folder, max_bytes).received(stream(parts)) as trace:
         return trace, [file.path.read_bytes() for file in trace.files]
 
 
@@ -72,7 +76,7 @@ async def test_files_that_belong_to_it_keep_their_names_and_change_its_identity(
     [("../../etc/passwd", "passwd"), ("/etc/passwd", "passwd"), ("C:\\traces\\a.json", "a.json"), ("x" * 5000, "x" * 255)],
 )
 async def test_a_name_is_shown_without_folders_and_never_becomes_a_path(tmp_path: Path, name: str, shown: str) -> None:
-    async with received(stream(parts_of(name, b"x")), tmp_path, LIMIT_BYTES) as trace:
+    async with Arrivals(tmp_path, LIMIT_BYTES).received(stream(parts_of(name, b"x"))) as trace:
         assert trace.file_name == shown
         assert tmp_path in trace.files[0].path.parents
         assert trace.files[0].path.name == "0"
@@ -81,7 +85,8 @@ async def test_a_name_is_shown_without_folders_and_never_becomes_a_path(tmp_path
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([], "found no message"),
+        ([], "found an end before its last message; expected is_last"),
+        ([TracePart("", b"", "")], "found no file"),
         ([TracePart("", b"x", "")], "found bytes that belong to no file"),
         (parts_of("a", b"x", b"y")[:-1], "file a: found an end without a digest; expected a digest"),
         ([*parts_of("a", b"x"), TracePart("", b"more", "")], "belong to no file"),
@@ -108,7 +113,7 @@ async def test_more_than_the_limit_is_refused_as_soon_as_it_shows(tmp_path: Path
             yield TracePart("", b"x" * 1000, "")
 
     with pytest.raises(LimitReachedError, match=r"more than 10000 bytes.*raise import_max_bytes"):
-        async with received(endless(), tmp_path, 10_000):
+        async with Arrivals(tmp_path, 10_000).received(endless()):
             pass
     assert taken == 11
 
@@ -135,9 +140,152 @@ async def test_the_sender_going_away_leaves_nothing(tmp_path: Path) -> None:
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        async with received(broken(), tmp_path, LIMIT_BYTES):
+        async with Arrivals(tmp_path, LIMIT_BYTES).received(broken()):
             pass
     assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- resumed
+
+
+async def cut(parts: Sequence[TracePart]) -> AsyncIterator[TracePart]:
+    """A stream that breaks off after these."""
+    for part in parts:
+        yield part
+    raise ConnectionResetError
+
+
+def begun(upload_id: str, parts: Sequence[TracePart], offset_bytes: int = 0) -> list[TracePart]:
+    first, *others = parts
+    return [replace(first, upload_id=upload_id, offset_bytes=offset_bytes), *others]
+
+
+async def broken_off(arrivals: Arrivals, upload_id: str, parts: Sequence[TracePart]) -> None:
+    with pytest.raises(ConnectionResetError):
+        async with arrivals.received(cut(begun(upload_id, parts))):
+            pass
+
+
+async def test_an_upload_goes_on_where_it_broke_off_as_often_as_it_takes(tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES)
+    await broken_off(arrivals, "u", [*parts_of("a", b"1"), TracePart("b", b"23", "")])
+    assert arrivals.resumed("u") == Extent(1, 2)
+    with pytest.raises(ConnectionResetError):
+        async with arrivals.received(cut([TracePart("b", b"45", "", "u", 2)])):
+            pass
+    assert arrivals.resumed("u") == Extent(1, 4)
+    rest = [TracePart("b", b"6", "", "u", 4), TracePart("", b"", digest(b"23456"))]
+    async with arrivals.received(stream(rest)) as trace:
+        assert [(file.file_name, file.path.read_bytes()) for file in trace.files] == [("a", b"1"), ("b", b"23456")]
+    assert arrivals.resumed("u") == Extent()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_upload_that_broke_off_after_its_last_file_needs_only_its_name(tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES)
+    await broken_off(arrivals, "u", parts_of("a", b"1"))
+    assert arrivals.resumed("u") == Extent(1, 0)
+    async with arrivals.received(stream([TracePart("", b"", "", "u")])) as trace:
+        assert trace.identity == sha256(b"1").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ([TracePart("b", b"4", "", "u", 1)], r"file b: found its part from byte 1 on; expected .*: 2 bytes of b"),
+        ([TracePart("c", b"4", "", "u", 2)], r"file c: found its part from byte 2 on; expected .*: 2 bytes of b"),
+        ([TracePart("", b"", "", "u")], r"file b: found its first 2 bytes alone"),
+        ([TracePart("b", b"4", digest(b"234x"), "u", 2)], r"file b: found bytes with the digest"),
+        ([TracePart("b", b"4", "", "other", 2)], r"file b: found its part from byte 2 on; expected .*: nothing of it"),
+    ],
+)
+async def test_a_part_that_does_not_follow_is_refused_and_its_upload_forgotten(tmp_path: Path, rest: list[TracePart], message: str) -> None:
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES)
+    await broken_off(arrivals, "u", [*parts_of("a", b"1"), TracePart("b", b"23", "")])
+    with pytest.raises(InvalidTraceError, match=message):
+        async with arrivals.received(stream(rest)):
+            pass
+    assert (arrivals.resumed("u") == Extent()) is (rest[0].upload_id == "u")
+
+
+async def test_a_resumed_upload_counts_what_was_there_against_the_limit(tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path, max_bytes=10)
+    await broken_off(arrivals, "u", [TracePart("a", b"x" * 8, "")])
+    with pytest.raises(LimitReachedError, match="file a: found more than 10 bytes"):
+        async with arrivals.received(stream([TracePart("a", b"x" * 3, "", "u", 8)])):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_who_comes_back_before_the_old_stream_is_noticed_to_be_dead_goes_on_too(tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES)
+    has_begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def half_open() -> AsyncIterator[TracePart]:
+        yield TracePart("a", b"12", "", "u")
+        has_begun.set()
+        await may_go_on.wait()
+        yield TracePart("", b"late", "")
+
+    async def receive(parts: AsyncIterator[TracePart]) -> bytes:
+        async with arrivals.received(parts) as trace:
+            return trace.files[0].path.read_bytes()
+
+    old = asyncio.ensure_future(receive(half_open()))
+    await has_begun.wait()
+    assert arrivals.resumed("u") == Extent(0, 2)
+    assert await receive(stream([TracePart("a", b"3", digest(b"123"), "u", 2)])) == b"123"
+    may_go_on.set()
+    with pytest.raises(InvalidTraceError, match="found another stream that continues the same upload"):
+        await old
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_uploads_that_nobody_resumes_are_forgotten_by_age_and_number(tmp_path: Path) -> None:
+    now_s = 0.0
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES, clock=lambda: now_s)
+    for number in range(MAX_CUT_COUNT + 1):
+        await broken_off(arrivals, f"{number}", [TracePart("a", b"x", "")])
+    assert [arrivals.resumed(f"{number}").offset_bytes for number in range(MAX_CUT_COUNT + 1)] == [0] + [1] * MAX_CUT_COUNT
+    assert len(list(tmp_path.iterdir())) == MAX_CUT_COUNT
+    now_s = KEPT_S + 1
+    assert arrivals.resumed("1") == Extent()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_messages_that_just_end_are_a_line_that_broke(tmp_path: Path) -> None:
+    """As gRPC shows it at times; between two files nothing else would tell that one is missing."""
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES)
+
+    async def ending() -> AsyncIterator[TracePart]:
+        for part in begun("u", parts_of("a", b"1")):
+            yield part
+
+    with pytest.raises(InvalidTraceError, match="found an end before its last message"):
+        async with arrivals.received(ending()):
+            pass
+    assert arrivals.resumed("u") == Extent(1, 0)
+
+
+async def test_a_message_after_the_last_is_refused(tmp_path: Path) -> None:
+    async def going_on() -> AsyncIterator[TracePart]:
+        yield TracePart("a", b"1", digest(b"1"), is_last=True)
+        yield TracePart("b", b"", "")
+
+    with pytest.raises(InvalidTraceError, match="found a message after the one with is_last"):
+        async with Arrivals(tmp_path, LIMIT_BYTES).received(going_on()):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_without_a_name_for_it_an_upload_that_breaks_off_is_thrown_away(tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES)
+    await broken_off(arrivals, "", [TracePart("a", b"x", "")])
+    assert arrivals.resumed("") == Extent()
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- no room
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ class Client:
             OSError: the file cannot be read.
         """
         with _request_errors():
-            return TraceUpload(path, on_sent).send(self._stub.ImportTrace)
+            return TraceUpload(path, on_sent).send(self._stub)
 
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""

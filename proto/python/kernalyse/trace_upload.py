@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,12 @@ import grpc
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
 CHUNK_BYTES: Final = 1024 * 1024
+MAX_RESUMPTION_COUNT: Final = 10
+"""A line that breaks more often within one file needs a person."""
+
+RETURN_TIMEOUT_S: Final = 20.0
+"""For a line to come back: a network that changes takes seconds. Longer, and who watches takes it for hanging."""
+
 COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
 """What NVBench's --jsonbin adds to the name of its document for the folders of binary samples beside it."""
 
@@ -37,39 +44,81 @@ class TraceUpload:
         self._files = (path, *companions)
         self._on_sent = on_sent
         self._problem: OSError | None = None
+        self._upload_id = uuid.uuid4().hex
+        self._there = messages.ResumeUploadResponse()  # what the analyzer has of it
+        self._sent_bytes = 0
         self.size_bytes = sum(file.stat().st_size for file in self._files)
 
-    def send(self, method: Callable[..., Any], **options: Any) -> messages.ImportTraceResponse:
-        """Calls ImportTrace of a stub.
+    def send(self, stub: Any, **options: Any) -> messages.ImportTraceResponse:
+        """Calls ImportTrace of a stub. When the line breaks, what the analyzer has already is not sent again.
+
+        Args:
+            options: of the call.
 
         Raises:
             OSError: a file cannot be read.
             grpc.RpcError: the analyzer refuses the trace, or is gone.
         """
+        for _ in range(MAX_RESUMPTION_COUNT):
+            try:
+                return self._stream(stub, options)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or self._sent_bytes == 0:
+                    raise
+                self._resume(stub, error)
+        return self._stream(stub, options)
+
+    def _stream(self, stub: Any, options: dict[str, Any]) -> messages.ImportTraceResponse:
         try:
             # No deadline: a trace of gigabytes takes its time, and keepalive notices an analyzer that is gone.
-            response: messages.ImportTraceResponse = method(self._requests(), **options)
+            response: messages.ImportTraceResponse = stub.ImportTrace(self._requests(), **options)
         except grpc.RpcError:
             if self._problem is not None:
                 raise self._problem from None
             raise
         return response
 
+    def _resume(self, stub: Any, error: grpc.RpcError) -> None:
+        request = messages.ResumeUploadRequest(upload_id=self._upload_id)
+        try:
+            self._there = stub.ResumeUpload(request, timeout=RETURN_TIMEOUT_S, wait_for_ready=True)
+        except grpc.RpcError:
+            raise error from None
+
     def _requests(self) -> Iterator[messages.ImportTraceRequest]:
         """Messages, read as they are asked for. An unreadable file ends them early, and the analyzer takes nothing of them."""
+        upload_id, offset_bytes = self._upload_id, self._there.offset_bytes
+        whole, rest = self._files[: self._there.whole_file_count], self._files[self._there.whole_file_count :]
         try:
-            for file in self._files:
-                yield from self._requests_of(file)
+            position_bytes = sum(file.stat().st_size for file in whole) + offset_bytes
+            for file in rest:
+                for request in self._requests_of(file, offset_bytes):
+                    request.upload_id, upload_id = upload_id, ""
+                    yield request
+                    position_bytes += len(request.chunk)
+                    self._tell(position_bytes)
+                offset_bytes = 0
+            yield messages.ImportTraceRequest(upload_id=upload_id, is_last=True)
         except OSError as error:
             self._problem = error
 
-    def _requests_of(self, path: Path) -> Iterator[messages.ImportTraceRequest]:
+    def _tell(self, position_bytes: int) -> None:
+        """What is sent a second time was told of the first time."""
+        if position_bytes > self._sent_bytes:
+            self._on_sent(position_bytes - self._sent_bytes)
+            self._sent_bytes = position_bytes
+
+    def _requests_of(self, path: Path, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
+        """A file from an offset on; the digest is of all of it."""
         digest = hashlib.sha256()
-        name = path.relative_to(self._folder).as_posix()
+        request = messages.ImportTraceRequest(file_name=path.relative_to(self._folder).as_posix(), offset_bytes=offset_bytes)
         with path.open("rb") as file:
+            while (left_bytes := offset_bytes - file.tell()) > 0 and (chunk := file.read(min(CHUNK_BYTES, left_bytes))):
+                digest.update(chunk)
             while chunk := file.read(CHUNK_BYTES):
                 digest.update(chunk)
-                yield messages.ImportTraceRequest(file_name=name, chunk=chunk)
-                self._on_sent(len(chunk))
-                name = ""
-        yield messages.ImportTraceRequest(file_name=name, digest=f"sha256:{digest.hexdigest()}")
+                request.chunk = chunk
+                yield request
+                request = messages.ImportTraceRequest()
+        request.digest = f"sha256:{digest.hexdigest()}"
+        yield request

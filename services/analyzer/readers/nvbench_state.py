@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from services.analyzer.nvbench_format import INTERQUARTILE_TAGS, NO_VALUE
 from services.analyzer.readers.json_document import JsonObject
 from services.analyzer.readers.trace import TraceFiles
 from services.core.errors import InvalidTraceError
@@ -98,7 +99,12 @@ class State:
 
     def variant(self) -> str:
         """Every other axis, as text: "T=F32 Duration=0.0001"."""
-        return " ".join(f"{name}={text}" for name, text in self._texts().items() if not (self.has_modes and name in MODE_AXES))
+        return " ".join(f"{name}={text}" for name, text in self._texts().items() if not (self.has_modes and self._is_own(name, text)))
+
+    @staticmethod
+    def _is_own(name: str, text: str) -> bool:
+        """What kernalyse adds to axes: how it was measured, and places of axes that other configurations have."""
+        return name in MODE_AXES or text == NO_VALUE
 
     def _texts(self) -> dict[str, str]:
         values = {axis.text("name"): str(axis.members.get("value")) for axis in self._axes() if axis.optional_text("type") != INT64}
@@ -154,7 +160,7 @@ class State:
         settings: of the benchmark; the state's own are told where they differ. has_cold, has_batch: whether there are such
         measurements; without one its figures stand for themselves.
         """
-        held = (COLD_TAGS if has_cold else frozenset()) | (BATCH_TAGS if has_batch else frozenset())
+        held = self._held_by_quartiles() | (COLD_TAGS if has_cold else frozenset()) | (BATCH_TAGS if has_batch else frozenset())
         kept = {tag: _content(summary) for tag, summary in self.summaries.items() if tag not in held or not self._is_read(tag)}
         for name, value in self.source.members.items():
             if name not in READ_MEMBERS and (name not in settings or settings[name] != value):
@@ -162,6 +168,10 @@ class State:
         if (has_cold or has_batch) and self.skip_reason is not None:
             kept["skip_reason"] = self.skip_reason
         return kept
+
+    def _held_by_quartiles(self) -> frozenset[str]:
+        has_all = all(self._figure(f"nv/cold/time/gpu/{name}") is not None for name in ("q1", "median", "q3"))
+        return frozenset(INTERQUARTILE_TAGS) if has_all else frozenset()
 
     def _is_read(self, tag: str) -> bool:
         return tag not in self.missing_files if tag in (SAMPLE_TIMES, SAMPLE_CLOCKS) else self._figure(tag) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from services.analyzer.readers.nvbench import NvbenchReader
@@ -19,17 +20,32 @@ READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader())
 
 def reader_of(files: TraceFiles) -> Reader:
     """The reader that takes the file. Raises InvalidTraceError that names the formats there are."""
-    with files.path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+    head = _head(files.path)
     for reader in READERS:
         if reader.matches(head):
             return reader
     raise InvalidTraceError(
         f"file {files.file_name}",
         found=f"content that begins with {head[:SHOWN_BYTES]!r}" if head else "nothing in it",
-        expected=" or ".join(reader.description for reader in READERS),
+        expected=formats(),
         remedy="Give a file of one of these formats.",
     )
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a file begins as one of the formats does. Raises OSError."""
+    head = _head(path)
+    return any(reader.matches(head) for reader in READERS)
+
+
+def formats() -> str:
+    """Of all readers, in words."""
+    return " or ".join(reader.description for reader in READERS)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
 
 
 def read_trace(files: TraceFiles) -> ImportedTables:

@@ -15,8 +15,8 @@ import polars as pl
 from services.analyzer.event_rows import time_of
 from services.analyzer.readers.json_document import JsonObject, read_document, shown
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.results_schema import FORMAT, OBJECT_COLUMNS, ROW_TABLES, VERSION, document_columns, json_schema
-from services.analyzer.schema import LOG_LINES, ROOFLINE, RUNS, SAMPLES
+from services.analyzer.results_schema import DERIVED_TABLES, FORMAT, OBJECT_COLUMNS, ROW_TABLES, VERSION, document_columns, json_schema
+from services.analyzer.schema import LOG_LINES, RUNS, SAMPLES
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidTraceError
 from services.core.model import LogLevel, Revision
@@ -50,9 +50,9 @@ class ResultsReader:
             )
         run = document.object("run")
         rows = {table: document.objects(table.table_name) for table in (*ROW_TABLES, SAMPLES)}
-        frames = {table: _frame(table, rows[table]) for table in ROW_TABLES if table is not ROOFLINE}
+        frames = {table: _frame(table, rows[table]) for table in ROW_TABLES if table not in DERIVED_TABLES}
         frames[SAMPLES] = _samples(rows[SAMPLES])
-        frames[LOG_LINES] = _device_lines(document, files.arrived_unix_ns)
+        frames[LOG_LINES] = pl.concat([frames[LOG_LINES], _device_lines(document, files.arrived_unix_ns)])
         return ImportedTables(
             frames={table.table_name: frame for table, frame in frames.items()},
             title=_text(run, "title"),

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from services.analyzer.nvbench_format import INTERQUARTILE_TAGS, NO_VALUE
 from services.analyzer.schema import CONFIGURATIONS, FAILURES, MEASUREMENTS, SAMPLES
 from services.analyzer.writers.results import RunResults
 from services.core.model import CacheMode, Device, TimingMethod
@@ -34,7 +35,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A column as a summary. unit_ns: nanoseconds in the column, seconds in the summary."""
+    """A column as a summary. is_duration: nanoseconds in the column, seconds in the summary; is_hidden: not in NVBench's tables."""
 
     column: str
     tag: str
@@ -42,18 +43,21 @@ class Figure:
     hint: str
     kind: str = FLOAT64
     is_duration: bool = True
+    is_hidden: bool = False
 
+
+NOISE: Final = Figure("noise_ratio", "nv/cold/time/gpu/stdev/relative", "Noise", "percentage", is_duration=False)
 
 COLD_FIGURES: Final = (
     Figure("sample_count", "nv/cold/sample_size", "Samples", "sample_size", INT64, is_duration=False),
-    Figure("duration_min_ns", "nv/cold/time/gpu/min", "Min GPU Time", "duration"),
-    Figure("duration_max_ns", "nv/cold/time/gpu/max", "Max GPU Time", "duration"),
+    Figure("duration_min_ns", "nv/cold/time/gpu/min", "Min GPU Time", "duration", is_hidden=True),
+    Figure("duration_max_ns", "nv/cold/time/gpu/max", "Max GPU Time", "duration", is_hidden=True),
     Figure("duration_mean_ns", "nv/cold/time/gpu/mean", "GPU Time", "duration"),
     Figure("duration_median_ns", "nv/cold/time/gpu/median", "Median GPU Time", "duration"),
-    Figure("duration_lower_quartile_ns", "nv/cold/time/gpu/q1", "Q1 GPU Time", "duration"),
-    Figure("duration_upper_quartile_ns", "nv/cold/time/gpu/q3", "Q3 GPU Time", "duration"),
-    Figure("duration_standard_deviation_ns", "nv/cold/time/gpu/stdev/absolute", "Noise", "duration"),
-    Figure("noise_ratio", "nv/cold/time/gpu/stdev/relative", "Noise", "percentage", is_duration=False),
+    Figure("duration_lower_quartile_ns", "nv/cold/time/gpu/q1", "Q1 GPU Time", "duration", is_hidden=True),
+    Figure("duration_upper_quartile_ns", "nv/cold/time/gpu/q3", "Q3 GPU Time", "duration", is_hidden=True),
+    Figure("duration_standard_deviation_ns", "nv/cold/time/gpu/stdev/absolute", "Noise", "duration", is_hidden=True),
+    NOISE,
     Figure("sm_clock_hz", "nv/cold/sm_clock_rate/mean", "Clock Rate", "frequency", is_duration=False),
 )
 BATCH_FIGURES: Final = (
@@ -189,7 +193,7 @@ class _Writing:
         states = [state for state in self._states if state.configuration["kernel_name"] == kernel_name]
         has_cache = any(state.cache_mode != CacheMode.COLD for state in states if state.measurement)
         has_timing = any(state.timing_method != TimingMethod.SINGLE for state in states if state.measurement)
-        values = [_axis_values(state, has_cache=has_cache, has_timing=has_timing) for state in states]
+        values = _aligned([_axis_values(state, has_cache=has_cache, has_timing=has_timing) for state in states])
         written = [self._state(state, axis_values) for state, axis_values in zip(states, values, strict=True)]
         devices = sorted({state["device"] for state in written})
         return {"name": kernel_name, "index": index, "devices": devices, "axes": _axes(values) or None, "states": written}
@@ -198,10 +202,12 @@ class _Writing:
         device_id = None if state.measurement is None else state.measurement["device_id"]
         device = self._device_ids.index(device_id) if device_id in self._device_ids else 0
         row: Row = {
-            "name": " ".join((f"Device={device}", *(f"{value['name']}={value['value']}" for value in axis_values))),
+            "name": " ".join(
+                (f"Device={device}", *(f"{value['name']}={value['value']}" for value in axis_values if value["value"] != NO_VALUE))
+            ),
             "device": device,
             "axis_values": axis_values or None,
-            "summaries": None,
+            "summaries": [],
             "is_skipped": state.measurement is None,
         }
         if state.measurement is not None:
@@ -268,6 +274,20 @@ def _axis_values(state: _State, *, has_cache: bool, has_timing: bool) -> list[Ro
     ]
 
 
+def _aligned(values_of_states: list[list[Row]]) -> list[list[Row]]:
+    """Every state with every axis in one order: NVBench's tools show values under their axes by their places.
+
+    An axis that a state has not is one of texts, and says so there.
+    """
+    names = list(dict.fromkeys(value["name"] for values in values_of_states for value in values))
+    by_name = [{value["name"]: value for value in values} for values in values_of_states]
+    partial = {name for name in names if any(name not in values for values in by_name)}
+    return [
+        [_datum(name, STRING, values[name]["value"] if name in values else NO_VALUE) if name in partial else values[name] for name in names]
+        for values in by_name
+    ]
+
+
 def _axes(values_of_states: list[list[Row]]) -> list[Row]:
     """Every axis with its values in the order in which they occur."""
     axes: dict[str, Row] = {}
@@ -285,12 +305,25 @@ def _axes(values_of_states: list[list[Row]]) -> list[Row]:
 def _summaries(state: _State) -> Iterator[Row]:
     measurement = state.measurement or {}
     yield from _figures(COLD_FIGURES, measurement, state)
+    if measurement.get("noise_ratio") is None and measurement.get("duration_mean_ns") is not None:
+        yield _summary(NOISE, None, "Not known")  # without one NVBench's comparison passes the state over
+    yield from _interquartile_range(measurement)
     mean_ns, moved_bytes = measurement.get("duration_mean_ns"), measurement.get("bytes")
     if mean_ns and moved_bytes:
         rate = Figure("bytes", "nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", is_duration=False)
         yield _summary(rate, moved_bytes / (mean_ns / NS_PER_S), "Bytes that a launch must move over its mean time")
     if state.batch is not None:
         yield from _figures(BATCH_FIGURES, state.batch, state)
+
+
+def _interquartile_range(measurement: Row) -> Iterator[Row]:
+    """Follows from the quartiles; newer tools of NVBench take it for the noise."""
+    lower, median, upper = (measurement.get(f"duration_{name}_ns") for name in ("lower_quartile", "median", "upper_quartile"))
+    if lower is not None and upper is not None and median:
+        for tag in INTERQUARTILE_TAGS:
+            is_relative = tag.endswith("/relative")
+            figure = Figure("", tag, "Noise", "percentage" if is_relative else "duration", is_duration=False, is_hidden=True)
+            yield _summary(figure, (upper - lower) / (median if is_relative else NS_PER_S), "Interquartile range")
 
 
 def _figures(figures: tuple[Figure, ...], measurement: Row, state: _State) -> Iterator[Row]:
@@ -301,13 +334,15 @@ def _figures(figures: tuple[Figure, ...], measurement: Row, state: _State) -> It
             yield _summary(figure, value / NS_PER_S if figure.is_duration else value, described)
 
 
-def _summary(figure: Figure, value: float, description: str) -> Row:
-    data = [_datum("value", figure.kind, int(value) if figure.kind == INT64 else float(value))]
-    return {"tag": figure.tag, "name": figure.name, "description": description, "hint": figure.hint, "data": data}
+def _summary(figure: Figure, value: float | None, description: str) -> Row:
+    """None: infinite or not known, as NVBench writes it."""
+    datum = _datum("value", figure.kind, value if value is None else int(value) if figure.kind == INT64 else float(value))
+    hidden = {"hide": "Hidden by default."} if figure.is_hidden else {}
+    return {"tag": figure.tag, "name": figure.name, "description": description, "hint": figure.hint, **hidden, "data": [datum]}
 
 
 def _datum(name: str, kind: str, value: object) -> Row:
-    return {"name": name, "type": kind, "value": str(value)}
+    return {"name": name, "type": kind, "value": None if value is None else str(value)}
 
 
 def _device(number: int, device_id: str | None, device: Device | None) -> Row:

@@ -221,14 +221,20 @@ class DeleteRunResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ImportTraceRequest(_message.Message):
-    __slots__ = ("file_name", "chunk", "digest")
+    __slots__ = ("file_name", "chunk", "digest", "upload_id", "offset_bytes", "is_last")
     FILE_NAME_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
     file_name: str
     chunk: bytes
     digest: str
-    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ...) -> None: ...
+    upload_id: str
+    offset_bytes: int
+    is_last: bool
+    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ..., upload_id: _Optional[str] = ..., offset_bytes: _Optional[int] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
 class ImportTraceResponse(_message.Message):
     __slots__ = ("run", "is_known")
@@ -237,6 +243,20 @@ class ImportTraceResponse(_message.Message):
     run: _run_pb2.Run
     is_known: bool
     def __init__(self, run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., is_known: _Optional[bool] = ...) -> None: ...
+
+class ResumeUploadRequest(_message.Message):
+    __slots__ = ("upload_id",)
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    upload_id: str
+    def __init__(self, upload_id: _Optional[str] = ...) -> None: ...
+
+class ResumeUploadResponse(_message.Message):
+    __slots__ = ("whole_file_count", "offset_bytes")
+    WHOLE_FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    whole_file_count: int
+    offset_bytes: int
+    def __init__(self, whole_file_count: _Optional[int] = ..., offset_bytes: _Optional[int] = ...) -> None: ...
 
 class AnalyzerServiceWatchRunRequest(_message.Message):
     __slots__ = ("run_id", "next_event_index")

@@ -107,6 +107,11 @@ class AnalyzerServiceStub:
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ImportTraceRequest.SerializeToString,
                 response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ImportTraceResponse.FromString,
                 _registered_method=True)
+        self.ResumeUpload = channel.unary_unary(
+                '/kernalyse.v1.AnalyzerService/ResumeUpload',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadResponse.FromString,
+                _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/kernalyse.v1.AnalyzerService/WatchRun',
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AnalyzerServiceWatchRunRequest.SerializeToString,
@@ -242,6 +247,15 @@ class AnalyzerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResumeUpload(self, request, context):
+        """How far a stream of ImportTrace came that broke off, so that the next one goes on from there; a stream of that upload
+        that still seems open ends. Nothing, when none is known, when others have broken off since, or when the analyzer was
+        started anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchRun(self, request, context):
         """The run and its rows from an index on, then live until its final state; then the stream ends.
         Reasons: RUN_NOT_FOUND.
@@ -352,6 +366,11 @@ def add_AnalyzerServiceServicer_to_server(servicer, server):
                     servicer.ImportTrace,
                     request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ImportTraceRequest.FromString,
                     response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ImportTraceResponse.SerializeToString,
+            ),
+            'ResumeUpload': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeUpload,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadResponse.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -760,6 +779,33 @@ class AnalyzerService:
             '/kernalyse.v1.AnalyzerService/ImportTrace',
             kernalyse_dot_v1_dot_analyzer__service__pb2.ImportTraceRequest.SerializeToString,
             kernalyse_dot_v1_dot_analyzer__service__pb2.ImportTraceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeUpload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/ResumeUpload',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,7 +11,7 @@ from typing import Final
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
-from services.analyzer.trace_tables import TRACE_ANALYSES, TRACE_TABLES
+from services.analyzer.trace_tables import KERNEL_FIGURES, TRACE_ANALYSES, TRACE_TABLES
 from services.core.errors import TableNotFoundError
 
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
@@ -220,8 +220,9 @@ COUNTED_ROOFLINE: Final = _table(
 
 KERNELS: Final = _table(
     "kernels",
-    "One row per run and kernel; event_index is that of the last row that contributed.",
+    "One row per run and kernel, of traces with figures of its launches; event_index is that of the last row that contributed.",
     KERNEL_NAME,
+    *KERNEL_FIGURES,
     CATEGORY,
     DTYPE,
     DEVICE_ID,

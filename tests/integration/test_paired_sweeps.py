@@ -70,21 +70,23 @@ class Events:
 
 @dataclass(slots=True)
 class Watched:
-    """The real session; notes which launch is timed and fails at the call that a test names."""
+    """The real session; notes which launch is timed and fails in the turn that a test names."""
 
     session: DeviceSession
     launches: list[PreparedLaunch] = field(default_factory=list)
-    fails_at: int | None = None  # number of the call of `time`
+    turn: int = 0  # counts up when another launch is timed than before
+    fails_in_turn: int | None = None
     error: KernalyseError = field(default_factory=lambda: UnmetConditionError("the device", found="a fault that the test made"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.session, name)
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
-        if len(self.launches) == self.fails_at:
-            self.fails_at = None
-            raise self.error
+        self.turn += not self.launches or launch is not self.launches[-1]
         self.launches.append(launch)
+        if self.turn == self.fails_in_turn:
+            self.fails_in_turn = None
+            raise self.error
         return self.session.time(launch, timing, count)
 
 
@@ -170,7 +172,7 @@ def test_a_side_that_does_not_compile_is_told_and_the_other_measured_by_itself(s
 
 
 def test_a_side_that_fails_in_its_turn_leaves_the_other_with_its_own_measurement(session: Watched, tmp_path: Path) -> None:
-    session.fails_at = 200
+    session.fails_in_turn = 12
     events = run(paired(chain("one", 400), chain("two", 500)), session, tmp_path)
     (failed,) = events.of(ConfigurationFailed)
     (measured,) = events.of(Measurement)
@@ -179,15 +181,15 @@ def test_a_side_that_fails_in_its_turn_leaves_the_other_with_its_own_measurement
     assert events.of(PairedComparison) == []
 
 
-@pytest.mark.parametrize("call", [0, 200])
-def test_a_fault_that_takes_the_device_ends_the_sweep(session: Watched, tmp_path: Path, call: int) -> None:
-    session.fails_at, session.error = call, WorkerCrashedError("kernel one", found="an illegal address")
+@pytest.mark.parametrize("turn", [1, 12])
+def test_a_fault_that_takes_the_device_ends_the_sweep(session: Watched, tmp_path: Path, turn: int) -> None:
+    session.fails_in_turn, session.error = turn, WorkerCrashedError("kernel one", found="an illegal address")
     sweep = paired(chain("one", 400), chain("two", 500), axes=(Axis("N", (1_024, 4_096)),))
     events = Events()
     with pytest.raises(WorkerCrashedError):
         run_sweep(sweep, plan_sweep(sweep, load_catalog(), 100), session, events, tmp_path)
     assert len(events.of(ConfigurationFailed)) == 1
-    assert len(session.launches) == call
+    assert session.turn == turn  # nothing was launched after it
 
 
 def test_where_one_side_has_been_measured_before_the_other_is_measured_by_itself(session: Watched, tmp_path: Path) -> None:

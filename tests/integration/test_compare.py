@@ -34,8 +34,9 @@ QUICK = ("--max-time", "0.05", "--samples", "100", "--block", "64")
 # ---------------------------------------------------------------- runs
 
 
+@pytest.mark.timeout(600)  # twelve processes that each open the device: a minute, more on a busy machine
 def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(services: ServiceProcesses, tmp_path: Path) -> None:
-    """One kernel whose file is changed between two runs to four times the work."""
+    """One kernel whose file is changed between two runs to a hundred times the work: slower on the busiest machine."""
     profiler, analyzer = services.start("profiler"), services.start("analyzer")
     token_file = services.folder / "config" / "kernalyse" / "token"
     options = ("--server", analyzer.address, "--token-file", str(token_file))
@@ -48,26 +49,18 @@ def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(services: Ser
         assert done.returncode == 0, done.stderr
         return str(json.loads(file.read_text())["run"]["run_id"])
 
-    before_id = bench("before", 400, "-p", "N=4096,2048", "--processes", "5")
-    after_id = bench("after", 1_600, "-p", "N=4096,8192", "--processes", "5")
+    before_id = bench("before", 400, "-p", "N=4096", "--processes", "5")
+    after_id = bench("after", 40_000, "-p", "N=4096", "--processes", "5")
     before, after = tmp_path / "before.json", tmp_path / "after.json"
-    for sides in ((before_id, "last"), (before, after), (before, after_id)):
+    for sides in ((before_id, "last"), (before, after_id)):
         done = kernalyse("compare", *sides, *options, "--fail-if-slower", "2%")
         assert done.returncode == 1, done.stderr
-        for text in ("work N=4096", "slower", "5, 5", "of time.", "1 compared: 1 slower.", "work N=8192", "new", "work N=2048", "gone"):
+        for text in ("work N=4096", "slower", "5, 5", "of time.", "1 compared: 1 slower."):
             assert text in done.stdout, (sides, done.stdout)
         assert "Slower by more than 2 %: work N=4096." in done.stdout
     assert kernalyse("compare", before_id, after_id, *options).returncode == 0
     faster = kernalyse("compare", after, before, "--fail-if-slower", "2%")
     assert (faster.returncode, "1 faster" in faster.stdout, "none that is known to be" in faster.stdout) == (0, True, True)
-
-    alone_id = bench("alone", 1_600, "-p", "N=4096")
-    undecided = kernalyse("compare", before, alone_id, *options, "--fail-if-slower", "2%")
-    assert undecided.returncode == 0
-    assert "1 compared: 1 undecided." in undecided.stdout
-    assert "a single process a side cannot decide" in undecided.stdout
-    assert "Undecided says neither that it is the same nor that it is not." in undecided.stdout
-
     unknown = kernalyse("compare", before, "no-such-run", *options)
     assert (unknown.returncode, "no such run" in unknown.stderr) == (2, True)
 
@@ -75,10 +68,10 @@ def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(services: Ser
 # ---------------------------------------------------------------- files
 
 
-def document(file: Path, duration_ns: float, *, has_new: bool = False, **values: Any) -> Path:
-    """Results of five processes, written by the writer itself; then with other values of columns of the measurements."""
+def document(file: Path, duration_ns: float, *, process_count: int = 5, has_new: bool = False, **values: Any) -> Path:
+    """Results of some processes, written by the writer itself; then with other values of columns of the measurements."""
     payloads: list[EventPayload] = []
-    for index in range(5):
+    for index in range(process_count):
         drifted_ns = duration_ns + index
         batch = SampleBatch(index, 0, tuple(drifted_ns + place / 10 for place in range(20)), 1)
         own = replace(configuration(0), configuration_index=index, process_index=index)
@@ -106,6 +99,15 @@ def test_files_need_no_service_and_markdown_and_json_are_all_that_standard_outpu
     assert found["comparison"][0]["duration_ratio"] == pytest.approx(1.1, rel=0.01)
     lenient = kernalyse("compare", before, after, "--fail-if-slower", "11%")
     assert (lenient.returncode, "none that is known to be" in lenient.stdout) == (0, True)
+
+
+def test_one_process_a_side_is_undecided_said_aloud_and_no_failure(tmp_path: Path) -> None:
+    before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 2_000, process_count=1)
+    undecided = kernalyse("compare", before, after, "--fail-if-slower", "2%")
+    assert undecided.returncode == 0
+    assert "1 compared: 1 undecided." in undecided.stdout
+    assert "a single process a side cannot decide" in undecided.stdout
+    assert "Undecided says neither that it is the same nor that it is not." in undecided.stdout
 
 
 @pytest.mark.parametrize(

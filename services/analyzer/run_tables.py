@@ -8,9 +8,11 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.best import best
+from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
@@ -25,20 +27,28 @@ from services.analyzer.schema import (
     PAIRED_COMPARISONS,
     ROOFLINE,
     RUNS,
+    SAMPLES,
 )
 from services.analyzer.store import Store
 from services.analyzer.table import Table
+from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
 TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
 
-def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+def run_table(
+    store: Store, table: Table, run_ids: Sequence[str] | None, allowed_differences: frozenset[Difference] = frozenset()
+) -> pl.LazyFrame:
     """Rows of the table.
 
     Args:
         run_ids: None for all runs.
+        allowed_differences: of table comparison.
+
+    Raises:
+        InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
     if table in (ROOFLINE, COUNTED_ROOFLINE):
         place = roofline if table is ROOFLINE else counted_roofline
@@ -56,9 +66,35 @@ def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.L
         return ceilings(store, run_ids)
     if table is COUNTED_WORK:
         return counted_work(store.read(COUNTERS, run_ids), store.read(COUNTER_REPORTS, run_ids), store.read(CONFIGURATIONS, run_ids))
+    if table is COMPARISON:
+        return _comparison(store, run_ids or (), allowed_differences)
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
+
+
+def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:
+    if len(set(run_ids)) != 2:
+        raise InvalidRequestError(
+            "table comparison",
+            found=f"{len(set(run_ids))} runs",
+            expected="two different ones: the baseline, then the one to judge",
+            remedy="Name both.",
+        )
+    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
+    return compare_runs(baseline, judged, allowed_differences).lazy()
+
+
+def _compared_run(store: Store, run: Run) -> ComparedRun:
+    measurements = store.read(MEASUREMENTS, [run.run_id]).collect()
+    devices = {device_id: store.hardware.device(run.node_id, device_id) for device_id in measurements["device_id"].drop_nulls().unique()}
+    return ComparedRun(
+        run_id=run.run_id,
+        measurements=measurements,
+        samples=store.read(SAMPLES, [run.run_id]).collect(),
+        node_id=run.node_id or None,
+        devices={device_id: device for device_id, device in devices.items() if device is not None},
+    )
 
 
 def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:

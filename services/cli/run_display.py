@@ -149,9 +149,9 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
 
 
 def paired_table(comparisons: pl.DataFrame) -> Table:
-    """One row per comparison in alternating blocks. Input: table paired_comparisons of one run."""
+    """One row per comparison in alternating blocks. Input: table paired_comparisons of one run, with rows."""
     table = plain_table("compared", "with")
-    for heading in ("blocks", "time", "95 % interval", "cycles"):
+    for heading in ("blocks", "time", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "cycles"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
     table.add_column("because")

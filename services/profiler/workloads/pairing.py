@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from services.core.errors import KernalyseError
+from services.core.errors import KernalyseError, WorkerCrashedError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
 from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
@@ -77,7 +78,10 @@ class ProblemRun:
         try:
             comparison = turns.compare(block_count)
         except KernalyseError as error:
-            self._fail(turns.whose, error)
+            self._sides.remove(turns.whose)
+            self._progress.fail(turns.whose.planned, error)
+            if isinstance(error, WorkerCrashedError):  # it took the device with it
+                raise
             return None
         self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)
         return comparison
@@ -91,16 +95,8 @@ class ProblemRun:
         side.finish(self._stop_reasons[side], use)
         self._progress.complete()
 
-    def _each(self, step: Callable[[ConfigurationRun], None]) -> None:
-        for side in tuple(self._sides):
-            try:
-                step(side)
-            except KernalyseError as error:
-                self._fail(side, error)
-
-    def _fail(self, side: ConfigurationRun, error: KernalyseError) -> None:
-        self._sides.remove(side)
-        self._progress.fail(side.planned, error)
+    def _each(self, step: Callable[[ConfigurationRun], object]) -> None:
+        self._sides = [side for side in self._sides if self._progress.attempt(side, partial(step, side))]
 
 
 def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:

@@ -174,6 +174,7 @@ ROOFLINE: Final = _table(
     DEVICE_ID,
     Column("memory_level", TEXT, "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can."),
     DURATION_MEDIAN_NS,
+    Column("duration_mean_ns", NUMBER, "Mean of the samples; rates are over it where there is no median."),
     FLOP,
     BYTES,
     Column("intensity_flop_per_byte", NUMBER, "Arithmetic intensity; null without flop or bytes."),

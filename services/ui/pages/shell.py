@@ -105,6 +105,7 @@ class RunCard:
     is_imported: bool
     create_text: str
     problem: str
+    notes: str
     tags: tuple[str, ...]
 
 
@@ -131,6 +132,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         is_imported=run.is_imported,
         create_text=theme.moment(int(run.create_time.timestamp() * 1e9)),
         problem=run.error.message if run.error else "",
+        notes=run.notes,
         tags=run.tags,
     )
 

@@ -9,12 +9,23 @@ import polars as pl
 
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.analyses.roofline import roofline
+from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.analyses.summary import kernel_summary
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
-from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE, RUNS
+from services.analyzer.schema import (
+    BEST,
+    CEILINGS,
+    CONFIGURATIONS,
+    COUNTED_ROOFLINE,
+    FAILURES,
+    KERNELS,
+    MEASUREMENTS,
+    PAIRED_COMPARISONS,
+    ROOFLINE,
+    RUNS,
+)
 from services.analyzer.store import Store
 from services.analyzer.table import Table
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
@@ -29,8 +40,9 @@ def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.L
     Args:
         run_ids: None for all runs.
     """
-    if table is ROOFLINE:
-        return roofline(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids))
+    if table in (ROOFLINE, COUNTED_ROOFLINE):
+        place = roofline if table is ROOFLINE else counted_roofline
+        return place(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
     if table is KERNELS:
         return kernel_summary(
             store.read(CONFIGURATIONS, run_ids),

@@ -161,9 +161,7 @@ PAIRED_COMPARISONS: Final = _table(
     MEASURED_UNIX_NS,
 )
 
-ROOFLINE: Final = _table(
-    "roofline",
-    "One row per measured configuration: what it achieved against what the device can do. New ceilings emit rows anew.",
+_POINT: Final = (
     CONFIGURATION_INDEX,
     KERNEL_NAME,
     LABEL,
@@ -172,7 +170,11 @@ ROOFLINE: Final = _table(
     DTYPE,
     PATH,
     DEVICE_ID,
-    Column("memory_level", TEXT, "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can."),
+    Column(
+        "memory_level",
+        TEXT,
+        "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can, and of counted ones.",
+    ),
     DURATION_MEDIAN_NS,
     Column("duration_mean_ns", NUMBER, "Mean of the samples; rates are over it where there is no median."),
     FLOP,
@@ -199,6 +201,21 @@ ROOFLINE: Final = _table(
     Column("bound_measured", TEXT, "By the measured ones."),
     Column("is_implausible", FLAG, "More than 5 % over what the device can do at all; null: no ceiling that could tell."),
     Column("implausible_reason", TEXT, "Why, one sentence."),
+    Column("work_source", TEXT, "What flop and bytes stand on: formula, of the kernel's definition, or counters; null: neither is known."),
+    Column("counted_flop", NUMBER, "Of one launch, by hardware counters, whatever the source; null: not counted."),
+    Column("counted_dram_bytes", NUMBER, "To and from device memory, by hardware counters."),
+)
+
+ROOFLINE: Final = _table(
+    "roofline",
+    "One row per measured configuration: what it achieved against what the device can do. New ceilings and counters emit rows anew.",
+    *_POINT,
+)
+
+COUNTED_ROOFLINE: Final = _table(
+    "counted_roofline",
+    "One row per measured configuration and memory level: the same with work by hardware counters alone.",
+    *_POINT,
 )
 
 KERNELS: Final = _table(
@@ -331,7 +348,7 @@ EVENT_TABLES: Final = (*WATCHED_TABLES, COUNTERS)
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, BEST, RUNS),
+    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, BEST, RUNS),
 )
 
 

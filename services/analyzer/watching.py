@@ -16,6 +16,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.roofline import roofline
+from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.querying import chunks
 from services.analyzer.run_tables import ceilings, run_table
@@ -243,7 +244,8 @@ def _commit_frames(store: Store, commit: RunCommit) -> Frames:
             frames[name] = frame.filter(between)
     elif frames[MEASUREMENTS.table_name].height > 0:
         measurements = frames[MEASUREMENTS.table_name].lazy()
-        frames[ROOFLINE.table_name] = roofline(measurements, ceilings(store, [commit.run_id])).collect()
+        # Counters come when all is measured, with new rows of the roofline.
+        frames[ROOFLINE.table_name] = roofline(measurements, ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy()).collect()
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 

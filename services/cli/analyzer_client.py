@@ -97,6 +97,13 @@ class AnalyzerClient:
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(wire.decode(node, NodeStatus) for node in self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)
 
+    def node_id_of(self, node: str) -> str:
+        """The id for what the user calls a node; empty stays empty: the analyzer chooses."""
+        if not node:
+            return ""
+        known = [status.node for status in self.nodes() if status.node is not None and node in (status.address, status.node.hostname)]
+        return known[0].node_id if known else node
+
     def device(self, node_id: str, device_id: str) -> Device:
         """As its node last described it. Raises DeviceNotFoundError."""
         request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from services.cli import bench_options as options
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
-
-if TYPE_CHECKING:
-    from services.cli.analyzer_client import AnalyzerClient
 
 
 def register(app: typer.Typer) -> None:
@@ -133,17 +129,9 @@ def bench(
         console.print(notice, markup=False, highlight=False)
     spec = RunSpec(built.sweep, title=title, revision=revision_of(Path.cwd()))
     with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
-        node_id = _node_id(client, node)
+        node_id = client.node_id_of(node)
         for bundle in built.bundles:
             client.upload_bundle(bundle.data, node_id)
         is_good = follow_and_show(client, client.start_run(spec, node_id=node_id), json_path, console)
     if not is_good:
         raise typer.Exit(1)
-
-
-def _node_id(client: AnalyzerClient, node: str) -> str:
-    """The id for what the user calls a node; empty stays empty: the analyzer chooses."""
-    if not node:
-        return ""
-    known = [status.node for status in client.nodes() if status.node is not None and node in (status.address, status.node.hostname)]
-    return known[0].node_id if known else node

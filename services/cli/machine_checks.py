@@ -13,11 +13,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from services.profiler.collectors.ncu import PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id, find_ncu
+from services.profiler.collectors.ncu_refusals import DCGM_REMEDY
+
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""
 
-NVIDIA_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 PERF_EVENT_PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
+
+
+ACCESS_TEXTS: Final = {
+    CounterAccess.OPEN: "open to all users",
+    CounterAccess.ADMINISTRATOR: "open to administrators, and this process has their rights",
+    CounterAccess.NOT_TOLD: "the driver's parameters are hidden here: the first run with --counters will tell",
+}
 
 
 class CheckState(StrEnum):
@@ -63,8 +72,8 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_toolkit(run, has_gpu=has_gpu),
         check_pycuda(run, has_gpu=has_gpu),
         check_tool(run, "Nsight Systems (nsys)", "nsys", has_gpu=has_gpu),
-        check_tool(run, "Nsight Compute (ncu)", "ncu", has_gpu=has_gpu),
-        check_counter_permission(NVIDIA_PARAMETERS),
+        check_tool(run, "Nsight Compute (ncu)", find_ncu() or "ncu", has_gpu=has_gpu),
+        check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),
         check_opencl(run),
         check_chromium(),
@@ -120,27 +129,28 @@ def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Ch
         return Check(name, CheckState.OK, version.group())
     return _lacking(
         name,
-        f"no {program} on PATH",
-        f"It comes with the CUDA toolkit, or as a package of its own; put {program} on PATH.",
+        f"no {program} on PATH"
+        if result.status is None
+        else f"{program} --version fails: {(result.output.strip().splitlines() or ['silent'])[-1]}",
+        f"It comes with the CUDA toolkit, or as a package of its own; put {Path(program).name} on PATH.",
         has_gpu=has_gpu,
     )
 
 
-def check_counter_permission(parameters: Path) -> Check:
-    """Whether ncu may read performance counters as this user."""
+def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, has_gpu: bool) -> Check:
+    """Whether ncu may read hardware counters as this user.
+
+    Args:
+        dcgm_process_id: of DCGM's service; None: none is seen.
+    """
     name = "GPU performance counters"
-    try:
-        match = re.search(r"RmProfilingAdminOnly:\s*(\d)", parameters.read_text())
-    except OSError:
+    if access is CounterAccess.NOT_TOLD and not has_gpu:
         return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
-    if match is not None and match.group(1) == "0":
-        return Check(name, CheckState.OK, "open to all users")
-    return Check(
-        name,
-        CheckState.MISSING,
-        "open to administrators only",
-        "Put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d, update the initial RAM disk and restart.",
-    )
+    if access is CounterAccess.REFUSED:
+        return Check(name, CheckState.MISSING, "open to administrators only (ERR_NVGPUCTRPERM)", PERMISSION_REMEDY)
+    if dcgm_process_id is not None:
+        return Check(name, CheckState.MISSING, f"DCGM runs as process {dcgm_process_id} and may hold them", DCGM_REMEDY)
+    return Check(name, CheckState.OK, ACCESS_TEXTS[access])
 
 
 def check_perf_events(setting: Path) -> Check:

@@ -6,6 +6,7 @@ from typing import Final
 
 UNKNOWN: Final = "–"
 _DURATIONS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_SI_PREFIXES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTES: Final = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
@@ -20,6 +21,14 @@ def size(size_bytes: float | None) -> str:
 def giga(rate: float | None) -> str:
     """A rate in units of 1e9: GFLOP/s or GB/s."""
     return UNKNOWN if rate is None else f"{rate / 1e9:.4g}"
+
+
+def rate(value: float | None, unit: str) -> str:
+    """4.32e12, "B/s" → "4.32 TB/s"."""
+    if value is None:
+        return UNKNOWN
+    factor, prefix = next(((factor, prefix) for factor, prefix in _SI_PREFIXES if abs(value) >= factor), (1.0, ""))
+    return f"{value / factor:.4g} {prefix}{unit}"
 
 
 def percentage(ratio: float | None) -> str:

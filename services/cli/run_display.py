@@ -36,6 +36,9 @@ SHOWN_STOP_REASONS: Final = {
     StopReason.ELIMINATED: "eliminated",
     StopReason.BUDGET_SPENT: "budget",
 }
+MAX_IMPLAUSIBLE_COUNT: Final = 5
+"""A wrong formula makes a whole sweep implausible, for one reason; the table marks every row."""
+
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
@@ -120,6 +123,14 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
     return table
 
 
+def counted_lines(roofline: pl.DataFrame) -> list[str]:
+    """Of which configurations the rates above stand on hardware counters. Input: table roofline of one run."""
+    labels = roofline.filter(roofline["work_source"] == "counters")["label"].unique(maintain_order=True).to_list()
+    if not labels:
+        return []
+    return [f"work by hardware counters, for want of formulas: {labels[0]}{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}"]
+
+
 def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tuple[str, ...]:
     kernel_name: str = measurement["kernel_name"]
     return (
@@ -132,7 +143,7 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
         giga(roofline.get("achieved_bytes_per_s")),
         percentage(roofline.get("efficiency_ratio")),
         roofline.get("bound") or UNKNOWN,
-        str(measurement["verification_state"]).lower().replace("_", " "),
+        str(measurement["verification_state"]).lower().replace("_", " ") + (", implausible" if roofline.get("is_implausible") else ""),
         SHOWN_STOP_REASONS[StopReason(measurement["stop_reason"])],
     )
 
@@ -161,6 +172,14 @@ def paired_table(comparisons: pl.DataFrame) -> Table:
 
 def _ratio(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def implausible_lines(roofline: pl.DataFrame) -> list[str]:
+    """Why measurements cannot be true, one line each for the first ones. Input: table roofline of one run."""
+    latest = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
+    lines = [f"implausible: {row['label']}: {row['implausible_reason']}" for row in latest.values() if row["is_implausible"]]
+    left_count = len(lines) - MAX_IMPLAUSIBLE_COUNT
+    return lines if left_count <= 0 else [*lines[:MAX_IMPLAUSIBLE_COUNT], f"implausible: {left_count} more"]
 
 
 def failure_lines(failures: pl.DataFrame) -> list[str]:

@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 
 def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
-    """Follows and shows the run; answers whether everything was measured and right. Ctrl-C cancels the run.
+    """Follows and shows the run; answers whether everything was measured and right.
 
     json_path: where results are written; "-" for standard output, which then has nothing else.
     """
-    from services.cli.run_display import RunDisplay, outcome_line
+    from services.cli.run_display import outcome_line
 
-    display = RunDisplay(run, console)
-    try:
-        run = display.follow(client)
-    except KeyboardInterrupt:
-        console.print(f"Cancelling run {run.run_id}; what it has measured is kept…")
-        client.cancel_run(run.run_id)
-        run = display.follow(client)
+    run = follow(client, run, console)
     names = ("measurements", "roofline", "failures", "paired_comparisons", "best")
     frames = {name: client.table(name, [run.run_id]) for name in names}
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
@@ -39,9 +33,22 @@ def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, co
     return run.state == "SUCCEEDED" and run.failed_configuration_count == 0 and _is_verified(frames["measurements"])
 
 
+def follow(client: AnalyzerClient, run: Run, console: Console) -> Run:
+    """Shows the run's progress until it has ended. Ctrl-C cancels it."""
+    from services.cli.run_display import RunDisplay
+
+    display = RunDisplay(run, console)
+    try:
+        return display.follow(client)
+    except KeyboardInterrupt:
+        console.print(f"Cancelling run {run.run_id}; what it has measured is kept…")
+        client.cancel_run(run.run_id)
+        return display.follow(client)
+
+
 def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
     from services.cli.best_display import best_lines
-    from services.cli.run_display import failure_lines, paired_table, result_table
+    from services.cli.run_display import counted_lines, failure_lines, implausible_lines, paired_table, result_table
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=quiet)
@@ -49,7 +56,12 @@ def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
         console.print(result_table(frames["measurements"], frames["roofline"]))
     if not frames["paired_comparisons"].is_empty():
         console.print(paired_table(frames["paired_comparisons"]))
-    for line in (*failure_lines(frames["failures"]), *best_lines(frames["best"])):
+    for line in (
+        *counted_lines(frames["roofline"]),
+        *failure_lines(frames["failures"]),
+        *implausible_lines(frames["roofline"]),
+        *best_lines(frames["best"]),
+    ):
         console.print(line, markup=False, highlight=False)
 
 

@@ -25,11 +25,15 @@ OVERVIEW_COLUMNS: Final = {
     ),
     "roofline": (
         "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
-        "efficiency_ratio", "bound", "ceiling_source",
+        "efficiency_ratio", "bound", "ceiling_source", "work_source", "is_implausible",
+    ),
+    "counted_roofline": (
+        "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
     ),
     "kernels": (
         "kernel_name", "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
-        "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound",
+        "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
     ),
     "best": (
         "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "margin_ratio_low", "margin_ratio_high",

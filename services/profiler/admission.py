@@ -149,11 +149,12 @@ class Admission:
             for device in self.devices:
                 if name in device.backends:
                     return device, name
+        own_notices = [notice for notice in self.notices if backend.value in notice]
         raise BackendUnavailableError(
             f"backend {backend.lower()}",
             found="no device for it on this node",
             expected=f"one that drives {', '.join(device.device_id for device in self.devices)}",
-            remedy=" ".join(self.notices) or "`kernalyse doctor` says what it needs.",
+            remedy=" ".join(own_notices or self.notices) or "`kernalyse doctor` says what it needs.",
         )
 
     def _limits(self, asked: RunLimits) -> NodeLimits:

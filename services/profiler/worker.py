@@ -154,7 +154,8 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     if counting is not None:
         with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
             session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
-        count_launches(counting, sweep, plan, measured, CountingFiles(order.spec_file, order.folder, order.catalog_file))
+        files = CountingFiles(order.spec_file, order.folder, order.catalog_file, order.cache_folder)
+        count_launches(counting, plan, measured, files)
 
 
 def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:

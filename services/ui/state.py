@@ -12,6 +12,7 @@ from services.ui.theme import ThemeName
 Page = Literal["live", "roofline", "kernels"]
 PAGES: Final[tuple[Page, ...]] = get_args(Page)
 ColorBy = Literal["category", "dtype", "kernel", "run"]
+CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 TableName = Literal["measurements", "kernels"]
 
 MAX_RUNS: Final = 8
@@ -30,6 +31,7 @@ class ViewState:
     category: str = ""
     dtype: str = ""
     color_by: ColorBy = "category"
+    ceilings: CeilingChoice = "best"  # source that points are held against
     table: TableName = "measurements"
     columns: tuple[str, ...] = ()  # empty: those the page chooses
     sort: str = ""  # column; empty: the analyzer's order
@@ -60,6 +62,7 @@ _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "theme": get_args(ThemeName),
     "color_by": get_args(ColorBy),
+    "ceilings": get_args(CeilingChoice),
     "table": get_args(TableName),
 }
 _MAX_TEXT_LENGTH: Final = 200

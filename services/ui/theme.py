@@ -175,6 +175,11 @@ MARKERS: Final = ("circle", "square", "triangle", "diamond", "inverted_triangle"
 FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square_x", "diamond": "diamond_cross"}
 """How a point looks whose results were wrong, where the shape has a crossed variant; the others are drawn hollow."""
 
+IMPLAUSIBLE_MARKER: Final = "asterisk"
+"""How a point looks that is faster than its device can be: a shape of its own, in the colour of what is wrong."""
+
+IMPLAUSIBLE_SYMBOL: Final = "✱"
+
 SYMBOLS: Final[dict[str, str]] = {
     "circle": "●",
     "square": "■",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from services.profiler import worker
 from services.profiler.workloads import counters
 
 if __name__ == "__main__":
-    counters.counted_capability = lambda device: "9.0"
-    worker._exit(worker.main())
+    with patch.object(counters, "counted_capability", lambda device: "9.0"):
+        worker._exit(worker.main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -15,14 +16,17 @@ import pytest
 
 from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
 from services.profiler.backends.base import Build
+from services.profiler.backends.cubin_cache import CubinCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_compiler import find_nvcc
+from services.profiler.backends.nvcc_options import build_options
 from services.profiler.backends.nvcc_program import KernelProgram
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install the CUDA toolkit, or set CUDA_HOME")
 
 ARCHITECTURE: Final = "sm_90"
 STAND_IN_FILE: Final = Path(__file__).parent / "stand_in_cudart.cpp"
+DRIVER_FILE: Final = Path(__file__).parent / "stand_in_libcuda.cpp"
 
 DEVICE: Final = Device(
     device_id="cuda:0",
@@ -45,7 +49,9 @@ ACT = KernelSource(
 )
 """What it does is written in the stand-in: y = alpha * x + y, or by `what` one of these."""
 
-FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES = 1, 2, 3, 4, 5
+FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES, PRINTS_MUCH = 1, 2, 3, 4, 5, 6
+
+COLD_NS, HOT_NS = 8_000.0, 5_000.0  # the stand-in's durations of a launch
 
 
 @cache
@@ -57,7 +63,7 @@ def build_folder() -> Path:
 
 
 def real_builder() -> ProgramBuilder:
-    return ProgramBuilder(ARCHITECTURE, build_folder() / "cache")
+    return ProgramBuilder(ARCHITECTURE, CubinCache(build_folder() / "cache"))
 
 
 @cache
@@ -68,6 +74,17 @@ def stand_in_object() -> Path:
     return path
 
 
+@cache
+def stand_in_driver() -> Path:
+    """A folder with the driver's library."""
+    folder, nvcc = build_folder() / "driver", find_nvcc()
+    assert nvcc is not None
+    folder.mkdir()
+    options = ("-shared", "-Xcompiler", "-fPIC", "-std=c++17", "-cudart", "none")
+    subprocess.run([nvcc, *options, "-o", folder / "libcuda.so.1", DRIVER_FILE], check=True, timeout=120)
+    return folder
+
+
 class StandInBuilder:
     """Links every program with the stand-in, and makes each of them once for all tests."""
 
@@ -76,5 +93,6 @@ class StandInBuilder:
     def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
         if build not in self._built:
             linked = replace(build, options=(*build.options, "-cudart", "none", str(stand_in_object())))
-            self._built[build] = real_builder().build(program, linked, build_folder() / f"program-{len(self._built)}")
+            built = real_builder().build(program, linked, build_folder() / f"program-{len(self._built)}")
+            self._built[build] = replace(built, options=shlex.join(build_options(build, ARCHITECTURE)))
         return self._built[build]

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,11 @@ class ProfilerNode:
     Args:
         folder: for data, token and announcement; kept over restarts.
         stand_in: whether runs go to the stand-in worker; else to the real one.
+        worker: command that runs go to instead of the real worker.
         settings: of the service, beside those that follow from the folder.
     """
 
-    def __init__(self, folder: Path, *, stand_in: bool = False, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, stand_in: bool = False, worker: Sequence[str] | None = None, **settings: Any) -> None:
         self.data_folder = folder / "data"
         self._announcement_file = folder / "profiler.json"
         self._log_file = folder / "log"
@@ -79,7 +80,7 @@ class ProfilerNode:
             "grace_s": 0.3,
             **settings,
         }
-        self._commands = (STAND_IN_WORKER, STAND_IN_PROBE) if stand_in else (None, None)
+        self._commands = (STAND_IN_WORKER, STAND_IN_PROBE) if stand_in else (worker, None)
         self.process: subprocess.Popen[bytes] | None = None
         self.endpoint = Endpoint("", "")
 

@@ -18,6 +18,14 @@ FLAGS = ("--csv", "--print-fp")
 COLUMNS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 MISSING_METRIC = "sm__ops_path_tensor_src_fp64.sum"
 DURATION_NS = 5000
+REFUSALS = {
+    "permission": "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0.",
+    "dcgm": "Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM) is concurrently "
+    "collecting profiling data.",
+    "driver": "Cuda driver is not compatible with Nsight Compute.",
+    "chip": "Profiling is not supported on device 0. To find out supported GPUs refer --list-chips option.",
+    "option": "unrecognised option '--print-fp'. Use --help for further details.",
+}
 
 
 def main() -> int:
@@ -28,14 +36,8 @@ def main() -> int:
         with Path(calls_file).open("a") as calls:
             calls.write(json.dumps({**options, "under_profiler": os.environ.get("KERNALYSE_UNDER_PROFILER")}) + "\n")
     metrics = options["--metrics"].split(",")
-    if behaviour in ("permission", "dcgm"):
-        reason = {
-            "permission": "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
-            "target device 0.",
-            "dcgm": "Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM) is concurrently "
-            "collecting profiling data.",
-        }[behaviour]
-        log.write_text(f"==PROF== Connected to process 1 (python)\n==ERROR== {reason}\n==PROF== Disconnected from process 1\n")
+    if behaviour in REFUSALS:
+        log.write_text(f"==PROF== Connected to process 1 (python)\n==ERROR== {REFUSALS[behaviour]}\n==PROF== Disconnected from process 1\n")
         return 1
     if behaviour == "unknown_metric" and MISSING_METRIC in metrics:
         base = MISSING_METRIC.removesuffix(".sum")
@@ -46,6 +48,8 @@ def main() -> int:
         Path(os.environ["STAND_IN_NCU_ID"]).write_text(str(os.getpid()))
         time.sleep(600)
     status = subprocess.run(target, check=False).returncode
+    if behaviour == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     record = Path(target[target.index("--record") + 1])
     notes = [json.loads(line) for line in record.read_text().splitlines()]
     launched = [note["label"] for note in notes if note["step"] == "launched"]
@@ -57,7 +61,7 @@ def main() -> int:
     lines.append(f"==PROF== Disconnected from process {os.getpid()}")
     text = "\n".join(lines) + "\n"
     if behaviour == "half":
-        log.write_text(text[: len(text) * 2 // 3])
+        log.write_text(text[: text.rindex("\n==PROF==") - 40])
         return 9
     log.write_text(text)
     return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from services.core.errors import (
     UnknownKernelError,
 )
 from services.core.expressions import parse_expression
-from services.core.model import BufferRole, CacheMode, Device, Dim3, KernelSource, TimingMethod
+from services.core.model import BackendName, BufferRole, CacheMode, Device, Dim3, KernelSource, TimingMethod
 from services.profiler.backends import open_backend
 from services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
 from services.profiler.backends.kernel_source import parse_kernel_source
@@ -151,6 +152,50 @@ def test_every_timed_launch_runs_and_the_flush_leaves_its_data_alone(session: De
     result = np.empty(COUNT, np.float32)
     session.download(target, result)
     assert (result == 3).all()
+
+
+def test_every_way_of_timing_runs_every_launch(session: DeviceSession) -> None:
+    target = _upload(session, np.zeros(COUNT, np.float32))
+    kernel = session.compile(Build(SAXPY, "saxpy"), BLOCK)
+    arguments: list[Argument] = [np.int32(COUNT), np.float32(1), _upload(session, np.ones(COUNT, np.float32)), target]
+    launch = session.prepare(kernel, arguments, LaunchConfiguration(BLOCK, GRID))
+    assert session.timing_methods >= {TimingMethod.SINGLE, TimingMethod.BATCHED}
+    run_count = 0
+    for method in sorted(session.timing_methods):
+        timing = Timing(method, CacheMode.HOT, 1 if method is TimingMethod.SINGLE else 7)
+        samples = session.time(launch, timing, 5)
+        run_count += 5 * timing.launches_per_sample
+        assert samples.duration_ns.shape == (5,)
+        assert (samples.duration_ns > 0).all()
+        assert samples.sm_clock_hz is None or samples.sm_clock_hz.shape == (5,)
+    result = np.empty(COUNT, np.float32)
+    session.download(target, result)
+    assert (result == run_count).all()
+    assert not session.is_lost
+
+
+def test_resources_and_listings_are_told_where_the_runtime_can(session: DeviceSession) -> None:
+    kernel = session.compile(Build(REVERSE, "reverse"), BLOCK)
+    assert all(kernel.listings.values())
+    assert kernel.listings
+    resources = session.resources(kernel, LaunchConfiguration(BLOCK, GRID, BLOCK.x * 4))
+    if session.device.backends == (BackendName.OPENCL,):
+        return
+    assert kernel.listings.keys() >= {"ptx", "ptxas.txt"}
+    assert resources is not None
+    assert None not in asdict(resources).values()
+    assert 0 < (resources.theoretical_occupancy_ratio or 0) <= 1
+
+
+def test_the_only_explicit_instance_of_a_template_goes_by_the_templates_name(session: DeviceSession) -> None:
+    text = "template <class T, int N> __global__ void fill(T* y) { y[threadIdx.x] = N; }\n"
+    text += "template __global__ void fill<float, 5>(float*);\n"
+    buffer = _upload(session, np.zeros(BLOCK.x, np.float32))
+    kernel = session.compile(Build(KernelSource("fill.cu", text), "fill"), BLOCK)
+    session.run(session.prepare(kernel, [buffer], LaunchConfiguration(BLOCK, Dim3(1))))
+    result = np.empty(BLOCK.x, np.float32)
+    session.download(buffer, result)
+    assert (result == 5).all()
 
 
 def test_launches_of_one_kernel_keep_their_own_arguments(session: DeviceSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import signal
@@ -112,6 +113,15 @@ def test_bench_needs_no_service_and_show_reads_what_it_stored(private_folders: P
     assert pl.read_parquet(tmp_path / "tables" / "samples.parquet").height == len(tables["samples"])
     csv = kernalyse("show", "last", "--format", "csv").stdout
     assert pl.read_csv(BytesIO(csv.encode()))["label"].to_list() == ["saxpy N=1024", "saxpy N=4096"]
+
+
+@pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver, so a device too")
+def test_bench_on_a_backend_without_a_device_says_what_that_backend_lacks(private_folders: Path) -> None:
+    done = kernalyse("bench", "saxpy", "-p", "N=1024", "--backend", "nvcc")
+    assert done.returncode == 1
+    for words in ("backend nvcc: found no device for it on this node", "backend NVCC: ", "NVIDIA's driver cannot be loaded"):
+        assert words in done.stderr
+    assert "PYCUDA" not in done.stderr
 
 
 def test_a_second_bench_adds_to_the_same_store_and_repeats_nothing(private_folders: Path) -> None:

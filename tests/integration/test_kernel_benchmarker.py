@@ -24,6 +24,9 @@ from services.core.model import BackendName
 from services.profiler.backends.nvcc_compiler import find_nvcc
 from services.profiler.backends.opencl import OpenCLBackend
 from services.profiler.catalog import catalog_folder
+from services.profiler.collectors.ncu_metrics import metric_names
+from services.profiler.workloads.counters import Counting
+from tests.integration.test_counters import stand_in_program
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -133,6 +136,34 @@ def test_notices_say_what_runs_and_are_said_once(benchmarker: KernelBenchmarker,
     ):
         assert [record.getMessage().startswith(start) for record in caplog.records].count(True) == 1, start
     assert {record.name for record in caplog.records} == {"KernelBenchmarker"}
+
+
+def test_profile_counts_with_ncu_and_keeps_every_counter_by_its_own_name(
+    benchmarker: KernelBenchmarker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stand-in for ncu: no device is at hand that it could count on."""
+    metrics = metric_names("9.0")
+    counting = Counting(str(stand_in_program(tmp_path)), metrics, has_ranges=False, silence_limit_s=60)
+    monkeypatch.setattr("services.compat.benchmarking.counters.way_to_count", lambda device, events: counting)
+    results = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8, 16], iterations=2)
+    for result, size in zip(results, (8, 16), strict=True):
+        assert result.memory_throughput_pct == 88.0
+        assert result.compute_throughput_pct == 12.25
+        assert (result.occupancy_pct, result.metrics["occupancy_source"]) == (75.5, "achieved")
+        assert result.metrics["dram__bytes.sum"] == 12 * size
+        assert set(metrics) - set(result.metrics) == {"l1tex__t_sector_hit_rate.pct"}  # of which it says n/a
+
+
+def test_counters_that_are_refused_are_nan_and_the_times_stay(
+    benchmarker: KernelBenchmarker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting = Counting(str(stand_in_program(tmp_path)), metric_names("9.0"), has_ranges=False, silence_limit_s=60)
+    monkeypatch.setattr("services.compat.benchmarking.counters.way_to_count", lambda device, events: counting)
+    monkeypatch.setenv("STAND_IN_NCU", "permission")
+    (result,) = benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive")], [8], iterations=2)
+    assert result.execution_time_ms > 0
+    assert math.isnan(result.memory_throughput_pct)
+    assert "ERR_NVGPUCTRPERM" in caplog.text
 
 
 def test_without_profile_nothing_is_said_of_counters(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,9 @@ from services.core.errors import BackendUnavailableError, CompileError, UnknownK
 from services.core.model import KernelSource, ParameterValue
 from services.profiler.backends import nvcc_build
 from services.profiler.backends.base import Build
-from services.profiler.backends.nvcc_build import BuiltProgram, names_architecture
+from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_program import write_program
+from services.profiler.backends.ptxas_report import read_report
 from services.profiler.catalog import load_catalog
 from tests.integration.nvcc_stand_in import needs_nvcc, real_builder
 
@@ -60,7 +62,7 @@ TWISTED: Final = KernelSource(
 #define memory "memory"
 typedef unsigned uint;
 namespace outer { namespace {
-template <typename T, int N, class... Rest>
+template <typename T, int N, class Rest = long>
 __global__ void __launch_bounds__(128)
 twisted(const T* __restrict__ x, T* y, T scale, char c, signed char sc, unsigned char uc, int8_t i8, uint8_t u8, int i,
         unsigned u, uint ui, int32_t i32, uint32_t u32, long l, unsigned long ul, long long ll, unsigned long long ull,
@@ -98,14 +100,14 @@ def test_what_sources_may_have_compiles_at_once(tmp_path: Path) -> None:
     [
         ("__global__ void k(float* y) {\n  y[0] = beta;\n}\n", "k", r'wrong\.cu\(2\): error: identifier "beta" is undefined'),
         ("__global__ void k(float* y) {\n  y[0] = 1\n}\n", "k", r"wrong\.cu\(3\): error: expected a"),
-        ("template <int N> __global__ void k(float* y) {}\n", "k<float>", "kernalyse_entry_of|argument"),
+        ("template <class T> __global__ void k(float* y) {}\n", "k<Missing>", 'identifier "Missing" is undefined'),
     ],
     ids=["unknown name", "missing semicolon", "other template argument"],
 )
 def test_wrong_source_shows_the_compilers_own_lines(text: str, name: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=words) as error:
         _build(Build(KernelSource("wrong.cu", text), name), tmp_path)
-    assert error.value.subject == "wrong.cu for sm_90"
+    assert error.value.subject == f"kernel {name} of wrong.cu for sm_90"
 
 
 def test_overloaded_kernel_is_refused(tmp_path: Path) -> None:
@@ -126,31 +128,34 @@ def test_missing_nvcc_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pyte
 
 
 def test_device_that_the_toolkit_does_not_know_is_said_to_be_so(tmp_path: Path) -> None:
-    builder = nvcc_build.ProgramBuilder("sm_999", tmp_path / "cache")
+    builder = ProgramBuilder("sm_999")
     build = Build(KernelSource("k.cu", "__global__ void k() {}\n"), "k")
     with pytest.raises(BackendUnavailableError, match=r"sm_999: found nvcc says:\n.*sm_999.*\n; .*Update the CUDA toolkit"):
         builder.build(write_program(build.source, "k"), build, tmp_path / "program")
 
 
-def test_measuring_part_is_kept_for_the_next_process(tmp_path: Path) -> None:
-    _build(Build(KernelSource("k.cu", "__global__ void k() {}\n"), "k"), tmp_path)
-    (kept,) = real_builder()._cache_folder.iterdir()
-    assert kept.name.startswith("measuring-sm_90-")
-    written_ns = kept.stat().st_mtime_ns
-    assert real_builder()._measuring_part() == kept.read_bytes()
-    assert kept.stat().st_mtime_ns == written_ns
+def test_programs_are_kept_for_the_next_process_until_a_header_changes(tmp_path: Path) -> None:
+    header = tmp_path / "folder" / "factor.h"
+    header.parent.mkdir()
+    header.write_text("#define FACTOR 2\n")
+    text = '#include "factor.h"\n__global__ void k(float* y) { int unused; y[0] = FACTOR; }\n'
+    build = Build(KernelSource("k.cu", text), "k", include_folders=(header.parent,))
+    first, second = _build(build, tmp_path / "first"), _build(build, tmp_path / "second")
+    assert first.compile_ns > 0
+    assert second.compile_ns == 0
+    assert second.executable.read_bytes() == first.executable.read_bytes()
+    assert (second.log, second.listings, second.options) == (first.log, first.listings, first.options)
+    assert _ask(second, "memory\n") == ["error 0 program no device is open"]
+    header.write_text("#define FACTOR 3\n")
+    assert _build(build, tmp_path / "third").compile_ns > 0
+    assert _build(replace(build, macros=(ParameterValue("OTHER", 1),)), tmp_path / "fourth").compile_ns > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ((), False),
-        (("-O3", "-DARCH=1"), False),
-        (("-arch=sm_90a",), True),
-        (("-arch", "sm_90a"), True),
-        (("-gencode=arch=compute_90,code=sm_90",), True),
-        (("--gpu-architecture=sm_80",), True),
-    ],
-)
-def test_the_users_own_architecture_is_seen(options: tuple[str, ...], expected: bool) -> None:
-    assert names_architecture(options) is expected
+def test_listings_are_those_of_the_kernels_own_file(tmp_path: Path) -> None:
+    text = "namespace lib { template <class T> __global__ void k(T* y) { y[0] = 1; } }\n__global__ void other(int* y) { y[0] = 2; }\n"
+    listings = _build(Build(KernelSource("k.cu", text), "k<float>"), tmp_path).listings
+    entry = "_ZN3lib1kIfEEvPT_"
+    assert f".visible .entry {entry}(".encode() in listings["ptx"]
+    usages = read_report(listings["ptxas.txt"].decode())
+    assert set(usages) == {entry, "_Z5otherPi"}
+    assert usages[entry].spill_store_bytes == 0

@@ -10,7 +10,7 @@ import pytest
 
 from services.core.errors import BackendUnavailableError, DeviceNotFoundError, InternalError, InvalidSettingError, UnknownKernelError
 from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
-from services.profiler.backends import open_backend, open_backend_for
+from services.profiler.backends import nvcc, open_backend, open_backend_for
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
 from services.profiler.backends.opencl_runtime import check_runtime, platform_slug
@@ -54,6 +54,20 @@ def test_missing_pycuda_is_named_with_its_extra() -> None:
 def test_nvcc_backend_names_the_missing_driver() -> None:
     with pytest.raises(BackendUnavailableError, match=r"libcuda.*Install NVIDIA's driver"):
         open_backend(BackendName.NVCC)
+
+
+def test_nvcc_backend_names_the_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvcc, "find_nvcc", lambda: None)
+    with pytest.raises(BackendUnavailableError, match=r"backend NVCC: no nvcc.*Install the CUDA toolkit, or set CUDA_HOME"):
+        open_backend(BackendName.NVCC)
+
+
+def test_a_driver_older_than_the_toolkit_is_refused() -> None:
+    nvcc.check_versions((13, 0), "12.8")
+    nvcc.check_versions((12, 2), "12.8")
+    nvcc.check_versions((12, 2), None)
+    with pytest.raises(BackendUnavailableError, match=r"CUDA 12\.8 and the toolkit 13\.0.*Update the driver"):
+        nvcc.check_versions((12, 8), "13.0")
 
 
 def test_device_id_of_no_backend_is_refused() -> None:

@@ -76,6 +76,8 @@ class ClockedSession:
     def timing_methods(self) -> frozenset[TimingMethod]:
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
 
+    is_lost = False
+
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         self.now_ns += count * timing.launches_per_sample * self.launch_ns
         self.counts.append(count)

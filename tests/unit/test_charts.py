@@ -10,9 +10,11 @@ import polars as pl
 import pytest
 
 from services.ui.charts import roofline, strips, telemetry
+from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.sample_strips import SampleRows
-from services.ui.theme import CATEGORIES, DARK, LIGHT, style_of
+from services.ui.state import CeilingChoice
+from services.ui.theme import CATEGORIES, DARK, LIGHT, MARKERS, style_of
 
 POINT: dict[str, Any] = {
     "run_id": "20260102-101500-6ca949ef",
@@ -31,7 +33,11 @@ POINT: dict[str, Any] = {
     "attainable_flop_per_s": 4.0e9,
     "efficiency_ratio": 0.5,
     "bound": "memory",
+    "work_source": "formula",
     "ceiling_source": "measured",
+    "is_implausible": False,
+    "implausible_reason": None,
+    "sm_clock_hz": None,
     "verification_state": "PASSED",
 }
 
@@ -63,6 +69,7 @@ def test_a_point_tells_every_figure_with_its_unit() -> None:
     assert told["intensity_text"] == "0.167 flop/B"
     assert told["duration"] == "1.50 µs"
     assert told["run"] == "6ca949ef"
+    assert told["work_source"] == "by formula"
 
 
 def test_a_kernel_without_flop_has_no_place_and_unknown_figures_are_dashes() -> None:
@@ -78,6 +85,78 @@ def test_wrong_results_are_hollow_and_crossed() -> None:
     assert columns["fill_alpha"].tolist() == [0.85, 0.0]
     assert columns["marker"].tolist() == ["square", "square_x"]
     assert columns["verification"][1] == "WRONG RESULT"
+
+
+def test_implausible_points_have_a_shape_of_their_own_and_are_named() -> None:
+    rows = points({}, {"is_implausible": True, "configuration_index": 1}, {"is_implausible": None, "configuration_index": 2})
+    columns = roofline.point_columns(rows, LIGHT)
+    assert columns["marker"].tolist() == ["square", "asterisk", "square"]
+    assert "asterisk" not in MARKERS
+    assert columns["color"][1] == LIGHT.bad
+    assert columns["verification"][1] == "correct, FASTER THAN THE DEVICE CAN BE"
+    assert roofline.marks_of(columns) == {"has_failed": False, "has_implausible": True}
+    assert roofline.over_ceiling_note(rows.with_columns(efficiency_ratio=pl.lit(3.0))).startswith("1 implausible (✱): faster than")
+
+
+BY_SOURCE = {
+    "efficiency_datasheet_ratio": 0.2, "efficiency_clock_ratio": 0.25, "efficiency_measured_ratio": None,
+    "bound_datasheet": "compute", "bound_clock": "memory", "bound_measured": None,
+}  # fmt: skip
+
+
+def test_points_are_held_against_the_source_that_is_chosen() -> None:
+    rows = points(BY_SOURCE)
+    assert held_against(rows, "best") is rows
+    told = [held_against(rows, choice).row(0, named=True) for choice in ("datasheet", "clock", "measured")]
+    assert [row["efficiency_ratio"] for row in told] == [0.2, 0.25, None]
+    assert [row["bound"] for row in told] == ["compute", "memory", None]
+    assert [row["ceiling_source"] for row in told] == ["datasheet", "clock", None]
+    assert [row["attainable_flop_per_s"] for row in told] == [1.0e10, 8.0e9, None]
+
+
+THREE_SOURCES = pl.DataFrame(
+    [
+        *(ceiling("dram", 30e9, "datasheet"), ceiling("float32", 400e9, "datasheet")),
+        ceiling("float32", 500e9, "clock") | {"clock_hz": 2_000_000_000},
+        *(ceiling("dram", 24e9), ceiling("float32", 300e9)),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("choice", "solid"),
+    [
+        ("best", [("dram", "measured"), ("float32", "measured")]),
+        ("datasheet", [("dram", "datasheet"), ("float32", "datasheet")]),
+        ("clock", [("dram", "datasheet"), ("float32", "clock")]),  # the SM clock says nothing of device memory
+        ("measured", [("dram", "measured"), ("float32", "measured")]),
+    ],
+)
+def test_the_chosen_source_is_drawn_solid(choice: CeilingChoice, solid: list[tuple[str, str]]) -> None:
+    rows = roofline.shown_ceilings(THREE_SOURCES, (), choice)
+    assert len(rows) == 5
+    assert sorted((row["ceiling_name"], row["source"]) for row in rows if row["is_preferred"]) == solid
+
+
+def test_a_source_that_knows_nothing_leaves_every_ceiling_dashed_and_says_so() -> None:
+    rows = roofline.shown_ceilings(CEILINGS, (), "clock")
+    assert not any(row["is_preferred"] for row in rows)
+    assert choice_note("clock", points({}), False).startswith("No ceilings of this device are known from this source (at the clock")
+    assert choice_note("best", points({}), False) == ""
+
+
+def test_ceilings_at_the_clock_follow_the_highest_clock_of_the_points() -> None:
+    rows = points({"sm_clock_hz": 1_000_000_000}, {"sm_clock_hz": 1_500_000_000}, {})
+    values = dict(at_clock_of(THREE_SOURCES, rows).filter(pl.col("ceiling_name") == "float32").select("source", "value").rows())
+    assert values == {"datasheet": 400e9, "clock": 375e9, "measured": 300e9}
+    assert "1.50 GHz" in choice_note("clock", rows, True)
+    assert at_clock_of(THREE_SOURCES, points({})) is THREE_SOURCES
+    assert "maximum clock" in choice_note("clock", points({}), True)
+
+
+def test_paths_of_one_data_type_are_preferred_apart() -> None:
+    both = pl.DataFrame([ceiling("float16", 1e12), ceiling("float16", 9e12, "datasheet") | {"path": "tensor"}])
+    assert [row["is_preferred"] for row in roofline.shown_ceilings(both, ())] == [True, True]
 
 
 def test_the_last_row_of_a_configuration_counts() -> None:
@@ -126,6 +205,12 @@ def test_points_above_the_ceiling_are_explained() -> None:
     assert roofline.over_ceiling_note(points({"memory_level": "l2"})).startswith("1 faster than DRAM")
 
 
+def test_points_by_counters_say_so() -> None:
+    counted = points({"work_source": "counters", "memory_level": "l2"}, {"work_source": None})
+    assert roofline.point_columns(counted, LIGHT)["work_source"].tolist() == ["by hardware counters", "source not known"]
+    assert roofline.over_ceiling_note(counted) == "1 without formulas: their work is by hardware counters."
+
+
 def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:
     with_cache = pl.concat([CEILINGS, pl.DataFrame([ceiling("l2", 48e9)])])
     lines = roofline.ceiling_columns(roofline.shown_ceilings(with_cache, ("float32",)), SPAN, LIGHT)
@@ -135,6 +220,18 @@ def test_the_caches_slope_is_dotted_and_roofs_begin_where_it_ends() -> None:
     labels = roofline.label_columns(lines)
     assert labels["text_align"].tolist() == ["left", "right", "right"]  # DRAM's name right of its line, away from the cache's
     assert roofline.ridges(roofline.shown_ceilings(with_cache, ("float32",))) == (("float32", 10.0),)
+
+
+def test_a_name_keeps_clear_of_the_lines_of_other_sources() -> None:
+    datasheet = [ceiling("dram", 20e9, "datasheet"), ceiling("float32", 280e9, "datasheet")]
+    lines = roofline.ceiling_columns(
+        roofline.shown_ceilings(pl.concat([CEILINGS, pl.DataFrame([*datasheet, ceiling("l2", 90e9)])]), ()), SPAN, LIGHT
+    )
+    labels = roofline.label_columns(lines)
+    side = dict(zip([text.split()[0] for text in labels["text"]], labels["text_baseline"], strict=True))
+    assert side == {"DRAM": "top", "L2": "bottom", "float32": "top", "float64": "bottom"}  # 280 Gflop/s lies just above float32
+    (dram,) = np.flatnonzero(np.char.startswith(labels["text"], " DRAM"))
+    assert labels["y"][dram] / labels["x"][dram] == pytest.approx(20e9)  # right of the datasheet's slope too
 
 
 def test_samples_stay_within_their_strip() -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.compat.benchmarking.counters import (
+from services.compat.benchmarking.parameter_ranges import ParameterRanges
+from services.compat.benchmarking.percentages import (
     ACHIEVED_OCCUPANCY,
     COMPUTE_THROUGHPUT,
     MEMORY_THROUGHPUT,
     SM_EFFICIENCY,
     Percentages,
 )
-from services.compat.benchmarking.parameter_ranges import ParameterRanges
 from services.compat.benchmarking.result_files import read_results, report_text, write_results
 from services.compat.benchmarking.results import BenchmarkResult, result_of
 from services.compat.KernelBenchmarker import KernelBenchmarker, KernelConfig, load_kernel

@@ -24,7 +24,8 @@ template __global__ void once<double>(double);
 template <typename T> __global__ void twice(T value) {}
 template __global__ void twice<double>(double);
 template __global__ void twice<float>(float);
-template <typename T> __global__ void takes(T value) {}
+template <typename T> __global__ void special(T value) {}
+template <> __global__ void special<int>(int value) {}
 """,
 )
 
@@ -39,15 +40,19 @@ template <typename T> __global__ void takes(T value) {}
         ("nested", "::math::flat::nested"),
         ("hidden", "::hidden"),
         ("once<double>", "::once<double>"),
+        ("once", "::once<double>"),
+        ("special<int>", "::special<int>"),
     ],
 )
 def test_kernel_has_the_name_that_cpp_finds_it_by(asked: str, qualified: str) -> None:
     assert f"kernalyse_entry_of(&{qualified})" in write_program(SOURCE, asked).main_text
 
 
-def test_template_without_arguments_is_refused() -> None:
-    with pytest.raises(UnsupportedConstructError, match=r"kernels.cu, line \d+: found .*without its arguments.*for example once<float>"):
-        write_program(SOURCE, "once")
+@pytest.mark.parametrize("name", ["scale", "twice", "special"])
+def test_a_template_with_a_choice_of_instances_needs_its_arguments(name: str) -> None:
+    words = rf"kernels.cu, line \d+: found the template kernel {name}<.*without its arguments.*for example {name}<float>"
+    with pytest.raises(UnsupportedConstructError, match=words):
+        write_program(SOURCE, name)
 
 
 # ---------------------------------------------------------------- the program's text

@@ -9,6 +9,7 @@ import pytest
 
 from services.analyzer.analyses.roofline import roofline
 from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE
 
@@ -23,7 +24,8 @@ def measured(**values: Any) -> dict[str, Any]:
 
 def rows(measurements: list[dict[str, Any]], ceilings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     with_keys = [{"run_id": "r", "event_index": 1, "device_id": "d"} | ceiling for ceiling in ceilings]
-    frame = roofline(frame_of(MEASUREMENTS, measurements).lazy(), frame_of(CEILINGS, with_keys).lazy()).collect()
+    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, with_keys), COUNTED_WORK.empty())
+    frame = roofline(*(table.lazy() for table in tables)).collect()
     assert frame.schema == pl.Schema(ROOFLINE.schema)
     return frame.rows(named=True)
 

@@ -75,6 +75,24 @@ def test_a_specialization_is_found_by_its_name_and_the_plain_name_is_still_the_t
     assert kernel("scale").is_template
 
 
+@pytest.mark.parametrize(
+    ("instances", "arguments"),
+    [
+        (("template __global__ void k<float, 8>(float*);",), (("T", "float"), ("N", "8"))),
+        (("template __global__ void lib::k<float>(float*);",), (("T", "float"), ("N", "4"))),
+        (("template __global__ void k<int>(int*);", "template __global__ void k< int >(int*);"), (("T", "int"), ("N", "4"))),
+        (("template __global__ void k<int>(int*);", "template __global__ void k<float>(float*);"), ()),
+        (("template __global__ void k<int>(int*);", "template <> __global__ void k<float>(float* y) {}"), ()),
+        (("template __global__ void k(int*);",), ()),
+        (("template __global__ void other<int>(int*);",), ()),
+    ],
+)
+def test_a_templates_name_means_the_only_explicit_instance(instances: tuple[str, ...], arguments: tuple[tuple[str, str], ...]) -> None:
+    found = kernel("k", "template <typename T, int N = 4> __global__ void k(T* y) {}\n" + "\n".join(instances))
+    assert found.template_arguments == arguments
+    assert found.is_template is not bool(arguments)
+
+
 def test_a_kernel_in_a_namespace_goes_by_both_names() -> None:
     assert kernel("deep::er::inner<float>").qualified_name == "deep::er::inner"
     assert kernel("inner<float>").parameters[0].dtype is DataType.FLOAT32
@@ -131,6 +149,11 @@ def test_a_macro_that_means_the_templates_parameters_is_refused_by_name(macro: s
     text = f"{macro}\ntemplate <typename T> __global__ void k(T* y) {{ T v = LOAD(y[0]); y[0] = v; }}"
     with pytest.raises(UnsupportedConstructError, match=message):
         translated("k<float>", text)
+
+
+def test_the_only_explicit_instance_is_translated_under_the_templates_name() -> None:
+    text = "template <typename T> __global__ void k(T* y) { y[0] = 1; }\ntemplate __global__ void k<float>(float*);\n"
+    assert translated("k", text).strip() == "__global__ void k(__global float* y) { y[0] = 1; }"
 
 
 def test_a_macro_with_a_parameter_of_that_name_is_no_collision() -> None:

@@ -26,6 +26,7 @@ names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1
         kernel=st.text(st.characters(codec="utf-8"), max_size=50),
         category=names | st.just(""),
         color_by=st.sampled_from(("category", "dtype", "kernel", "run")),
+        ceilings=st.sampled_from(("best", "datasheet", "clock", "measured")),
         table=st.sampled_from(("measurements", "kernels")),
         columns=st.lists(names, unique=True, max_size=5).map(tuple),
         descending=st.booleans(),
@@ -36,7 +37,7 @@ def test_a_view_survives_its_url(state: ViewState) -> None:
     assert from_query(parse_qs(to_query(state), keep_blank_values=True)) == state
 
 
-@pytest.mark.parametrize("query", ["theme=blue", "row=-1", "row=²", "table=secrets", "color_by=", "nothing=1", "row=" + "9" * 400])
+@pytest.mark.parametrize("query", ["theme=blue", "row=-1", "row=²", "table=secrets", "ceilings=guessed", "nothing=1", "row=" + "9" * 400])
 def test_what_cannot_be_read_takes_its_default(query: str) -> None:
     assert from_query(parse_qs(query, keep_blank_values=True)) == ViewState()
 

@@ -1,4 +1,4 @@
-"""Work for the roofline: by formula where the kernel has one, by counters where it has none or for further memory levels."""
+"""Work for the roofline: by formula where the kernel has one, else by counters; and by counters for each memory level."""
 
 from __future__ import annotations
 
@@ -15,62 +15,76 @@ COUNTERS: Final = "counters"
 
 
 def with_counted_work(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    """Measurements as the roofline takes them: one row for each point that it is to draw.
+    """Measurements with the work that their point on the roofline stands on.
 
-    Every measurement has one row with is_main, which stands for it in summaries: its flop and bytes by formula, where its
-    kernel has either formula; else flop by counters and the bytes of device memory. Where counters know the bytes of a
-    level, it has a further row for that level, if that is not its main row already.
+    A kernel with either formula has its flop and bytes by formula: they say what it has to do, counters what it did. A
+    kernel with none has them by counters: all its flop, and the bytes of the farthest memory that it used.
 
     Args:
         measurements, counted_work: the tables of these names, of any runs.
 
     Returns:
-        The columns of measurements, in their order and with the main rows in the order of the measurements, then
-        work_source ("formula", "counters"; null: no work is known), memory_level ("dram", "l2", "l1"; null: the roofline
-        chooses, as it does for formulas), is_main, and to compare with, in every row, counted_flop and counted_dram_bytes
-        (null: not counted). Rows by counters have dtype and path of most of the flop, which pick the compute ceiling.
-        event_index: the later one of measurement and counters.
+        The rows and columns of measurements in their order, then work_source ("formula", "counters"; null: no work is
+        known), counted_level ("dram", "l2", "l1": where bytes by counters were counted; null: the roofline chooses), and to
+        compare with, counted_flop and counted_dram_bytes (null: not counted). Of rows by counters dtype and path are those
+        of most of the flop, for they pick the compute ceiling. event_index: the later one of measurement and counters.
     """
-    names = measurements.collect_schema().names()
-    joined = (
-        measurements.with_row_index("place")
-        .join(_latest(measurements, counted_work), on=["run_id", *LAUNCH_IDENTITY], how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(event_index=pl.max_horizontal("event_index", "counted_event_index"))
-    )
     has_formula = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
-    added = ["work_source", "memory_level", "is_main", "counted_flop", "counted_dram_bytes"]
-    by_formula = joined.filter(has_formula).with_columns(
-        work_source=pl.lit(FORMULA), memory_level=pl.lit(None, dtype=pl.String), is_main=pl.lit(True)
-    )
-    by_counters = [_at_level(joined, level, has_formula) for level in MEMORY_LEVELS]
+    level = pl.coalesce(pl.when(_level_bytes(name) > 0).then(pl.lit(name)) for name in MEMORY_LEVELS)
+    used_bytes = pl.coalesce(pl.when(_level_bytes(name) > 0).then(_level_bytes(name)) for name in MEMORY_LEVELS)
+    by_counters = ~has_formula & _is_counted()
     return (
-        pl.concat([frame.select("place", *names, *added) for frame in (by_formula, *by_counters)])
-        .sort("place", ~pl.col("is_main"), maintain_order=True)
-        .select(*names, *added)
+        _joined(measurements, counted_work)
+        .with_columns(
+            work_source=pl.when(has_formula).then(pl.lit(FORMULA)).when(by_counters).then(pl.lit(COUNTERS)),
+            counted_level=pl.when(by_counters).then(level),
+            flop=pl.when(has_formula).then("flop").otherwise("counted_flop"),
+            bytes=pl.when(has_formula).then("bytes").otherwise(used_bytes),
+            **_counted_kind(by_counters),
+        )
+        .select(*measurements.collect_schema().names(), *_ADDED)
     )
 
 
-def _at_level(joined: pl.LazyFrame, level: str, has_formula: pl.Expr) -> pl.LazyFrame:
-    """Rows by counters for one level. That of device memory is there for every measurement without formulas, known or not."""
-    level_bytes = pl.col(f"counted_{level}_bytes")
-    is_main = ~has_formula & pl.lit(level == MEMORY_LEVELS[0])
-    is_counted = pl.col("counted_flop").is_not_null() | pl.any_horizontal(
-        pl.col(f"counted_{name}_bytes").is_not_null() for name in MEMORY_LEVELS
-    )
-    return (
-        joined.filter(is_main | level_bytes.is_not_null())
-        .with_columns(
-            work_source=pl.when(is_counted).then(pl.lit(COUNTERS)),
-            memory_level=pl.when(level_bytes.is_not_null()).then(pl.lit(level)),
-            is_main=is_main,
+def counted_levels(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+    """One row for each measurement and memory level whose bytes are counted, whether its kernel has formulas or not.
+
+    Args and columns as those of `with_counted_work`; levels of one measurement from the farthest to the nearest.
+    """
+    joined = _joined(measurements.with_row_index("place"), counted_work)
+    levels = [
+        joined.filter(_level_bytes(level).is_not_null()).with_columns(
+            work_source=pl.lit(COUNTERS),
+            counted_level=pl.lit(level),
+            flop="counted_flop",
+            bytes=_level_bytes(level),
+            **_counted_kind(pl.lit(True)),
         )
-        .with_columns(
-            flop=pl.col("counted_flop"),
-            bytes=level_bytes,
-            dtype=pl.coalesce("counted_dtype", "dtype"),
-            path=pl.coalesce("counted_path", "path"),
-        )
-    )
+        for level in MEMORY_LEVELS
+    ]
+    return pl.concat(levels).sort("place", maintain_order=True).select(*measurements.collect_schema().names(), *_ADDED)
+
+
+_ADDED: Final = ("work_source", "counted_level", "counted_flop", "counted_dram_bytes")
+
+
+def _level_bytes(level: str) -> pl.Expr:
+    return pl.col(f"counted_{level}_bytes")
+
+
+def _is_counted() -> pl.Expr:
+    return pl.any_horizontal(pl.col("counted_flop").is_not_null(), *(_level_bytes(level).is_not_null() for level in MEMORY_LEVELS))
+
+
+def _counted_kind(by_counters: pl.Expr) -> dict[str, pl.Expr]:
+    """Data type and path of most of the flop, where that is what counts and is known."""
+    return {name: pl.when(by_counters).then(pl.coalesce(f"counted_{name}", name)).otherwise(name) for name in ("dtype", "path")}
+
+
+def _joined(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+    return measurements.join(
+        _latest(measurements, counted_work), on=["run_id", *LAUNCH_IDENTITY], how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(event_index=pl.max_horizontal("event_index", "counted_event_index"))
 
 
 def _latest(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
@@ -79,15 +93,16 @@ def _latest(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFr
     return (
         counted_work.filter(pl.col("configuration_index").is_not_null())
         .sort("event_index", "launch_index", maintain_order=True)
-        .join(identities, on=["run_id", "configuration_index"], maintain_order="left")
-        .unique(["run_id", *LAUNCH_IDENTITY], keep="last", maintain_order=True)
+        .join(identities, on=["run_id", "configuration_index"], maintain_order="left", suffix="_measured")
         .select(
             "run_id",
-            *LAUNCH_IDENTITY,
+            # The kernel's name is in both tables; the measurement's is the one to join on.
+            *(pl.col("kernel_name_measured").alias(name) if name == "kernel_name" else name for name in LAUNCH_IDENTITY),
             counted_event_index="event_index",
             counted_flop="flop",
             counted_dtype="dtype",
             counted_path="path",
             **{f"counted_{level}_bytes": f"{level}_bytes" for level in MEMORY_LEVELS},
         )
+        .unique(["run_id", *LAUNCH_IDENTITY], keep="last", maintain_order=True)
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 LAUNCH_KEYS: Final = ["run_id", "event_index", "launch_index"]
 
-PREFIXES: Final = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+EXPONENTS: Final = {"": 0, "n": -9, "u": -6, "m": -3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 SECONDS: Final = ("second", "s")
 NS_PER_S: Final = 1e9
 
@@ -17,13 +17,14 @@ NS_PER_S: Final = 1e9
 def _unit_scales() -> dict[str, float]:
     """Factors from ncu's units to nanoseconds, bytes, hertz, bytes per second and ratios. Counts of anything else stay."""
     scales = {"%": 0.01}
-    for prefix, factor in PREFIXES.items():
-        scales[f"{prefix}byte"] = factor
-        scales[f"{prefix}hz"] = scales[f"{prefix}Hz"] = factor
+    for prefix, exponent in EXPONENTS.items():
+        scales[f"{prefix}byte"] = scales[f"{prefix}hz"] = scales[f"{prefix}Hz"] = 10.0**exponent
         for second in SECONDS:
-            scales[f"{prefix}{second}"] = factor * NS_PER_S
-    for (prefix, factor), (per, divisor), what, second in product(PREFIXES.items(), PREFIXES.items(), ("byte", "cycle", "inst"), SECONDS):
-        scales[f"{prefix}{what}/{per}{second}"] = factor / divisor
+            scales[f"{prefix}{second}"] = 10.0 ** (exponent + 9)
+    for (prefix, exponent), (per, divisor), what, second in product(
+        EXPONENTS.items(), EXPONENTS.items(), ("byte", "cycle", "inst"), SECONDS
+    ):
+        scales[f"{prefix}{what}/{per}{second}"] = 10.0 ** (exponent - divisor)  # exact, as quotients of powers are not
     return scales
 
 

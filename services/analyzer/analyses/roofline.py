@@ -7,7 +7,8 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.schema import ROOFLINE
+from services.analyzer.analyses.counted_roofline import COUNTERS, counted_levels, with_counted_work
+from services.analyzer.schema import COUNTED_ROOFLINE, ROOFLINE
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
 """The first that knows a ceiling counts: what a person set, then what the device was seen to reach, for a datasheet's peak
@@ -27,11 +28,14 @@ NS_PER_S: Final = 1e9
 KEYS: Final = ["run_id", "device_id"]
 
 
-def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
+def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
     """One row per measurement: intensity, achieved, attainable, efficiency and bound, and whether that is possible at all.
 
-    The memory level is DRAM. A hot measurement that moves its bytes faster than DRAM can has had them from the last-level
-    cache and is held against that one's ceiling where it is known ("l2"), and one that is faster still against "l1".
+    Work is by formula; where the kernel has none it is by counters (`with_counted_work`).
+
+    The memory level is that of the bytes where they were counted, else DRAM. A hot measurement by formula that moves its
+    bytes faster than DRAM can has had them from the last-level cache and is held against that one's ceiling where it is
+    known ("l2"), and one that is faster still against "l1".
 
     attainable flop/s = min(compute ceiling of the data type, intensity x memory ceiling), after Williams, Waterman and
     Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 52(4), 2009. A kernel
@@ -48,12 +52,26 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
 
     Args:
         measurements: table measurements, of any runs.
-        ceilings: table ceilings, of the same runs, every source.
+        ceilings, counted_work: the tables of these names, of the same runs; ceilings of every source.
 
     Returns:
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
-        the later one of the measurement and of what is known of its device.
+        the later one of the measurement, of its counters and of what is known of its device.
     """
+    return _placed(with_counted_work(measurements, counted_work), ceilings).select(ROOFLINE.column_names)
+
+
+def counted_roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per measurement and memory level that counters know: as `roofline`, but all work is by counters.
+
+    After Yang, Kurth and Williams, "Hierarchical Roofline analysis for GPUs", 2020: one flop rate, an intensity and a
+    ceiling for each level.
+    """
+    return _placed(counted_levels(measurements, counted_work), ceilings).select(COUNTED_ROOFLINE.column_names)
+
+
+def _placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
+    """Measurements with their work (`with_counted_work`) under the ceilings of their devices."""
     duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0
     return (
@@ -81,7 +99,6 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame
             **{f"efficiency_{source}_ratio": pl.col(f"efficiency_{source}") for source in COMPARED_SOURCES},
         )
         .with_columns(_plausibility())
-        .select(ROOFLINE.column_names)
     )
 
 
@@ -170,7 +187,9 @@ def _memory_level() -> pl.Expr:
     dram, l2, l1 = (_first([f"{source}_{level}" for source in SOURCES]) for level in ("dram", "l2", "l1"))
     is_past_dram = (is_hot & (achieved > dram) & l2.is_not_null()).fill_null(False)
     is_past_l2 = is_past_dram & ((achieved > l2) & l1.is_not_null()).fill_null(False)
-    return pl.when(is_past_l2).then(pl.lit("l1")).when(is_past_dram).then(pl.lit("l2")).otherwise(pl.lit("dram"))
+    return pl.coalesce(
+        "counted_level", pl.when(is_past_l2).then(pl.lit("l1")).when(is_past_dram).then(pl.lit("l2")).otherwise(pl.lit("dram"))
+    )
 
 
 def _memory_at_clock() -> dict[str, pl.Expr]:
@@ -238,25 +257,28 @@ def _plausibility() -> list[pl.Expr]:
     flop_excess = pl.col("achieved_flop_per_s") / pl.col("highest_flop_per_s")
     byte_excess = pl.col("achieved_bytes_per_s") / fastest
     has_flop_excess, has_byte_excess = flop_excess > MAX_PLAUSIBLE_RATIO, byte_excess > MAX_PLAUSIBLE_RATIO
+    stated = pl.when(pl.col("work_source") == COUNTERS).then(pl.lit("counted")).otherwise(pl.lit("claimed"))
     is_judged = flop_excess.is_not_null() | byte_excess.is_not_null()
     return [
         pl.when(is_judged).then(has_flop_excess.fill_null(False) | has_byte_excess.fill_null(False)).alias("is_implausible"),
         pl.when(has_flop_excess)
         .then(
             pl.format(
-                "It computes {} times the highest {} ceiling of the device ({} Gflop/s): fewer flop than claimed, or a cached result.",
+                "It computes {} times the highest {} ceiling of the device ({} Gflop/s): fewer flop than {}, or a cached result.",
                 flop_excess.round_sig_figs(3),
                 pl.col("dtype"),
                 (pl.col("highest_flop_per_s") / 1e9).round_sig_figs(4),
+                stated,
             )
         )
         .when(has_byte_excess)
         .then(
             pl.format(
-                "It moves {} times what the fastest memory that counts can ({}, {} GB/s): fewer bytes than claimed, or a cached result.",
+                "It moves {} times what the fastest memory that counts can ({}, {} GB/s): fewer bytes than {}, or a cached result.",
                 byte_excess.round_sig_figs(3),
                 level,
                 (fastest / 1e9).round_sig_figs(4),
+                stated,
             )
         )
         .alias("implausible_reason"),

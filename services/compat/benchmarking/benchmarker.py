@@ -122,7 +122,7 @@ class KernelBenchmarker:
             with tempfile.TemporaryDirectory(prefix="kernalyse-benchmark-") as folder:
                 run_sweep(planned.sweep, planned.plan, opened.session, events, Path(folder))
             if is_counted:
-                counters.update(count_launches(planned.sweep, opened.session.device))
+                counters.update(count_launches(planned.sweep, planned.plan, opened, events))
         finally:
             for notice in events.notices():
                 tell(notice)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from services.compat.benchmarking.counters import Percentages
+from services.compat.benchmarking.percentages import Percentages
 from services.core.model import BackendName, Configuration, Device, Dim3, KernelResources, Measurement
 
 

@@ -112,6 +112,11 @@ class DeviceSession(Protocol):
         """Those that `time` knows, of SINGLE, BATCHED and GRAPH."""
         ...
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a kernel has taken the session with it: no call will succeed any more."""
+        ...
+
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
         """Compiles; cached by content, options and what of `block` the build depends on.
 

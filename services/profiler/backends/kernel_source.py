@@ -26,7 +26,7 @@ from services.profiler.backends.source_nodes import (
     node_text,
     parse_text,
 )
-from services.profiler.backends.template_instances import instance_of, parse_instance_name
+from services.profiler.backends.template_instances import explicit_instances, instance_of, parse_instance_name
 
 __all__ = ["MAX_SOURCE_BYTES", "ParsedSource", "SourceFunction", "SourceParameter", "SyntaxProblem", "parse_kernel_source"]
 
@@ -50,6 +50,8 @@ class ParsedSource:
     def kernel(self, function_name: str) -> SourceFunction:
         """The kernel of that name; with template arguments, "scale<float, 4>", that instance of it.
 
+        A template's name alone means its explicit instance, where the file has exactly one.
+
         Raises:
             InvalidSourceError: it is not there, and the text has places that cannot be read.
             UnknownKernelError: it is not there, or takes other template arguments; names what there is.
@@ -59,7 +61,7 @@ class ParsedSource:
         specialization = "".join(function_name.split())
         for kernel in self.kernels:
             if specialization in (kernel.name, kernel.qualified_name):
-                return kernel
+                return self._sole_instance(kernel)
         for kernel in self.kernels:
             if name.arguments is not None and name.function_name in (kernel.name, kernel.qualified_name):
                 return instance_of(kernel, name.arguments, self.source.file_name)
@@ -78,6 +80,14 @@ class ParsedSource:
             expected=f"a __global__ function {name.function_name}",
             remedy="Check the spelling of the kernel's name.",
         )
+
+    def _sole_instance(self, kernel: SourceFunction) -> SourceFunction:
+        """The instance of a template that its name alone means; the kernel as it is where there is none, or a choice."""
+        if not kernel.is_template or any(other.name.startswith(f"{kernel.name}<") for other in self.kernels):
+            return kernel
+        made = explicit_instances(kernel, self.tree.root_node)
+        arguments = next(iter(made)) if len(made) == 1 else None
+        return kernel if arguments is None else instance_of(kernel, arguments, self.source.file_name)
 
 
 @lru_cache(maxsize=64)

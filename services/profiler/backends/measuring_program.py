@@ -71,8 +71,8 @@ class MeasuringProgram:
     def load(self, number: int, size_bytes: int, path: str) -> None:
         self._ask(f"load {number} {size_bytes} {path}", 0)
 
-    def store(self, number: int, path: str) -> None:
-        self._ask(f"store {number} {path}", 0)
+    def store(self, number: int, size_bytes: int, path: str) -> None:
+        self._ask(f"store {number} {size_bytes} {path}", 0)
 
     def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic]) -> None:
         """What is launched from now on. arguments: a buffer's number for a pointer, else the value itself."""
@@ -103,11 +103,23 @@ class MeasuringProgram:
         """Blocks that one multiprocessor holds at once."""
         return self._ask(f"occupancy {configuration.block.count} {configuration.dynamic_shared_memory_bytes}", 1)[0]
 
+    def entry(self) -> str | None:
+        """The kernel's name in machine code; None: a CUDA runtime before 12.3, which does not tell it."""
+        words = self._answer("entry")
+        return words[0] if words else None
+
     def end(self) -> None:
         self._process.end()
 
     def _ask(self, command: str, count: int) -> tuple[int, ...]:
-        """The `count` numbers of the answer. After a fault the program is ended: its context is lost."""
+        """The `count` numbers of the answer."""
+        words = self._answer(command)
+        if len(words) != count or not all(word.isdigit() for word in words):
+            raise self._broken(f"the answer {' '.join(('ok', *words))[:200]!r} to {command.partition(' ')[0]}")
+        return tuple(map(int, words))
+
+    def _answer(self, command: str) -> list[str]:
+        """The words of the answer. After a fault the program is ended: its context is lost."""
         answer = self._process.ask(self._subject, command)
         kind, *words = answer.split(" ")
         if kind == "error" and len(words) >= 3 and words[0].isdigit():
@@ -115,9 +127,9 @@ class MeasuringProgram:
             if code not in HARMLESS:
                 self.end()
             raise failure(self._subject, code, words[1], " ".join(words[2:]))
-        if kind != "ok" or len(words) != count or not all(word.isdigit() for word in words):
+        if kind != "ok":
             raise self._broken(f"the answer {answer[:200]!r} to {command.partition(' ')[0]}")
-        return tuple(map(int, words))
+        return words
 
     def _broken(self, found: str) -> KernalyseError:
         """A program that cannot be understood is not asked again."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from services.profiler.backends.base import (
     Timing,
     check_launch,
 )
+from services.profiler.backends.cubin_cache import CubinCache
 from services.profiler.backends.cuda_driver import REMEDY, CudaDriver
 from services.profiler.backends.kernel_source import SourceFunction
 from services.profiler.backends.measuring_program import KernelAttributes, MeasuringProgram
@@ -40,6 +40,7 @@ from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_compiler import TOOLKIT, find_nvcc, toolkit_version
 from services.profiler.backends.nvcc_program import KernelProgram, write_program
 from services.profiler.backends.program_process import command_limit_s
+from services.profiler.backends.ptxas_report import NOTHING, KernelUsage, read_report
 from services.profiler.backends.stream_holding import may_hold_streams
 
 MAX_PROGRAM_COUNT: Final = 4
@@ -59,6 +60,16 @@ class NvccKernel:
     signature: SourceFunction = field(repr=False)
     executable: Path = field(repr=False)
 
+    def usage(self, entry: str | None) -> KernelUsage:
+        """What ptxas reports of it.
+
+        entry: its name in machine code; None: the runtime does not tell it, and then only a kernel alone in its file is known.
+        """
+        usages = read_report(self.listings.get("ptxas.txt", b"").decode(errors="replace"))
+        if entry is None:
+            return next(iter(usages.values())) if len(usages) == 1 else NOTHING
+        return usages.get(entry, NOTHING)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvccLaunch:
@@ -74,7 +85,7 @@ class Builder(Protocol):
 
 
 class NvccBackend:
-    """Args: cache_folder: see ProgramBuilder.
+    """Args: cache_folder: where programs are kept between processes; None: nowhere.
 
     Raises:
         BackendUnavailableError: nvcc or the driver is missing, or the driver is older than the toolkit.
@@ -86,8 +97,8 @@ class NvccBackend:
         if find_nvcc() is None:
             raise BackendUnavailableError("backend NVCC", found="no nvcc to compile with", remedy=TOOLKIT)
         self._driver = CudaDriver("backend NVCC")
-        _check_versions(self._driver.version(), toolkit_version())
-        self._cache_folder = cache_folder
+        check_versions(self._driver.version(), toolkit_version())
+        self._cache = None if cache_folder is None else CubinCache(cache_folder)
         self._builders: dict[str, ProgramBuilder] = {}
 
     def devices(self) -> tuple[Device, ...]:
@@ -109,10 +120,10 @@ class NvccBackend:
 
     def _builder(self, device: Device) -> ProgramBuilder:
         architecture = "sm_" + (device.compute_capability or "").replace(".", "")
-        return self._builders.setdefault(architecture, ProgramBuilder(architecture, self._cache_folder))
+        return self._builders.setdefault(architecture, ProgramBuilder(architecture, self._cache))
 
 
-def _check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
+def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
     """A program runs on every driver of its toolkit's major version, and on later ones."""
     if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
         raise BackendUnavailableError(
@@ -150,19 +161,22 @@ class NvccSession:
     def timing_methods(self) -> frozenset[TimingMethod]:
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, TimingMethod.GRAPH})
 
+    @property
+    def is_lost(self) -> bool:
+        return False  # a fault ends the kernel's program, and the next launch starts another
+
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)
-        start_ns = time.perf_counter_ns()
         program = write_program(build.source, build.function_name)
         folder = Path(tempfile.mkdtemp(dir=self._folder)) / "program"
         built = self._builder.build(program, build, folder)
         kernel = NvccKernel(
             function_name=build.function_name,
-            compile_ns=time.perf_counter_ns() - start_ns,
+            compile_ns=built.compile_ns,
             compiler_options=built.options,
             compiler_log=built.log,
-            listings={},
+            listings=built.listings,
             signature=program.signature,
             executable=built.executable,
         )
@@ -174,11 +188,14 @@ class NvccSession:
         attributes = self._attributes_of(kernel)
         with self._running(kernel) as program:
             block_count = program.occupancy(configuration)
+            usage = kernel.usage(program.entry())
         warp_count = block_count * -(-configuration.block.count // WARP_SIZE)
         return KernelResources(
             register_count=attributes.register_count,
             static_shared_memory_bytes=attributes.static_shared_memory_bytes,
             local_memory_bytes=attributes.local_memory_bytes,
+            spill_store_bytes=usage.spill_store_bytes,
+            spill_load_bytes=usage.spill_load_bytes,
             constant_memory_bytes=attributes.constant_memory_bytes,
             max_threads_per_block=attributes.max_threads_per_block,
             active_block_count=block_count,
@@ -193,7 +210,7 @@ class NvccSession:
             raise MemoryLimitError(
                 f"a buffer on {self._device.name}",
                 found=f"{size_bytes} bytes asked for",
-                expected=f"1 to {left_bytes} bytes, which are left",
+                expected=f"1 to {left_bytes} bytes, the largest that fits",
                 remedy="Choose smaller parameters.",
             )
         self._buffer_count += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from services.core.errors import InternalError, InvalidParameterError, MemoryLimitError
 from services.profiler.backends.measuring_program import MeasuringProgram
 from services.profiler.backends.transfer_file import TransferFile
+
+PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +44,7 @@ class ProgramBuffer:
         self._check_size(values)
         self._check_not_lost()
         if self.home is not None and self.waiting_bytes < values.nbytes:
-            contents = self._stored(self.home)
+            contents = self._stored(self.home, values.nbytes)
             contents.read(values)
             contents.close()
             return
@@ -58,11 +61,11 @@ class ProgramBuffer:
             try:
                 program.allocate(self.number, self.size_bytes)
             except MemoryLimitError as error:
-                free_bytes = program.free_bytes()
+                largest_bytes = program.free_bytes() // PAGE_BYTES * PAGE_BYTES
                 raise MemoryLimitError(
                     error.subject,
                     found=f"{self.size_bytes} bytes asked for",
-                    expected=f"1 to {free_bytes} bytes, which are free",
+                    expected=f"1 to {largest_bytes} bytes, the largest that fits now",
                     remedy=error.remedy,
                 ) from error
             self.home = program
@@ -77,7 +80,7 @@ class ProgramBuffer:
         home, self.home = self.home, None
         if self.waiting_bytes < self.size_bytes:
             self.is_lost = True  # should the program be at its end
-            self.waiting, self.waiting_bytes = self._stored(home), self.size_bytes
+            self.waiting, self.waiting_bytes = self._stored(home, self.size_bytes), self.size_bytes
             self.is_lost = False
         home.release(self.number)
 
@@ -92,13 +95,13 @@ class ProgramBuffer:
         if home is not None:
             home.release(self.number)
 
-    def _stored(self, program: MeasuringProgram) -> TransferFile:
-        """All contents of the buffer, which is in `program`."""
+    def _stored(self, program: MeasuringProgram, size_bytes: int) -> TransferFile:
+        """The first bytes of the buffer, which is in `program`."""
         if self.waiting is not None:
             program.load(self.number, self.waiting_bytes, self.waiting.path)
             self._forget_waiting()
         contents = TransferFile()
-        program.store(self.number, contents.path)
+        program.store(self.number, size_bytes, contents.path)
         return contents
 
     def _forget_waiting(self) -> None:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shlex
-import subprocess
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
-
-import platformdirs
 
 from services.core.errors import BackendUnavailableError, CompileError, UnknownKernelError
 from services.profiler.backends.base import Build
-from services.profiler.backends.nvcc_compiler import COMPILE_LIMIT_S, TOOLKIT, find_nvcc, toolkit_version
+from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache, cache_key
+from services.profiler.backends.disassembly import disassemble
+from services.profiler.backends.nvcc_compiler import TOOLKIT, compiler_version, find_nvcc
+from services.profiler.backends.nvcc_options import build_options, header_folders
+from services.profiler.backends.nvcc_process import REPORT, build_key, build_subject, read_headers, reads_hidden_files, run_nvcc
 from services.profiler.backends.nvcc_program import MAIN_FILE, MEASURING_FOLDER, KernelProgram
+from services.profiler.backends.ptxas_report import split_report
 
 MEASURING_FILE: Final = "measuring_program.cu"
+MEASURING_OBJECT: Final = "measuring_program.o"
 MEASURING_OPTIONS: Final = ("-O2", "-std=c++17")
-DEBUG_OPTIONS: Final = frozenset({"-G", "--device-debug"})
-ARCHITECTURE_OPTIONS: Final = ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code")
+PROGRAM_FILE: Final = "program"
+HEADERS_FILE: Final = "headers.d"
 AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # in nvcc's words: no instance of it does, because the name has several overloads
 
 
@@ -31,6 +33,8 @@ class BuiltProgram:
     executable: Path
     options: str  # of the kernel's own file, as nvcc got them
     log: str  # the compiler's remarks; empty when it had nothing to say
+    listings: Mapping[str, bytes] = field(repr=False)  # "ptx", "ptxas.txt", "sass"
+    compile_ns: int  # wall-clock time of the compiler; 0: from the cache
 
 
 class ProgramBuilder:
@@ -38,13 +42,12 @@ class ProgramBuilder:
 
     Args:
         architecture: e.g. "sm_90".
-        cache_folder: where the compiled measuring part is kept from one process to the next, named by its content; None: the
-            user's own cache.
+        cache: where programs, and their measuring part, are kept from one process to the next; None: nowhere.
     """
 
-    def __init__(self, architecture: str, cache_folder: Path | None = None) -> None:
+    def __init__(self, architecture: str, cache: CubinCache | None = None) -> None:
         self._architecture = architecture
-        self._cache_folder = cache_folder or platformdirs.user_cache_path("kernalyse") / "nvcc"
+        self._cache = cache
         self._measuring_object: bytes | None = None
 
     def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
@@ -55,98 +58,100 @@ class ProgramBuilder:
             CompileError: with nvcc's own lines; they name the .cu file.
             UnknownKernelError: the name has several overloads.
         """
+        nvcc = find_nvcc()
+        if nvcc is None:
+            raise BackendUnavailableError("nvcc", found="no nvcc to compile with", remedy=TOOLKIT)
+        cache = None if reads_hidden_files(build) else self._cache
+        key = build_key(build, self._architecture, self._measuring_key(nvcc), program.main_text)
+        made = None if cache is None else cache.find(key, header_folders(build))
+        if made is None:
+            made, headers = self._compile(nvcc, program, build)
+            if cache is not None:
+                cache.store(key, made, headers, header_folders(build))
         folder.mkdir(parents=True)
-        (folder / program.source_file_name).write_text(program.source.text, encoding="utf-8")
-        (folder / MAIN_FILE).write_text(program.main_text, encoding="utf-8")
-        (folder / "measuring_program.o").write_bytes(self._measuring_part())
-        options = program_options(build, self._architecture)
-        result = _run_nvcc([*options, "-o", "program", MAIN_FILE, "measuring_program.o"], folder, program.source.file_name)
-        if result.is_success:
-            return BuiltProgram(folder / "program", shlex.join(options), result.log)
-        if AMBIGUOUS in result.log and "<" not in build.function_name:
-            raise UnknownKernelError(
-                f"kernel {program.signature.name} of {program.source.file_name}",
-                found="several functions of that name",
-                expected=f"exactly one {program.signature.name}",
-                remedy="Give its overloads names of their own.",
-            )
-        raise CompileError(
-            f"{program.source.file_name} for {self._architecture}",
-            found=f"nvcc says:\n{result.log}\n",
-            remedy="Correct the source; the lines are those of the .cu file.",
-        )
+        executable = folder / PROGRAM_FILE
+        executable.write_bytes(made.cubin)
+        executable.chmod(0o700)
+        options = shlex.join(build_options(build, self._architecture))
+        return BuiltProgram(executable, options, made.log, made.listings, made.compile_ns)
 
-    def _measuring_part(self) -> bytes:
-        """The object file of what all programs share; made when this machine sees it for the first time."""
-        if self._measuring_object is None:
-            digest = hashlib.sha256("\0".join((*MEASURING_OPTIONS, self._architecture, toolkit_version() or "")).encode())
-            for path in sorted(MEASURING_FOLDER.iterdir()):
-                digest.update(path.read_bytes())
-            kept = self._cache_folder / f"measuring-{self._architecture}-{digest.hexdigest()[:16]}.o"
+    def _compile(self, nvcc: str, program: KernelProgram, build: Build) -> tuple[CompiledCubin, list[Path]]:
+        """The program with the listings of its kernel, and the headers that were read for it.
+
+        An executable takes the place of the cubin that is in it.
+        """
+        measuring_part = self._measuring_part(nvcc)
+        options = build_options(build, self._architecture)
+        files = ("-MD", "-MF", HEADERS_FILE, "--keep", "-o", PROGRAM_FILE, MAIN_FILE, MEASURING_OBJECT)
+        with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
+            folder = Path(name)
+            start_ns = time.perf_counter_ns()
+            (folder / program.source_file_name).write_text(program.source.text, encoding="utf-8")
+            (folder / MAIN_FILE).write_text(program.main_text, encoding="utf-8")
+            (folder / MEASURING_OBJECT).write_bytes(measuring_part)
             try:
-                self._measuring_object = kept.read_bytes()
-            except OSError:
-                self._measuring_object = self._compile_measuring_part()
-                _keep(kept, self._measuring_object)
+                output = run_nvcc(nvcc, (*options, *REPORT, *files), folder, build_subject(build, self._architecture))
+            except CompileError as error:
+                if AMBIGUOUS not in error.found or "<" in build.function_name:
+                    raise
+                raise UnknownKernelError(
+                    f"kernel {program.signature.name} of {program.source.file_name}",
+                    found="several functions of that name",
+                    expected=f"exactly one {program.signature.name}",
+                    remedy="Give its overloads names of their own.",
+                ) from error
+            compile_ns = time.perf_counter_ns() - start_ns
+            report, remarks = split_report(output)
+            made = CompiledCubin(
+                cubin=(folder / PROGRAM_FILE).read_bytes(),
+                entry=None,
+                log=remarks,
+                listings=_listings(folder, report, Path(nvcc).parent),
+                compile_ns=compile_ns,
+            )
+            return made, read_headers(folder / HEADERS_FILE, folder)
+
+    def _measuring_part(self, nvcc: str) -> bytes:
+        """The object file of what all programs share; made once, and kept beside them."""
+        if self._measuring_object is None:
+            key = self._measuring_key(nvcc)
+            made = None if self._cache is None else self._cache.find(key, ())
+            if made is None:
+                made = CompiledCubin(self._compile_measuring_part(nvcc), entry=None, log="", listings={})
+                if self._cache is not None:
+                    self._cache.store(key, made, (), ())
+            self._measuring_object = made.cubin
         return self._measuring_object
 
-    def _compile_measuring_part(self) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as folder:
+    def _measuring_key(self, nvcc: str) -> str:
+        texts = [path.read_text(encoding="utf-8") for path in sorted(MEASURING_FOLDER.iterdir())]
+        return cache_key("measuring part", compiler_version(nvcc), self._architecture, *MEASURING_OPTIONS, *texts)
+
+    def _compile_measuring_part(self, nvcc: str) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
+            folder = Path(name)
             source = str(MEASURING_FOLDER / MEASURING_FILE)
-            options = ["-c", f"-arch={self._architecture}", *MEASURING_OPTIONS, "-o", "measuring_program.o", source]
-            result = _run_nvcc(options, Path(folder), MEASURING_FILE)
-            if not result.is_success:
+            options = ("-c", f"-arch={self._architecture}", *MEASURING_OPTIONS, "-o", MEASURING_OBJECT, source)
+            try:
+                run_nvcc(nvcc, options, folder, MEASURING_FILE)
+            except CompileError as error:
                 raise BackendUnavailableError(
                     f"backend NVCC for {self._architecture}",
-                    found=f"nvcc says:\n{result.log}\n",
+                    found=error.found,
                     expected="CUDA 11.4 or later with a C++17 host compiler, which know this device",
                     remedy="Update the CUDA toolkit, or use --backend pycuda.",
-                )
-            return (Path(folder) / "measuring_program.o").read_bytes()
+                ) from error
+            return (folder / MEASURING_OBJECT).read_bytes()
 
 
-def program_options(build: Build, architecture: str) -> list[str]:
-    """Architecture, unless the user's options name one; line numbers, unless they ask for all that a debugger wants; the rest."""
-    place = PurePosixPath(build.source.file_name).parent  # within a bundle: #include "x.h" looks there first
-    beside = [folder / place for folder in build.include_folders if place.parts and ".." not in place.parts]
-    return [
-        *([] if names_architecture(build.options) else [f"-arch={architecture}"]),
-        *([] if set(build.options) & DEBUG_OPTIONS else ["-lineinfo"]),
-        *(f"-D{macro.name}={macro.value}" for macro in build.macros),
-        *build.options,
-        *(f"-I{folder.resolve()}" for folder in (*beside, *build.include_folders)),
-    ]
-
-
-def names_architecture(options: Sequence[str]) -> bool:
-    """Whether the user's own options say for which device to compile."""
-    return any(option.partition("=")[0] in ARCHITECTURE_OPTIONS for option in options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    is_success: bool
-    log: str
-
-
-def _run_nvcc(arguments: Sequence[str], folder: Path, subject: str) -> _Result:
-    nvcc = find_nvcc()
-    if nvcc is None:
-        raise BackendUnavailableError("nvcc", found="no nvcc to compile with", remedy=TOOLKIT)
-    try:
-        result = subprocess.run([nvcc, *arguments], cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise CompileError(subject, found=f"no end of nvcc within {COMPILE_LIMIT_S:.0f} s", remedy="Simplify it.") from error
-    log = "\n".join(part for part in (result.stdout.strip(), result.stderr.strip()) if part)
-    return _Result(result.returncode == 0, log)
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """A cache that cannot be written only costs the next process its time."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError:
-        pass
+def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, bytes]:
+    """What nvcc has left in the folder of what it made on the way, for the kernel's own file."""
+    stem = MAIN_FILE.partition(".")[0]
+    ptx = next((path.read_bytes() for path in sorted(folder.glob(f"{stem}*.ptx"))), None)
+    cubin = next(iter(sorted(folder.glob(f"{stem}*.cubin"))), None)
+    found = {
+        "ptx": ptx,
+        "ptxas.txt": report.encode(),
+        "sass": None if cubin is None else disassemble(cubin, toolkit_folder),
+    }
+    return {suffix: listing for suffix, listing in found.items() if listing}

@@ -14,20 +14,16 @@ from typing import Final
 
 from services.core.errors import BackendUnavailableError, CompileError
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache, cache_key
+from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache
 from services.profiler.backends.disassembly import disassemble
 from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.nvcc_options import build_options, header_folders
+from services.profiler.backends.nvcc_process import REPORT, build_key, build_subject, read_headers, reads_hidden_files, run_nvcc
 from services.profiler.backends.ptxas_report import split_report
-from services.profiler.backends.template_instances import InstanceName, parse_instance_name
+from services.profiler.backends.template_instances import compiled_name, parse_instance_name
 
 TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
-COMPILE_LIMIT_S: Final = 300.0  # heavy templates take a minute; a compiler that hangs must not hold the device
-REPORT: Final = ("-Xptxas", "-v")
-ENVIRONMENT: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")  # nvcc reads them; they change what it makes
-FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # options nobody sees here, so their cubins are not kept
-
 CUBIN_FILE: Final = "kernel.cubin"
 HEADERS_FILE: Final = "headers.d"
 
@@ -79,7 +75,7 @@ class NvccCompiler:
         if nvcc is None:
             raise BackendUnavailableError("nvcc", found="no nvcc to compile with", remedy=TOOLKIT)
         job = _Job(nvcc, build, architecture)
-        if self._cache is None or job.reads_hidden_files:
+        if self._cache is None or reads_hidden_files(build):
             return job.run()[0]
         key = job.key()
         found = self._cache.find(key, header_folders(build))
@@ -101,19 +97,8 @@ class _Job:
         self._file_name = Path(build.source.file_name).name or "kernel.cu"
         self._instance = _qualified_instance(build)
 
-    @property
-    def reads_hidden_files(self) -> bool:
-        return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in self._options)
-
     def key(self) -> str:
-        """Of everything but the headers. The folders of headers have other paths in every run, so their number stands for them."""
-        options = [option for option in self._options if option not in {f"-I{folder}" for folder in header_folders(self._build)}]
-        environment = [os.environ.get(name, "") for name in ENVIRONMENT]
-        folder_count = str(len(header_folders(self._build)))
-        return cache_key(
-            *("2", compiler_version(self._nvcc), self._file_name, self._build.source.text, self._instance or ""),
-            *(*environment, folder_count, *options),
-        )
+        return build_key(self._build, self._architecture, "cubin", compiler_version(self._nvcc), self._instance or "")
 
     def run(self) -> tuple[CompiledCubin, list[Path]]:
         """What it makes, and the headers that were read for it."""
@@ -142,7 +127,7 @@ class _Job:
                 listings={suffix: listing.encode() for suffix, listing in listings.items() if listing},
                 compile_ns=compile_ns,
             )
-            return compiled, _headers(folder / HEADERS_FILE, folder, source)
+            return compiled, read_headers(folder / HEADERS_FILE, folder)
 
     def _without_variable(self, folder: Path, ptx: str | None) -> tuple[str, str, str]:
         """Entry of the instance, and PTX and report of a cubin in which only it is left of what was added to find it."""
@@ -150,7 +135,7 @@ class _Job:
         if ptx is None or entry is None:
             template = parse_instance_name(self._build.function_name).function_name
             raise CompileError(
-                self._subject,
+                build_subject(self._build, self._architecture),
                 found=f"nothing in nvcc's output that names the entry of {self._instance}",
                 remedy=f"Add an explicit instance to the file, and name the kernel {template}.",
             )
@@ -161,40 +146,12 @@ class _Job:
 
     def _call(self, folder: Path, *arguments: str) -> str:
         """Makes CUBIN_FILE; what nvcc prints meanwhile. Raises CompileError."""
-        command = [self._nvcc, "--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CompileError(self._subject, found=f"no end of nvcc within {COMPILE_LIMIT_S:.0f} s", remedy="Simplify it.") from error
-        output = "\n".join(part for part in (done.stdout.rstrip(), done.stderr.rstrip()) if part)
-        if done.returncode != 0:
-            raise CompileError(
-                self._subject,
-                found=f"nvcc says:\n{split_report(output)[1]}\n",
-                remedy="Correct the source; the lines are those of the .cu file.",
-            )
-        return output
-
-    @property
-    def _subject(self) -> str:
-        """Names the configuration too, as far as it is compiled in."""
-        macros = "".join(f" {macro.name}={macro.value}" for macro in self._build.macros)
-        return f"kernel {self._build.function_name}{macros} of {self._build.source.file_name} for {self._architecture}"
+        arguments = ("--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments)
+        return run_nvcc(self._nvcc, arguments, folder, build_subject(self._build, self._architecture))
 
 
 def _qualified_instance(build: Build) -> str | None:
     """The template instance with the namespaces that its kernel lies in; None: the function name has no template arguments."""
-    name = parse_instance_name(build.function_name)
-    if name.arguments is None:
+    if parse_instance_name(build.function_name).arguments is None:
         return None
-    kernel = parse_kernel_source(build.source).kernel(build.function_name)
-    return str(InstanceName(kernel.qualified_name, name.arguments))
-
-
-def _headers(listed: Path, folder: Path, source: Path) -> list[Path]:
-    """Files of a make rule as nvcc -MD writes it, without the source itself and without names from #line directives."""
-    names = re.findall(r"(?:\\ |[^\s\\])+", listed.read_text(encoding="utf-8").partition(" : ")[2])
-    paths = [Path(os.path.normpath(folder / name.replace("\\ ", " "))) for name in names]
-    return [path for path in dict.fromkeys(paths) if path != source and path.is_file()]
+    return str(compiled_name(parse_kernel_source(build.source).kernel(build.function_name)))

@@ -15,7 +15,7 @@ from typing import Final
 from services.core.errors import UnsupportedConstructError
 from services.core.model import KernelSource
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
-from services.profiler.backends.template_instances import InstanceName, parse_instance_name
+from services.profiler.backends.template_instances import compiled_name
 
 MAIN_FILE: Final = "kernalyse_program.cu"
 DEFAULT_FILE: Final = "kernel.cu"
@@ -48,21 +48,19 @@ def write_program(source: KernelSource, function_name: str) -> KernelProgram:
 
     Raises:
         InvalidSourceError, UnknownKernelError: no such kernel in the file.
-        UnsupportedConstructError: a template without arguments.
+        UnsupportedConstructError: a template of which no instance is named.
     """
     kernel = parse_kernel_source(source).kernel(function_name)
     if kernel.is_template:
         raise UnsupportedConstructError(
             f"{source.file_name}, line {kernel.line}",
             found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without its arguments",
-            expected="one instance",
-            remedy=f"Name it, for example {kernel.name}<float>.",
+            expected="its template arguments, or exactly one explicit instance in the file",
+            remedy=f"Name one instance, for example {kernel.name}<float>.",
         )
-    arguments = parse_instance_name(function_name).arguments if kernel.template_arguments else None
-    instance = InstanceName(f"::{kernel.qualified_name}", arguments)
     file_name = _includable_name(source.file_name)
     return KernelProgram(
-        main_text=TEMPLATE.format(file_name=file_name, entry=_entry_text(), kernel=instance),
+        main_text=TEMPLATE.format(file_name=file_name, entry=_entry_text(), kernel=f"::{compiled_name(kernel)}"),
         source_file_name=file_name,
         source=source,
         signature=kernel,

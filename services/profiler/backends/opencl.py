@@ -123,6 +123,10 @@ class OpenCLSession:
     def timing_methods(self) -> frozenset[TimingMethod]:
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED})
 
+    @property
+    def is_lost(self) -> bool:
+        return False  # a kernel that faults on the host ends the process
+
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
         key = (build, block.x % WARP_SIZE == 0)
         cached = self._kernels.get(key)

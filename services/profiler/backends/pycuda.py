@@ -133,6 +133,10 @@ class CudaSession:
         graphs = {TimingMethod.GRAPH} if self._library is not None else set()
         return frozenset({TimingMethod.SINGLE, TimingMethod.BATCHED, *graphs})
 
+    @property
+    def is_lost(self) -> bool:
+        return self._errors.is_context_lost
+
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
         if build in self._kernels:
             return replace(self._kernels[build], compile_ns=0)

@@ -88,6 +88,7 @@ class SourceFunction:
     uses_dynamic_shared_memory: bool
     node: Node  # the function's own definition, without template<...>
     template_arguments: tuple[tuple[str, str], ...] = ()  # name and argument of each template parameter
+    given_argument_count: int = 0  # of these, the others are defaults
 
     @property
     def is_template(self) -> bool:

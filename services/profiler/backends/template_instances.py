@@ -109,8 +109,26 @@ def instance_of(function: SourceFunction, arguments: tuple[str, ...], file_name:
         text = given if given is not None else WORD.sub(lambda word: bound.get(word[0], word[0]), parameter.default or "")
         _check_kind(subject, parameter, text)
         bound[parameter.name] = text
-    instance = replace(function, template_arguments=tuple(bound.items()))
+    instance = replace(function, template_arguments=tuple(bound.items()), given_argument_count=len(arguments))
     return replace(instance, parameters=_bound_parameters(instance, subject))
+
+
+def explicit_instances(function: SourceFunction, root: Node) -> frozenset[tuple[str, ...] | None]:
+    """Template arguments of the explicit instances in a file, `template __global__ void scale<float>(…);`.
+
+    None stands for one whose arguments follow from its parameters alone.
+    """
+    declarators = [function_declarator(node) for node in descendants(root) if node.type == "template_instantiation"]
+    names = [parse_instance_name(node_text(declarator.children[0])) for declarator in declarators if declarator is not None]
+    return frozenset(name.arguments for name in names if name.function_name.rpartition("::")[2] == function.name)
+
+
+def compiled_name(function: SourceFunction) -> InstanceName:
+    """How C++ finds a kernel, or one instance of it: with its namespaces, and the arguments that are no defaults."""
+    name = parse_instance_name(function.qualified_name)  # a specialization carries its arguments in its name
+    if not function.template_arguments:
+        return name
+    return replace(name, arguments=tuple(text for _, text in function.template_arguments[: function.given_argument_count]))
 
 
 def argument_edits(instance: SourceFunction, root: Node) -> Iterator[Edit]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +16,10 @@ from services.core.errors import UnmetConditionError
 from services.core.model import CacheMode
 
 DRIVER_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
+PROCESSES: Final = Path("/proc")
 OWN_STATUS: Final = Path("/proc/self/status")
 CAP_SYS_ADMIN: Final = 21  # bit of the effective capabilities
+DCGM_SERVICE: Final = "nv-hostengine"
 USUAL_PLACES: Final = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
 
 PERMISSION_REMEDY: Final = (
@@ -23,6 +27,15 @@ PERMISSION_REMEDY: Final = (
     "restart the machine; or start the profiler as root, in a container with the capability CAP_SYS_ADMIN."
 )
 INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsight-compute; put its folder on PATH."
+
+
+class CounterAccess(StrEnum):
+    """Whether the driver lets this process read counters. NOT_TOLD: its parameters are hidden; it answers when it is asked."""
+
+    OPEN = "open"
+    ADMINISTRATOR = "administrator"
+    REFUSED = "refused"
+    NOT_TOLD = "not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,7 @@ def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -
     program = find_ncu()
     if program is None:
         raise UnmetConditionError("hardware counters", found="no ncu on this node", expected="Nsight Compute", remedy=INSTALL_REMEDY)
-    if _is_restricted(parameters) and not _is_administrator(status):
+    if counter_access(parameters, status) is CounterAccess.REFUSED:
         raise UnmetConditionError(
             "hardware counters",
             found="a driver that keeps them for administrators (ERR_NVGPUCTRPERM: RmProfilingAdminOnly is 1)",
@@ -89,11 +102,27 @@ def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -
     return program
 
 
-def _is_restricted(parameters: Path) -> bool:
+def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> CounterAccess:
+    """What the driver's parameters and this process's capabilities say."""
     try:
-        return re.search(r"^RmProfilingAdminOnly:\s*1\b", parameters.read_text(errors="replace"), re.MULTILINE) is not None
+        text = parameters.read_text(errors="replace")
     except OSError:
-        return False  # hidden from this container, perhaps: the driver itself answers when it is asked
+        return CounterAccess.NOT_TOLD
+    restriction = re.search(r"^RmProfilingAdminOnly:\s*(\d)", text, re.MULTILINE)
+    if restriction is None:
+        return CounterAccess.NOT_TOLD
+    if restriction[1] == "0":
+        return CounterAccess.OPEN
+    return CounterAccess.ADMINISTRATOR if _is_administrator(status) else CounterAccess.REFUSED
+
+
+def dcgm_process_id(processes: Path = PROCESSES) -> int | None:
+    """DCGM's service, if one runs here: while it profiles a GPU, ncu gets no counters of it. In a container it may be hidden."""
+    for file in processes.glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # the process has ended
+            if file.read_text().strip() == DCGM_SERVICE:
+                return int(file.parent.name)
+    return None
 
 
 def _is_administrator(status: Path) -> bool:

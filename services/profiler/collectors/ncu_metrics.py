@@ -48,8 +48,8 @@ TENSOR_PATHS: Final = {
     (10, 0): (*_BLACKWELL, "src_fp4_dst_fp32", "src_fp4_fp6_fp8_dst_fp16", "src_fp4_fp6_fp8_dst_fp32"),
     (10, 3): (
         *(*_BLACKWELL, "src_fp4_dst_fp32", "src_fp4_fp6_dst_fp16", "src_fp4_fp6_dst_fp32"),
-        # float8 is there by instruction alone.
-        *_with_sparsity("op_utcqmma_src_fp8_dst_fp16", "op_utcqmma_src_fp8_dst_fp32"),
+        # float8 is there by instruction alone, and sparse with sums in float32 not at all.
+        *(*_with_sparsity("op_utcqmma_src_fp8_dst_fp16"), "op_utcqmma_src_fp8_dst_fp32_sparsity_off"),
     ),
     (11, 0): (*_BLACKWELL, "src_fp4_dst_fp32", "src_fp4_fp6_fp8_dst_fp16", "src_fp4_fp6_fp8_dst_fp32"),
     (12, 0): (

@@ -18,6 +18,9 @@ DCGM_REMEDY: Final = (
 REMEDIES: Final = {
     "ERR_NVGPUCTRPERM": PERMISSION_REMEDY,
     "driver resource was unavailable": DCGM_REMEDY,
+    "not compatible with Nsight Compute": "Use the ncu that came with a CUDA toolkit of the driver's own version; set CUDA_HOME to it.",
+    "Profiling is not supported on": "Use a newer ncu, from a CUDA toolkit that knows this GPU (ncu --list-chips); set CUDA_HOME to it.",
+    "unrecognised option": "Use a newer ncu, of CUDA 11.8 or later; set CUDA_HOME to its toolkit.",
     "Cannot lock GPU clock": "Count without clock control, which is the default.",
     "LibraryNotLoaded": (
         "Use the ncu of a toolkit no newer than the driver. Sandboxes such as gVisor hide the counters altogether: count on the host then."
@@ -31,15 +34,20 @@ NAMED_METRIC: Final = re.compile(r"Failed to find metric (?:regex:\^?)?([A-Za-z]
 LISTED_METRICS: Final = re.compile(r"Failed to access the following \d+ metrics?: ([^\n]+)")
 
 
-def refusal(output: str) -> UnmetConditionError:
-    """The error for what ncu and the command under it printed."""
+def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
+    """The error for what ncu and the command under it printed.
+
+    Args:
+        exit_code: of ncu; None: a signal ended it.
+    """
     said = [line.split("== ", 1)[-1].strip() for line in output.splitlines() if line.startswith(("==ERROR==", "==WARNING=="))]
     lines = said or [line for line in output.splitlines() if line.strip()]
     found = "\n".join(dict.fromkeys(lines[-MAX_LINE_COUNT:])) or "nothing"
     remedy = next(
         (remedy for words, remedy in REMEDIES.items() if words in output), "Timings are there; try the same in a shell of that node."
     )
-    return UnmetConditionError("hardware counters", found=f"ncu says: {found}", expected="a report", remedy=remedy)
+    said_by = "ncu was ended by a signal; it says" if exit_code is None else "ncu says"
+    return UnmetConditionError("hardware counters", found=f"{said_by}: {found}", expected="a report", remedy=remedy)
 
 
 def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:

@@ -46,7 +46,7 @@ class FmaPlan:
 
 def fma_plans(device: Device) -> tuple[CeilingPlan, ...]:
     """float32 and float64; float16 where a register of an NVIDIA GPU holds two of them."""
-    names = ("fma", "contracted", "wide") if device.kind is DeviceKind.CPU else ("unrolled", "fma")
+    names = ("fma", "contracted", "wide") if device.kind is DeviceKind.CPU else ("unrolled",)
     plans = [
         FmaPlan(dtype.value, tuple(FmaForm(name, FMA_FILE, f"ceiling_{name}_{dtype.value}") for name in names))
         for dtype in (DataType.FLOAT32, DataType.FLOAT64)

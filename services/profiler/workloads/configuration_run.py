@@ -170,6 +170,10 @@ class ConfigurationRun:
         return self._bench.session.device
 
     @property
+    def is_session_lost(self) -> bool:
+        return self._bench.session.is_lost
+
+    @property
     def rule(self) -> StoppingRule:
         return self._method.rule
 
@@ -255,10 +259,17 @@ class ConfigurationRun:
 
     def _fill(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
         """First contents of all buffers; answers with those that the kernel reads, by name."""
+        inputs = self._fill_inputs(plans, buffers, seed)
+        for plan in plans:
+            if not plan.is_read:
+                self._bench.session.upload(buffers[plan.name], poison_values(plan))
+        return inputs
+
+    def _fill_inputs(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
         distribution = self._bench.sweep.measuring.input_distribution
         inputs = {plan.name: input_values(plan, seed, distribution) for plan in plans if plan.is_read}
-        for plan in plans:
-            self._bench.session.upload(buffers[plan.name], inputs[plan.name] if plan.is_read else poison_values(plan))
+        for name, values in inputs.items():
+            self._bench.session.upload(buffers[name], values)
         return inputs
 
     def _verify(self, seed: int) -> Verification:
@@ -302,14 +313,16 @@ class ConfigurationRun:
         return reference(inputs, self.plan.scalars)
 
     def _recheck(self) -> Verification | None:
-        """Outputs once more, from inputs that the kernel has never seen: a result kept from before would be wrong for them."""
+        """Outputs once more, from inputs that the kernel has never seen, over its results for those that it has: what it
+        kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out."""
         if self._bench.sweep.measuring.skip_verification or self._reference is None:
             return None
-        seed = self._bench.sweep.measuring.seed + RECHECK_SEED_STEP
-        loaded = self._loaded
+        loaded, seed = self._loaded, self._bench.sweep.measuring.seed
         assert loaded is not None
-        self._loaded = replace(loaded, inputs=self._fill(loaded.plans, loaded.buffers, seed))
-        return self._verify(seed)
+        self._fill(loaded.plans, loaded.buffers, seed)  # another configuration may have had the buffers
+        self._bench.session.run(self._launch)
+        self._loaded = replace(loaded, inputs=self._fill_inputs(loaded.plans, loaded.buffers, seed + RECHECK_SEED_STEP))
+        return self._verify(seed + RECHECK_SEED_STEP)
 
     # ------------------------------------------------------------ what is told
 

@@ -39,6 +39,7 @@ class LaunchOrder:
     record_file: Path
     folder: Path
     catalog_file: Path | None
+    cache_folder: Path | None
 
 
 class Unheard:
@@ -70,7 +71,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     wanted: list[int] = json.loads(order.configurations_file.read_text())
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)
     planned_by_index = {planned.configuration_index: planned for planned in plan.configurations()}
-    backend = open_backend_for(sweep.backend, sweep.device_id)
+    backend = open_backend_for(sweep.backend, sweep.device_id, order.cache_folder)
     session = backend.open(sweep.device_id)
     bench = Bench(
         sweep=sweep,
@@ -134,8 +135,9 @@ def _read_command_line(arguments: Sequence[str] | None) -> LaunchOrder:
     parser.add_argument("--record", type=Path, required=True, help="file to write what was launched to")
     parser.add_argument("--folder", type=Path, required=True, help="private working folder")
     parser.add_argument("--catalog", type=Path, help="catalogue file; the project's own if not given")
+    parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
     parsed = parser.parse_args(arguments)
-    return LaunchOrder(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog)
+    return LaunchOrder(parsed.spec, parsed.configurations, parsed.record, parsed.folder, parsed.catalog, parsed.cache_folder)
 
 
 if __name__ == "__main__":

@@ -22,21 +22,20 @@ from services.core.model import (
     CountersStored,
     Device,
     EventPayload,
-    KernelSweep,
     LogLevel,
     LogLines,
     Measurement,
     Progress,
 )
-from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu
+from services.profiler.backends.stream_holding import UNDER_PROFILER
+from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu, dcgm_process_id
 from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.collectors.ncu_refusals import refusal, refused_metrics
+from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal, refused_metrics
 from services.profiler.collectors.supervised_process import ProcessEnd, SupervisedProcess
 from services.profiler.workloads.events import EventSink, store_artifact
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
 from services.profiler.workloads.sweep_plan import SweepPlan
 
-UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set for the launching process: backends then hold back no stream
 CLOCK_CONTROL: Final = "none"  # as the sweep was timed; a clock locked to its base would need rights and disturb others
 SILENCE_LIMIT_S: Final = 300.0  # replays of one launch with much memory take minutes; a tool that hangs must not hold the device
 POLL_S: Final = 0.2
@@ -48,20 +47,26 @@ TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowher
 
 @dataclass(frozen=True, slots=True)
 class CountingFiles:
-    """spec_file: of the run. folder: of the run, the working folder of its worker."""
+    """spec_file: of the run. folder: of the run, the working folder of its worker. cache_folder: of compiled kernels."""
 
     spec_file: Path
     folder: Path
     catalog_file: Path | None = None
+    cache_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """A way to count that nothing is known to stand against."""
+    """A way to count that nothing is known to stand against.
+
+    has_ranges: the launching process marks what counts, for it launches itself. The NVCC backend launches in a process of
+    its own, which knows nothing of ranges: there every launch counts.
+    """
 
     program: str
     metrics: tuple[str, ...]
-    silence_limit_s: float = SILENCE_LIMIT_S
+    has_ranges: bool
+    silence_limit_s: float
 
 
 @dataclass(slots=True)
@@ -87,10 +92,13 @@ class MeasuredLaunches:
 def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
     """Before anything runs: a way to count, or None after a warning that says why there is none."""
     try:
-        return Counting(check_ncu(), metric_names(counted_capability(device)))
+        metrics, program = metric_names(counted_capability(device)), check_ncu()
     except KernalyseError as error:
         _warn(sink, f"No counters, timings alone: {error.message}")
         return None
+    if (process_id := dcgm_process_id()) is not None:
+        _warn(sink, f"DCGM runs here as process {process_id}, and while it profiles this GPU ncu is refused. {DCGM_REMEDY}")
+    return Counting(program, metrics, BackendName.PYCUDA in device.backends, SILENCE_LIMIT_S)
 
 
 def counted_capability(device: Device) -> str:
@@ -105,7 +113,7 @@ def counted_capability(device: Device) -> str:
     return device.compute_capability
 
 
-def count_launches(counting: Counting, sweep: KernelSweep, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
+def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
     """Counts what was measured; one report for cold configurations, one for hot ones. Tells ArtifactStored and CountersStored.
 
     Of several processes that measured the same configurations, those of the first are counted: they launch the same.
@@ -118,7 +126,7 @@ def count_launches(counting: Counting, sweep: KernelSweep, plan: SweepPlan, meas
         name = "counters" if len([mode for mode in todo if todo[mode]]) == 1 else f"counters_{cache_mode.lower()}"
         functions = {index: first[index].kernel.definition.function for index in indexes}
         try:
-            _Pass(counting, sweep, cache_mode, functions, measured, files, name).run()
+            _Pass(counting, cache_mode, functions, measured, files, name).run()
         except KernalyseError as error:
             _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error.message}")
         except OSError as error:
@@ -134,7 +142,6 @@ class _Pass:
     """
 
     counting: Counting
-    sweep: KernelSweep
     cache_mode: CacheMode
     functions: dict[int, str]
     measured: MeasuredLaunches
@@ -158,7 +165,7 @@ class _Pass:
                 return
             metrics = tuple(metric for metric in metrics if metric not in refused)
             _warn(self.measured, f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}.")
-        raise refusal(output)
+        raise refusal(output, end.exit_code)
 
     def _folder(self) -> Path:
         """Apart from the run's own: what is compiled for these launches leaves no artifact a second time."""
@@ -176,8 +183,7 @@ class _Pass:
             function_names=tuple(dict.fromkeys(map(base_name, self.functions.values()))),
             cache_control=cache_control_of(self.cache_mode),
             clock_control=CLOCK_CONTROL,
-            # The nvcc backend launches in a process of its own, which knows nothing of ranges: there every launch counts.
-            has_ranges=self.sweep.backend in (BackendName.PYCUDA, BackendName.AUTO),
+            has_ranges=self.counting.has_ranges,
             log_file=folder / "counters.csv",
         )
 
@@ -211,10 +217,11 @@ class _Pass:
 
     def _target(self, folder: Path) -> list[str]:
         catalog = () if self.files.catalog_file is None else ("--catalog", str(self.files.catalog_file))
+        cache = () if self.files.cache_folder is None else ("--cache-folder", str(self.files.cache_folder))
         return [
             *(sys.executable, "-P", "-m", "services.profiler.workloads.counted_launches"),
             *("--spec", str(self.files.spec_file), "--configurations", str(folder / "configurations.json")),
-            *("--record", str(folder / "record"), "--folder", str(folder), *catalog),
+            *("--record", str(folder / "record"), "--folder", str(folder), *catalog, *cache),
         ]
 
     def _take(self, notes: Sequence[LaunchNote]) -> None:
@@ -228,9 +235,9 @@ class _Pass:
         if len(self.failed) > MAX_FAILURE_COUNT:
             _warn(self.measured, f"No counters of {len(self.failed) - MAX_FAILURE_COUNT} further configurations.")
         if TABLE_MARK not in report or not self.launched:
-            raise refusal(output)
+            raise refusal(output, end.exit_code)
         if not end.is_success:
-            _warn(self.measured, f"ncu did not end well, so its report may be incomplete. {refusal(output).message}")
+            _warn(self.measured, f"ncu did not end well, so its report may be incomplete. {refusal(output, end.exit_code).message}")
         artifact_name = f"{self.name}.csv"
         self.measured.write(store_artifact(self.files.folder, artifact_name, report))
         names = tuple(self.functions[index] for index in self.launched)

@@ -38,8 +38,8 @@ def run_sweep(
         The count of failed ones, this process's included.
 
     Raises:
-        KernalyseError: the first configuration's, when not a single one could be measured.
-        WorkerCrashedError: a kernel has made the device unusable for this process; the configurations after it are not measured.
+        KernalyseError: the first configuration's, when not a single one could be measured; or of one whose kernel has taken
+            the session with it, so that those after it are not measured.
     """
     bench = Bench(
         sweep=sweep,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.core.errors import KernalyseError, WorkerCrashedError
+from services.core.errors import KernalyseError
 from services.core.model import ConfigurationFailed, Progress
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink, run_error
@@ -54,15 +54,14 @@ class SweepProgress:
         """Whether the action went through; what goes wrong is told as the configuration's failure and goes no further.
 
         Raises:
-            WorkerCrashedError: a kernel has made the device unusable for this process, so nothing can be measured after it.
+            KernalyseError: the session is lost with it, so nothing can be measured after it in this process.
         """
         try:
             action()
-        except WorkerCrashedError as error:
-            self.fail(run.planned, error)
-            raise
         except KernalyseError as error:
             self.fail(run.planned, error)
+            if run.is_session_lost:
+                raise
             return False
         return True
 

@@ -14,8 +14,10 @@ import polars as pl
 from bokeh.models import HoverTool
 
 from services.ui import theme
+from services.ui.charts.ceiling_choice import BEST, sources_of
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
-from services.ui.theme import CATEGORIES, FAILED_MARKERS, Palette, style_of
+from services.ui.state import CeilingChoice
+from services.ui.theme import CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, IMPLAUSIBLE_SYMBOL, Palette, style_of
 
 POINT_NUMBERS: Final = ("intensity", "rate", "fill_alpha")
 POINT_TEXTS: Final = (
@@ -34,6 +36,7 @@ POINT_TEXTS: Final = (
     "duration",
     "flop",
     "bytes",
+    "work_source",
     "ceiling_source",
     "memory_level",
     "verification",
@@ -43,6 +46,11 @@ CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "note")
 
 MEMORY_LEVELS: Final = {"dram": "DRAM", "l2": "L2 cache"}
 """What the chart calls the memories it draws a slope for; a CPU's last-level cache counts as L2."""
+
+WORK_SOURCES: Final[dict[str | None, str]] = {"formula": "by formula", "counters": "by hardware counters", None: "source not known"}
+
+CLOSE_RATIO: Final = 1.3
+"""Lines closer than this lie within the height of a name: a sixth of a decade's 90 to 150 pixels."""
 
 NO_POINT_SPAN: Final = (1e-2, 1e3, 1e8, 1e12)
 """Ranges of an empty chart: intensity low and high, rate low and high."""
@@ -93,7 +101,7 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
     kinds = rows[color_by].cast(pl.String).fill_null("").to_list()
     styles = {kind: style_of(kind, values, palette) for kind in set(kinds)}
     has_failed = (rows["verification_state"] == "FAILED").fill_null(False).to_list()
-    markers = [styles[kind].marker for kind in kinds]
+    is_implausible = rows["is_implausible"].fill_null(False).to_list()
     columns: Columns = {
         "intensity": rows["intensity_flop_per_byte"].to_numpy(),
         "rate": rows["achieved_flop_per_s"].to_numpy(),
@@ -101,8 +109,15 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "fill_alpha": np.where(has_failed, 0.0, 0.85),
     }
     texts = {
-        "color": [styles[kind].color for kind in kinds],
-        "marker": [FAILED_MARKERS.get(marker, marker) if failed else marker for marker, failed in zip(markers, has_failed, strict=True)],
+        "color": [palette.bad if marked else styles[kind].color for kind, marked in zip(kinds, is_implausible, strict=True)],
+        "marker": [
+            IMPLAUSIBLE_MARKER
+            if marked
+            else FAILED_MARKERS.get(styles[kind].marker, styles[kind].marker)
+            if failed
+            else styles[kind].marker
+            for kind, failed, marked in zip(kinds, has_failed, is_implausible, strict=True)
+        ],
         "label": rows["label"].to_list(),
         "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
         "category": rows["category"].to_list(),
@@ -116,20 +131,25 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "duration": [theme.duration(value) for value in rows["duration_median_ns"]],
         "flop": [theme.si(value, "flop") for value in rows["flop"]],
         "bytes": [theme.memory(value) for value in rows["bytes"]],
+        "work_source": [WORK_SOURCES.get(value, value) for value in rows["work_source"]],
         "ceiling_source": [value or theme.UNKNOWN for value in rows["ceiling_source"]],
         "memory_level": [MEMORY_LEVELS.get(value, value) for value in rows["memory_level"]],
-        "verification": [VERIFICATION_TEXTS.get(value, value) for value in rows["verification_state"]],
+        "verification": [
+            f"{VERIFICATION_TEXTS.get(value, value)}{', FASTER THAN THE DEVICE CAN BE' if marked else ''}"
+            for value, marked in zip(rows["verification_state"], is_implausible, strict=True)
+        ],
     }
     columns.update({name: np.array(values, dtype=np.str_) for name, values in texts.items()})
     return columns
 
 
-def shown_ceilings(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tuple[CeilingRow, ...]:
+def shown_ceilings(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], choice: CeilingChoice = BEST) -> tuple[CeilingRow, ...]:
     """The newest memory and compute ceilings of the table, each with is_preferred: of the source that counts most.
 
     Args:
         ceilings: the table of that name, or None.
         dtypes: compute ceilings to show; empty: all there are.
+        choice: sources that may be preferred.
     """
     if ceilings is None or ceilings.is_empty():
         return ()
@@ -140,20 +160,26 @@ def shown_ceilings(ceilings: pl.DataFrame | None, dtypes: tuple[str, ...]) -> tu
             | ((pl.col("unit") == "flop_per_s") & (pl.lit(not dtypes) | pl.col("ceiling_name").is_in(dtypes)))
         )
     ).unique(subset=["device_id", "ceiling_name", "unit", "path", "source"], keep="last", maintain_order=True)
-    order = {"user": 0, "measured": 1, "clock": 2, "datasheet": 3}
     rows: list[CeilingRow] = kept.to_dicts()
-    best: dict[tuple[str, str], int] = {}
+    is_known = choice == BEST or any(row["source"] == choice for row in rows)  # else nothing is held against what it borrows
+    best: dict[tuple[str, ...], str] = {}
     for row in rows:
-        key = (row["unit"], row["ceiling_name"])
-        best[key] = min(best.get(key, 9), order.get(row["source"], 8))
-    return tuple({**row, "is_preferred": order.get(row["source"], 8) == best[row["unit"], row["ceiling_name"]]} for row in rows)
+        sources = sources_of(choice, row["unit"])
+        known = best.get(_ceiling_key(row))
+        if is_known and row["source"] in sources and (known is None or sources.index(row["source"]) < sources.index(known)):
+            best[_ceiling_key(row)] = row["source"]
+    return tuple({**row, "is_preferred": best.get(_ceiling_key(row)) == row["source"]} for row in rows)
+
+
+def _ceiling_key(row: CeilingRow) -> tuple[str, ...]:
+    return (row["device_id"], row["unit"], row["ceiling_name"], row["path"])
 
 
 def ceiling_columns(rows: Sequence[CeilingRow], span: Span, palette: Palette) -> Columns:
     """One line a ceiling: a slope for each memory up to the highest compute ceiling, and a flat line for each dtype.
 
-    A flat line begins where the steepest slope of its source reaches it. The source that counts most (measured, then
-    derived from the clock, then the datasheet) is drawn solid, dotted for the cache; the others dashed.
+    A flat line begins where the steepest slope of its source reaches it. What is preferred is drawn solid, dotted for the
+    cache; the others dashed.
     """
     if not rows:
         return empty_columns(CEILING_NUMBERS, CEILING_TEXTS)
@@ -178,7 +204,8 @@ def ceiling_columns(rows: Sequence[CeilingRow], span: Span, palette: Palette) ->
 def label_columns(ceilings: Columns) -> Columns:
     """A name for each ceiling that counts: flat ones at their right end, slopes near their upper end.
 
-    The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's.
+    The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
+    name that a line close by would strike through goes to the other side of its own line, or past the other slope.
     """
     named = np.flatnonzero(ceilings["line_dash"] != "dashed") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
     x0, y0, x1, y1 = (ceilings[name][named] for name in ("x0", "y0", "x1", "y1"))
@@ -186,12 +213,27 @@ def label_columns(ceilings: Columns) -> Columns:
     steepness = np.where(is_flat, 0.0, y0 / x0)
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
     place = np.where(is_flat, 1.0, np.where(is_right, 0.6, 0.9))  # along the line, 0 its lower and 1 its upper end
+    all_flat = ceilings["y0"] == ceilings["y1"]
+    roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
+    is_crowded = np.array(
+        [flat and bool(np.any((roofs > y) & (roofs < y * CLOSE_RATIO))) for flat, y in zip(is_flat, y0, strict=True)], bool
+    )
+    close_slopes = [slopes[(slopes <= own) & (slopes * CLOSE_RATIO > own)].min(initial=own) for own in steepness]
+    past = np.where(is_right, steepness / np.maximum(close_slopes, np.finfo(float).tiny), 1.0)
     return {
-        "x": x0 ** (1 - place) * x1**place,
+        "x": x0 ** (1 - place) * x1**place * past,
         "y": y0 ** (1 - place) * y1**place,
         "text": np.array([f" {ceilings['name'][row]} {ceilings['value'][row]} " for row in named], dtype=np.str_),
         "text_align": np.where(is_right, "left", "right"),
-        "text_baseline": np.where(is_right, "top", "bottom"),
+        "text_baseline": np.where(is_right | is_crowded, "top", "bottom"),
+    }
+
+
+def marks_of(points: Columns) -> dict[str, bool]:
+    """What besides colours and shapes the legend has to explain: has_failed, has_implausible."""
+    return {
+        "has_failed": bool(np.any(points["fill_alpha"] == 0)),
+        "has_implausible": bool(np.any(points["marker"] == IMPLAUSIBLE_MARKER)),
     }
 
 
@@ -203,10 +245,14 @@ def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:
 
 
 def over_ceiling_note(roofline: pl.DataFrame) -> str:
-    """What to know of points above DRAM's ceiling or above their own; empty without any."""
-    cached_count = (roofline["memory_level"] == "l2").sum()
-    over_count = (roofline["efficiency_ratio"] > 1.05).sum()
+    """What to know of points above DRAM's ceiling or above their own, and of counted ones; empty without any."""
+    is_implausible = roofline["is_implausible"].fill_null(False)
+    is_counted = (roofline["work_source"] == "counters").fill_null(False)
+    cached_count = ((roofline["memory_level"] == "l2") & ~is_counted).sum()
+    over_count = ((roofline["efficiency_ratio"] > 1.05).fill_null(False) & ~is_implausible).sum()
     sentences = []
+    if is_implausible.any():
+        sentences.append(f"{is_implausible.sum()} implausible ({IMPLAUSIBLE_SYMBOL}): faster than the device can be; the table says why.")
     if cached_count:
         sentences.append(
             f"{cached_count} faster than DRAM: their data stays in the cache between launches, so its ceiling counts (dotted)."
@@ -215,6 +261,8 @@ def over_ceiling_note(roofline: pl.DataFrame) -> str:
         sentences.append(
             f"{over_count} above their ceiling: their data stays in a nearer cache, or the ceiling was measured on a busy host."
         )
+    if is_counted.any():
+        sentences.append(f"{is_counted.sum()} without formulas: their work is by hardware counters.")
     return " ".join(sentences)
 
 
@@ -244,7 +292,7 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
             ("Efficiency", "@efficiency (@bound)"),
             ("Intensity", "@intensity_text"),
             ("Median", "@duration"),
-            ("Work", "@flop · @bytes"),
+            ("Work", "@flop · @bytes, @work_source"),
             ("Kind", "@category · @dtype"),
             ("Result", "@verification"),
             ("Ceilings", "@memory_level · @ceiling_source"),

@@ -108,6 +108,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("best_label", "Best configuration", "text", True),
         Column("bound", "Bound", "text", True),
         Column("verification_failed_count", "Wrong results", "count", True),
+        Column("implausible_count", "Implausible", "count", True),
     ),
 }
 _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
@@ -277,6 +278,6 @@ def csv_query(state: ViewState) -> str:
 
 def _cell(column: Column, value: Any) -> dict[str, Any]:
     is_bad = (column.name == "verification_state" and value == "FAILED") or (
-        column.name in ("verification_failed_count", "failed_configuration_count") and bool(value)
+        column.name in ("verification_failed_count", "failed_configuration_count", "implausible_count") and bool(value)
     )
     return {"text": FORMATS[column.show](value), "is_bad": is_bad}

@@ -316,7 +316,7 @@ class LivePage(PageBase):
         names = [*(name for name in CATEGORIES if name in present), *sorted(present - set(CATEGORIES))]
         styles = [(name, style_of(name, CATEGORIES, self.palette)) for name in names]
         entries = [{"name": name, "color": style.color, "symbol": SYMBOLS[style.marker]} for name, style in styles]
-        return fragment("legend.html", entries=entries, has_failed=bool(np.any(self._points["fill_alpha"] == 0)))
+        return fragment("legend.html", entries=entries, **roofline.marks_of(self._points))
 
     def _telemetry_legend(self) -> str:
         symbols = {"solid": "━", "dashed": "╍", "dotted": "┅"}
@@ -325,7 +325,7 @@ class LivePage(PageBase):
             for line in telemetry.LINES
             if len(self._lines[line]["time"])
         ]
-        return fragment("legend.html", entries=entries, has_failed=False)
+        return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
 
     def _samples_note(self, *, is_over: bool) -> str:
         if self._strips is None or not self._strips.sample_count:

@@ -29,6 +29,8 @@ class ResultRow(NamedTuple):
     efficiency_ratio: float | None
     bound: str | None
     verification_state: str | None
+    is_implausible: bool | None
+    implausible_reason: str | None
 
 
 def result_rows(roofline: pl.DataFrame) -> list[ResultRow]:

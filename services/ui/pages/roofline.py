@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from services.ui import theme
 from services.ui.charts import roofline
+from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
@@ -74,8 +74,11 @@ class RooflinePage(PageBase):
     def _draw(self, memories: tuple[RunMemory, ...]) -> None:
         found = [frame for memory in memories if (frame := memory.table("roofline")) is not None]
         ceilings_found = [frame for memory in memories if (frame := memory.table("ceilings")) is not None]
-        rows = self._filtered(roofline.newest_rows(pl.concat(found, how="vertical_relaxed"))) if found else None
+        choice = self.state.ceilings
+        rows = held_against(self._filtered(roofline.newest_rows(pl.concat(found, how="vertical_relaxed"))), choice) if found else None
         ceilings = pl.concat(ceilings_found, how="vertical_relaxed") if ceilings_found else None
+        if choice == "clock" and ceilings is not None and rows is not None:
+            ceilings = at_clock_of(ceilings, rows)
         column = COLUMN_OF[self.state.color_by]
         values = CATEGORIES
         points = no_points()
@@ -84,7 +87,7 @@ class RooflinePage(PageBase):
                 values = tuple(roofline.drawable(rows)[column].drop_nulls().unique(maintain_order=True).to_list())
             points = roofline.point_columns(rows, self.palette, column, values)
         dtypes = tuple(sorted(set(points["dtype"].tolist())))
-        shown = roofline.shown_ceilings(ceilings, dtypes)
+        shown = roofline.shown_ceilings(ceilings, dtypes, choice)
         span = roofline.span_of(points, shown)
         lines = roofline.ceiling_columns(shown, span, self.palette)
         self.roofline.replace("points", points)
@@ -126,7 +129,8 @@ class RooflinePage(PageBase):
             notes.append(f"{missing_count} without a flop count have no place here and are only listed below.")
         if rows is not None:
             notes.append(roofline.over_ceiling_note(rows))
-        if ceilings:
+            notes.append(choice_note(self.state.ceilings, rows, any(row["is_preferred"] for row in ceilings)))
+        if any(not row["is_preferred"] for row in ceilings):
             notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
         best = [] if rows is None else result_rows(rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS))
         count_text = (
@@ -135,8 +139,10 @@ class RooflinePage(PageBase):
             else ""
         )
         return {
-            "legend": fragment("legend.html", entries=entries, has_failed=bool(np.any(points["fill_alpha"] == 0))),
-            "roofline_note": " ".join(notes) if rows is not None else "Choose a run, or start one: kernalyse bench matmul_tiled",
+            "legend": fragment("legend.html", entries=entries, **roofline.marks_of(points)),
+            "roofline_note": " ".join(note for note in notes if note)
+            if rows is not None
+            else "Choose a run, or start one: kernalyse bench matmul_tiled",
             "results": results_fragment(best, with_run=len(self.state.runs) > 1),
             "results_note": count_text,
         }

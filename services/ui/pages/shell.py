@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from services.core.model import KernelSweep, NodeHealth, Run, RunState
 from services.ui import theme
+from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -70,6 +71,7 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
     template.add_variable("values", {name: fragment("value.html", value=getattr(state, name)) for name in ("kernel",)})
     template.add_variable("state", state)
     template.add_variable("categories", theme.CATEGORIES)
+    template.add_variable("ceiling_titles", ceiling_choice.TITLES)
     return template
 
 

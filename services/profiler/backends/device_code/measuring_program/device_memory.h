@@ -23,19 +23,16 @@ public:
     }
 
     void load(int number, std::size_t size_bytes, const std::string& path) {
-        const Buffer& buffer = at(number);
-        if (size_bytes > buffer.size_bytes) {
-            throw own_failure("more than the buffer holds: " + path);
-        }
+        const Buffer& buffer = at(number, size_bytes);
         const FileContents contents(path, size_bytes, false);
         check(cudaMemcpy(buffer.start, contents.start(), size_bytes, cudaMemcpyHostToDevice));
         check(cudaDeviceSynchronize());  // the last bytes may still be under way, and kernels run on a stream that does not wait for them
     }
 
-    void store(int number, const std::string& path) const {
-        const Buffer& buffer = at(number);
-        const FileContents contents(path, buffer.size_bytes, true);
-        check(cudaMemcpy(contents.start(), buffer.start, buffer.size_bytes, cudaMemcpyDeviceToHost));
+    void store(int number, std::size_t size_bytes, const std::string& path) const {
+        const Buffer& buffer = at(number, size_bytes);
+        const FileContents contents(path, size_bytes, true);
+        check(cudaMemcpy(contents.start(), buffer.start, size_bytes, cudaMemcpyDeviceToHost));
     }
 
     void* address(int number) const { return at(number).start; }
@@ -46,10 +43,14 @@ private:
         std::size_t size_bytes;
     };
 
-    const Buffer& at(int number) const {
+    // Which has at least so many bytes.
+    const Buffer& at(int number, std::size_t size_bytes = 0) const {
         const auto found = buffers_.find(number);
         if (found == buffers_.end()) {
             throw own_failure("no buffer " + std::to_string(number));
+        }
+        if (size_bytes > found->second.size_bytes) {
+            throw own_failure("more than buffer " + std::to_string(number) + " holds");
         }
         return found->second;
     }

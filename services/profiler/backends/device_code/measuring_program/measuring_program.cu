@@ -5,11 +5,12 @@
 //   allocate BUFFER BYTES                             ok
 //   release BUFFER                                    ok
 //   load BUFFER BYTES FILE                            ok: the buffer holds the file's first bytes
-//   store BUFFER FILE                                 ok: the file holds the buffer
+//   store BUFFER BYTES FILE                           ok: the file holds the buffer's first bytes
 //   bind GRID_XYZ BLOCK_XYZ SHARED_BYTES ARGUMENT…    ok; an argument is bBUFFER, or v and the bytes of a value in hex
 //   run                                               ok: one launch of what was bound, to its end
 //   time METHOD CACHE LAUNCHES COUNT HOLD FILE        ok IS_HELD TIMER_STEP_NS, and samples in the file
 //   occupancy THREADS SHARED_BYTES                    ok BLOCKS_PER_MULTIPROCESSOR
+//   entry                                             ok NAME: of the kernel in machine code; no name before CUDA 12.3
 //
 // METHOD is single, batched or graph; CACHE is cold or hot; HOLD is 1 where the stream may be held. The file of samples has
 // COUNT doubles, the ns of each; then for each four 64-bit integers: cycles and ns before it, cycles and ns after it, 0 where
@@ -69,7 +70,8 @@ public:
         }
         if (command == "store") {
             const int buffer = number<int>(words);
-            memory_.store(buffer, path(words));
+            const std::size_t size_bytes = number<std::size_t>(words);
+            memory_.store(buffer, size_bytes, path(words));
             return "";
         }
         if (command == "bind") {
@@ -91,6 +93,13 @@ public:
             check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&block_count, kernel().kernalyse_function, thread_count,
                                                                 number<std::size_t>(words)));
             return join({static_cast<std::size_t>(block_count)});
+        }
+        if (command == "entry") {
+            const char* name = "";
+#if CUDART_VERSION >= 12030
+            check(cudaFuncGetName(&name, kernel().kernalyse_function));
+#endif
+            return *name == '\0' ? "" : " " + std::string(name);
         }
         throw own_failure("no command " + command);
     }
@@ -117,6 +126,9 @@ private:
         std::vector<std::vector<char>> arguments;
         for (std::string text; words >> text;) {
             arguments.push_back(argument(text));
+        }
+        if (sampler_ != nullptr) {
+            sampler_->forget_graph();
         }
         launch_.reset();
         launch_ = std::make_unique<Launch>(kernel(), grid, block, shared_bytes, std::move(arguments));

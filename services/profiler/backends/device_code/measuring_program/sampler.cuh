@@ -31,7 +31,7 @@ struct Samples {
 // Several launches as one graph.
 class LaunchGraph {
 public:
-    LaunchGraph(Launch& launch, int launch_count, cudaStream_t stream) {
+    LaunchGraph(Launch& launch, int launch_count, cudaStream_t stream) : launch_count(launch_count) {
         check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
         try {
             for (int index = 0; index < launch_count; ++index) {
@@ -58,6 +58,9 @@ public:
 
     void enqueue(cudaStream_t stream) const { check(cudaGraphLaunch(executable_, stream)); }
 
+    const int launch_count;
+    bool has_run = false;  // see Launch
+
 private:
     cudaGraph_t graph_ = nullptr;
     cudaGraphExec_t executable_ = nullptr;
@@ -82,29 +85,42 @@ public:
             check(cudaMemsetAsync(flush_start_, 0, cache_bytes_, stream_));
             check(cudaStreamSynchronize(stream_));
         }
-        std::unique_ptr<LaunchGraph> graph;
-        if (timing.method == Method::kGraph) {
-            graph = std::make_unique<LaunchGraph>(launch, timing.launches_per_sample, stream_);
-        }
+        LaunchGraph* graph = timing.method == Method::kGraph ? &graph_of(launch, timing.launches_per_sample) : nullptr;
         Samples samples;
         while (static_cast<int>(samples.duration_ns.size()) < count) {
             const int left_count = count - static_cast<int>(samples.duration_ns.size());
-            const int batch_count = launch.has_run ? std::min(left_count, batch_limit(timing)) : 1;
-            const bool is_held = may_hold && !hold_fails_ && launch.has_run && operation_count(timing) <= kMaxQueuedOperations;
-            if (!take_batch(launch, graph.get(), timing, batch_count, is_held)) {
+            const bool has_run = launch.has_run && (graph == nullptr || graph->has_run);
+            const int batch_count = has_run ? std::min(left_count, batch_limit(timing)) : 1;
+            const bool is_held = may_hold && !hold_fails_ && has_run && operation_count(timing) <= kMaxQueuedOperations;
+            if (!take_batch(launch, graph, timing, batch_count, is_held)) {
                 hold_fails_ = true;  // something here waits for the stream to run dry: these samples again, and all others, without
                 continue;
             }
             launch.has_run = true;
+            if (graph != nullptr) {
+                graph->has_run = true;
+            }
             samples.is_held = samples.is_held && is_held;
             append(samples, timing, batch_count);
         }
         return samples;
     }
 
+    // Before another launch is taken: a graph has the arguments of the one that it was made of.
+    void forget_graph() { graph_.reset(); }
+
     unsigned long long timer_step_ns() const { return stamps_.timer_step_ns(); }
 
 private:
+    // The one of the samples before, if it is the same: consecutive samples are asked for in several calls.
+    LaunchGraph& graph_of(Launch& launch, int launch_count) {
+        if (graph_ == nullptr || graph_->launch_count != launch_count) {
+            graph_.reset();
+            graph_ = std::make_unique<LaunchGraph>(launch, launch_count, stream_);
+        }
+        return *graph_;
+    }
+
     struct Sample {
         cudaEvent_t begin;
         cudaEvent_t end;
@@ -176,5 +192,6 @@ private:
     std::vector<Sample> events_;
     std::size_t cache_bytes_;  // the last-level cache's, overwritten before each cold sample
     void* flush_start_ = nullptr;
+    std::unique_ptr<LaunchGraph> graph_;  // of the launch that is bound
     bool hold_fails_ = false;
 };

@@ -1,0 +1,59 @@
+"""Ceilings on the terminal: what was measured, and the share that it is of what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.quantities import UNKNOWN, percentage, rate
+from services.cli.terminal import plain_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NOTE_WIDTH: Final = 130
+"""Columns from which on notes have room; on a narrower terminal they would break every row into a dozen."""
+
+PROBLEM_PREFIX: Final = "Not measured: "
+"""How the profiler's log begins what it says of a ceiling, or a form of it, that it could not measure."""
+
+
+def ceilings_table(shares: pl.DataFrame, width: int) -> Table:
+    """One row per ceiling. Input: ceiling_shares of one run; width: of the terminal, in characters."""
+    with_notes = width >= NOTE_WIDTH
+    table = plain_table("ceiling", "path")
+    for heading in ("measured", "datasheet", "share", "at clock", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if with_notes:
+        table.add_column("note", overflow="fold")
+    for row in shares.iter_rows(named=True):
+        table.add_row(*map(Text, (*_cells(row), *([row["note"] or ""] if with_notes else []))))
+    return table
+
+
+def problem_lines(log_lines: pl.DataFrame) -> list[str]:
+    """Why ceilings are missing, or forms of them. Input: table log_lines of one run."""
+    return [line.removeprefix(PROBLEM_PREFIX) for line in log_lines["line"].to_list() if line.startswith(PROBLEM_PREFIX)]
+
+
+def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
+    """What of a device like this has no measurement."""
+    names = [f"{row['ceiling_name']} {row['path']}" for row in shares.iter_rows(named=True) if row["measured"] is None]
+    if names:
+        yield f"not measured on this device: {', '.join(names)}"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    unit = "B/s" if row["unit"] == "bytes_per_s" else "flop/s"
+    return (
+        row["ceiling_name"],
+        row["path"] or UNKNOWN,
+        rate(row["measured"], unit),
+        rate(row["datasheet"], unit),
+        percentage(row["datasheet_ratio"]),
+        rate(row["at_clock"], unit),
+        percentage(row["clock_ratio"]),
+    )

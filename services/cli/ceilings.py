@@ -1,0 +1,85 @@
+"""`kernalyse ceilings`: measures what a device can do at most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli import bench_options as options
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from services.core.model import Run
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(ceilings)
+
+
+def ceilings(
+    backend: options.BackendOption = options.BackendChoice.AUTO,
+    device: options.DeviceOption = None,
+    node: options.NodeOption = "",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Measure what a device can do at most: memory levels, multiply-adds, tensor cores. Rooflines use it from then on.
+
+    Shares are of the datasheet, and of what the clock that the device ran at allows. Status 1: nothing could be measured.
+    """
+    from services.analyzer.analyses.ceiling_shares import ceiling_shares
+    from services.cli.revision import revision_of
+    from services.cli.run_results import follow
+    from services.cli.session import Server, analyzer_session
+    from services.cli.terminal import console as make_console
+    from services.core.model import BackendName, CeilingMeasurement, RunSpec
+
+    console = make_console(stderr=True)
+    spec = RunSpec(CeilingMeasurement(BackendName[backend.name], device), revision=revision_of(Path.cwd()))
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+        run = follow(client, client.start_run(spec, node_id=client.node_id_of(node)), console)
+        shares = ceiling_shares(client.table("ceilings", [run.run_id]).lazy()).collect()
+        log_lines = client.table("log_lines", [run.run_id])
+    if json_output:
+        typer.echo(_as_json(run, shares, log_lines))
+    else:
+        _print(shares)
+    console.print(f"run {run.run_id}: {run.state.lower()}", markup=False, highlight=False)
+    if run.error is not None:
+        console.print(run.error.message, markup=False, highlight=False)
+    if run.state != "SUCCEEDED":
+        raise typer.Exit(1)
+
+
+def _print(shares: pl.DataFrame) -> None:
+    from services.cli.ceiling_display import ceilings_table, missing_lines
+    from services.cli.terminal import console as make_console
+
+    console = make_console()
+    if shares["measured"].is_not_null().any():
+        console.print(ceilings_table(shares, console.width))
+        for line in missing_lines(shares):
+            console.print(line, markup=False, highlight=False)
+
+
+def _as_json(run: Run, shares: pl.DataFrame, log_lines: pl.DataFrame) -> str:
+    import json
+
+    from services.cli.ceiling_display import problem_lines
+
+    document = {
+        "run_id": run.run_id,
+        "state": str(run.state),
+        "device_id": run.device_id,
+        "ceilings": shares.to_dicts(),
+        "problems": problem_lines(log_lines),
+    }
+    return json.dumps(document, indent=2)

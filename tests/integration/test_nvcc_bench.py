@@ -1,0 +1,62 @@
+"""`kernalyse bench --backend nvcc` from the command to the tables, over stand-ins for NVIDIA's driver and the CUDA runtime."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.core.model import BackendName, Dim3
+from services.profiler.backends.cuda_driver import CudaDriver
+from services.profiler.backends.nvcc_compiler import toolkit_version
+from tests.integration.nvcc_stand_in import COLD_NS, needs_nvcc, stand_in_driver, stand_in_object
+
+pytestmark = [
+    needs_nvcc,
+    pytest.mark.timeout(300),  # programs are compiled by the command itself
+    pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver, which tests/gpu uses"),
+]
+
+
+def _kernalyse(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(stand_in_driver()),
+        "NVCC_APPEND_FLAGS": f"-cudart none -Xlinker {stand_in_object()}",
+    }
+    command = [sys.executable, "-m", "services.cli.main", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
+
+
+def test_the_driver_tells_the_device() -> None:
+    (device,) = CudaDriver("a test", str(stand_in_driver() / "libcuda.so.1")).devices(BackendName.NVCC)
+    assert (device.device_id, device.name, device.backends) == ("cuda:0", "a stand-in", (BackendName.NVCC,))
+    assert (device.runtime, device.compute_capability, device.toolkit_version) == ("CUDA 99.1", "9.0", toolkit_version())
+    assert (device.compute_unit_count, device.max_clock_hz, device.l2_cache_bytes) == (4, 2_000_000_000, 2 * 2**20)
+    assert (device.max_block, device.max_grid) == (Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535))
+    assert device.max_shared_memory_bytes == 227 * 1024
+    assert device.memory_bytes == device.max_buffer_bytes == 64 * 2**20
+
+
+def test_bench_measures_verifies_and_keeps_programs(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    quick = ("--max-time", "0.2", "--samples", "50", "--json", file)
+    done = _kernalyse("bench", "saxpy", "-p", "N=1024,2**30", "--backend", "nvcc", *quick)
+    assert done.returncode == 1, done.stderr  # one configuration does not fit
+    results = json.loads(file.read_text())
+    (row,) = results["measurements"]
+    assert (row["compiler_options"], row["verification_state"], row["cache_mode"]) == ("-arch=sm_90 -lineinfo", "PASSED", "COLD")
+    assert row["duration_median_ns"] == pytest.approx(COLD_NS)
+    assert row["register_count"] == 24
+    (failure,) = results["failures"]
+    assert failure["reason"] == "MEMORY_LIMIT"
+    assert "67108864" in failure["message"]
+
+    again = _kernalyse("bench", "saxpy", "-p", "N=1024", "--backend", "nvcc", *quick)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(file.read_text())["measurements"][0]["compile_ns"] == 0

@@ -1,0 +1,83 @@
+"""Measured ceilings beside promised ones, by hand, and how a terminal shows them."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from services.analyzer.analyses.ceiling_shares import ceiling_shares
+from services.analyzer.event_rows import frame_of
+from services.analyzer.schema import CEILINGS
+from services.cli.ceiling_display import NOTE_WIDTH, ceilings_table, missing_lines
+from services.cli.quantities import rate
+
+
+def ceiling(name: str, value: float, source: str, path: str = "tensor", clock_hz: int | None = None, note: str = "") -> dict[str, Any]:
+    unit = "bytes_per_s" if path == "copy" else "flop_per_s"
+    keys = {"run_id": "r", "event_index": 1, "device_id": "cuda:0"}
+    return keys | {"ceiling_name": name, "unit": unit, "value": value, "path": path, "source": source, "clock_hz": clock_hz, "note": note}
+
+
+H200 = (
+    ceiling("dram", 4.8e12, "datasheet", "copy"),
+    ceiling("bfloat16", 990e12, "datasheet", clock_hz=1_830_000_000),
+    ceiling("bfloat16", 1070e12, "clock", clock_hz=1_980_000_000),
+    ceiling("float4", 2e15, "datasheet"),
+    ceiling("dram", 4.32e12, "measured", "copy", 1_900_000_000),
+    ceiling("bfloat16", 792e12, "measured", clock_hz=1_485_000_000, note="Best launch of each form: wgmma 7.92e+14 flop_per_s."),
+)
+
+
+def shares(*rows: dict[str, Any]) -> pl.DataFrame:
+    return ceiling_shares(frame_of(CEILINGS, [*rows]).lazy()).collect()
+
+
+def test_a_measured_ceiling_is_held_against_the_datasheet_and_against_its_own_clock() -> None:
+    dram, bfloat16, _ = shares(*H200).rows(named=True)
+    assert (dram["ceiling_name"], dram["datasheet_ratio"], dram["at_clock"]) == ("dram", pytest.approx(0.9), None)
+    assert bfloat16["datasheet_ratio"] == pytest.approx(0.8)
+    assert bfloat16["at_clock"] == pytest.approx(1070e12 * 0.75)
+    assert bfloat16["clock_ratio"] == pytest.approx(792 / (1070 * 0.75))
+    assert bfloat16["clock_hz"] == 1_485_000_000
+
+
+def test_without_a_measured_clock_the_maximum_counts() -> None:
+    (row,) = shares(ceiling("float32", 50e12, "measured", "fma"), ceiling("float32", 60e12, "clock", "fma", 2_000_000_000)).rows(named=True)
+    assert (row["at_clock"], row["clock_hz"]) == (60e12, 2_000_000_000)
+    assert row["clock_ratio"] == pytest.approx(50 / 60)
+
+
+def test_what_was_not_measured_comes_last_and_is_named() -> None:
+    found = shares(*H200)
+    assert found["ceiling_name"].to_list() == ["dram", "bfloat16", "float4"]
+    assert list(missing_lines(found)) == ["not measured on this device: float4 tensor"]
+    assert list(missing_lines(found.head(2))) == []
+
+
+def test_the_same_type_on_two_paths_is_two_ceilings() -> None:
+    found = shares(ceiling("float64", 30e12, "measured", "fma"), ceiling("float64", 60e12, "measured"))
+    assert found.select("path", "measured").rows() == [("fma", 30e12), ("tensor", 60e12)]
+
+
+def test_a_ceiling_set_by_hand_alone_is_no_row() -> None:
+    assert shares(ceiling("dram", 1e12, "user", "copy")).is_empty()
+
+
+@pytest.mark.parametrize("width", [80, NOTE_WIDTH])
+def test_every_ceiling_is_one_line_at_any_width_and_notes_take_what_is_left(width: int) -> None:
+    stream = StringIO()
+    Console(file=stream, width=width).print(ceilings_table(shares(*H200), width))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    (line,) = [line for line in lines if "bfloat16" in line]
+    assert [part in line for part in ("792 Tflop/s", "990 Tflop/s", "80 %", "98.7 %")] == [True] * 4
+    assert ("wgmma" in stream.getvalue()) is (width >= NOTE_WIDTH)
+
+
+@pytest.mark.parametrize(("value", "text"), [(4.32e12, "4.32 TB/s"), (999.0, "999 B/s"), (1e15, "1 PB/s"), (None, "–")])
+def test_rates_take_prefixes(value: float | None, text: str) -> None:
+    assert rate(value, "B/s") == text

@@ -177,6 +177,7 @@ _POINT: Final = (
         "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can, and of counted ones.",
     ),
     DURATION_MEDIAN_NS,
+    Column("duration_mean_ns", NUMBER, "Mean of the samples; rates are over it where there is no median."),
     FLOP,
     BYTES,
     Column("intensity_flop_per_byte", NUMBER, "Arithmetic intensity; null without flop or bytes."),

@@ -144,3 +144,9 @@ def test_more_problems_than_a_screen_holds_are_counted() -> None:
     lines = list(best_lines(frame(many)))
     assert len(lines) == MAX_PROBLEM_COUNT + 1
     assert lines[-1] == "… and the best of 5 more: kernalyse show r best"
+
+
+def test_what_other_tools_measured_does_not_compete() -> None:
+    assert rows([measured(0, 1e3, category=None), measured(1, 2e3, category=None, kernel_name="other work")]) == []
+    (own,) = rows([measured(0, 1e3), measured(1, 2e3, duration_median_ns=None)])
+    assert (own["configuration_index"], own["candidate_count"]) == (0, 1)

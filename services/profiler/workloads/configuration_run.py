@@ -76,6 +76,7 @@ class ConfigurationRun:
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
         self._elapsed_ns = 0
+        self.measurement: Measurement | None = None  # when finished
         self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
     @property
@@ -184,9 +185,9 @@ class ConfigurationRun:
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._elapsed_ns += time.perf_counter_ns() - start_ns
-        measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
-        self._bench.sink.write(measurement)
-        return measurement
+        self.measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
+        self._bench.sink.write(self.measurement)
+        return self.measurement
 
     # ------------------------------------------------------------ steps
 

@@ -53,13 +53,16 @@ class Turns:
         self._margin_ratio = margin_of(baseline.device.kind)
         self._kept_pair_count = 0
 
-    def compare(self, block_count: int) -> PairedComparison:
-        """Blocks in the order ABBA: what drifts steadily adds as much to the one side as to the other."""
+    def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
+        """Blocks in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+
+        max_duration_ns: of taking turns, if that is less than what both sides may take by their own rules.
+        """
         baseline, judged = self._baseline, self._judged
         self._on_activity(f"comparing {judged.run.label} with {baseline.run.label}")
         self._time_alike()
         start_ns = told_ns = self._clock_ns()
-        limit_ns = baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns
+        limit_ns = min(max_duration_ns, baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns)
         pair_count, next_look_count = 0, block_count
         while True:
             for side in (baseline, judged) if pair_count % 2 == 0 else (judged, baseline):

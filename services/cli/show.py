@@ -86,11 +86,14 @@ def show(
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     names = list(dict.fromkeys(table_names or ["measurements"]))
     with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        whole_run_id = client.run(run_id).run_id
-        frames = {name: client.table(name, [whole_run_id]) for name in names}
+        run = client.run(run_id)
+        frames = {name: client.table(name, [run.run_id]) for name in names}
     if output_format is OutputFormat.JSON:
         _write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
+        if run.spec.continues_run_id is not None:
+            earlier = run.spec.continues_run_id
+            typer.echo(f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before", err=True)
         _show_tables(frames, output)
     else:
         _write_frames(frames, output_format, output)

@@ -62,7 +62,7 @@ def lines(ended: Ended) -> str:
 def search_s(ended: Ended) -> float:
     """Wall clock from the first measurement's beginning to the last word on one."""
     measurements = ended.of(Measurement)
-    ends_ns = [one.measured_unix_ns for one in (*measurements, *ended.of(PairedComparison))]
+    ends_ns = [one.measured_unix_ns for one in measurements] + [one.measured_unix_ns for one in ended.of(PairedComparison)]
     return (max(ends_ns) - min(one.measured_unix_ns - one.elapsed_ns for one in measurements)) / SECONDS
 
 
@@ -92,9 +92,7 @@ def test_the_planted_best_is_found_and_confirmed_in_alternating_blocks(strategy:
 
 
 @pytest.mark.parametrize("strategy", [SearchStrategy.RANDOM, SearchStrategy.HALVING])
-def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_out_is_said(
-    strategy: SearchStrategy, tmp_path: Path
-) -> None:
+def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_out_is_said(strategy: SearchStrategy, tmp_path: Path) -> None:
     ended = run_worker(planted(strategy, 6, range(1, 201)), tmp_path)
     assert ended.exit_code == 0, ended.payloads[-1]
     measured_count = len(ended.of(Measurement))
@@ -106,7 +104,7 @@ def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_ou
 
 
 def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> None:
-    orders = []
+    orders: list[list[int]] = []
     for order_seed in (1, 1, 2):
         folder = tmp_path / str(len(orders))
         folder.mkdir()

@@ -7,7 +7,6 @@ import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 
 import psutil
 import pytest

@@ -46,9 +46,7 @@ def test_kernel_has_the_name_that_cpp_finds_it_by(asked: str, qualified: str) ->
 
 
 def test_template_without_arguments_is_refused() -> None:
-    with pytest.raises(
-        UnsupportedConstructError, match=r"kernels.cu, line \d+: found .*without its arguments.*for example once<float>"
-    ):
+    with pytest.raises(UnsupportedConstructError, match=r"kernels.cu, line \d+: found .*without its arguments.*for example once<float>"):
         write_program(SOURCE, "once")
 
 

@@ -12,6 +12,10 @@ MIN_PROCESS_COUNT: Final = 5
 """A side. Medians of one kernel drift between processes by more than their intervals say; with five a side, all of one
 side lie below all of the other by chance once in 126 times."""
 
+ONE_AFTER_THE_OTHER: Final = (
+    "Measured one after the other, where drift alone can make such a margin; --paired, --processes 5 or --strategy halving decides."
+)
+
 PROBLEM: Final = ["run_id", "device_id", "cache_mode", "problem", "category", "work_flop", "work_bytes"]
 CANDIDATE: Final = ["kernel_name", "macros", "block"]
 
@@ -160,5 +164,5 @@ def _reason(has_pair: pl.Expr) -> pl.Expr:
         .then(sentence("The medians of its processes and the runner-up's overlap."))
         .when(overlap)
         .then(sentence("The intervals of both medians overlap."))
-        .otherwise(sentence("Measured one after the other, where drift alone can make such a margin; --paired, --processes 5 or --strategy halving decides."))
+        .otherwise(sentence(ONE_AFTER_THE_OTHER))
     )

@@ -27,7 +27,7 @@ from services.core.model import (
 from services.core.statistics import Samples
 from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, TimedSamples, check_launch
 from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.header_bundle import include_folders_of
+from services.profiler.header_bundle import bundle_folder, include_folders_of
 from services.profiler.measuring.arguments import bind_arguments
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
 from services.profiler.measuring.busy import DeviceUse, Neighbours
@@ -212,7 +212,7 @@ class ConfigurationRun:
             function_name=kernel.definition.function,
             macros=self.planned.macro_values,
             options=self._bench.sweep.compiler_options,
-            include_folders=() if digest is None else include_folders_of(self._bench.folder / "bundles" / digest.removeprefix("sha256:")),
+            include_folders=() if digest is None else include_folders_of(bundle_folder(self._bench.folder, digest)),
         )
 
     def _keep_compiler_output(self, compiled: CompiledKernel) -> None:

@@ -2,8 +2,9 @@
 
 RANDOM measures in random order until the budget is spent. HALVING is successive halving: a short look at every
 configuration, then the faster half goes on with twice the samples, and so on; the last two are measured as thoroughly as in
-a sweep over everything. Both keep a part of the budget to compare the best of each contest with its runner-up. Source: K. Jamieson and A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization", AISTATS 2016, algorithm 1.
+a sweep over everything. Both keep a part of the budget to compare the best of each contest with its runner-up. Source:
+K. Jamieson and A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016,
+algorithm 1.
 
 Own code, because what is spent here are samples of one configuration, which come in any number and add up: libraries such
 as Optuna prune a trial for good, but cannot come back to one for more samples.

@@ -33,11 +33,12 @@ from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Obse
 from services.profiler.measuring.busy import DeviceUse, Neighbours
 from services.profiler.measuring.clocks import ClockMeter
 from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.measuring.inputs import Array, BufferPlan, check_fits, input_values, poison_values
+from services.profiler.measuring.inputs import Array, BufferPlan, input_values, poison_values
 from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
 from services.profiler.workloads.events import EventSink, store_artifact
+from services.profiler.workloads.fitting_sizes import check_device_memory
 from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
@@ -96,7 +97,7 @@ class ConfigurationRun:
         self._bench.sink.write(self.plan.configuration)
         check_requirement(self.plan)
         check_launch(self._bench.session.device, self.plan.definition.kernel_name, self.plan.launch)
-        check_fits(self.plan.buffers(), self._bench.session.device)
+        check_device_memory(self.planned, self._bench.session.device)
 
     def measure(self, on_activity: ActivitySink) -> Measurement:
         """Everything at once."""

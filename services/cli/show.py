@@ -32,8 +32,7 @@ OVERVIEW_COLUMNS: Final = {
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound",
     ),
     "best": (
-        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "margin_ratio_low", "margin_ratio_high",
-        "is_real", "reason",
+        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
     ),
     "samples": ("configuration_index", "sample_index", "duration_ns"),
     "counters": ("configuration_index", "kernel_name", "metric_name", "value", "unit", "text"),
@@ -146,6 +145,7 @@ def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> Non
 def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     from rich.text import Text
 
+    from services.cli.best_display import best_lines
     from services.cli.terminal import plain_table
 
     columns = _shown_columns(name, frame)
@@ -156,6 +156,9 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     for row in frame.select(columns).head(MAX_SHOWN_ROWS).iter_rows():
         table.add_row(*(Text(_cell(value)) for value in row))
     console.print(table)
+    if name == "best":
+        for line in best_lines(frame):
+            console.print(line, markup=False, highlight=False)
     if frame.height > MAX_SHOWN_ROWS:
         console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
 

@@ -140,7 +140,7 @@ def test_the_best_are_told_in_words_where_there_was_a_choice() -> None:
     contested = [measured(0, 120.0, tile=1), measured(1, 100.0, tile=2)]
     alone = measured(2, 5.0, parameters='{"N": 9}')
     (line,) = best_lines(frame([*contested, alone], [compared(0, 1, 1.25, "SLOWER")]))
-    assert line == ("best of 2: k N=8 TILE=2, 100 ns, 25 % (24 % to 26 %) ahead of k N=8 TILE=1; real: Alternating blocks say so.")
+    assert line == ("best of 2: k N=8 TILE=2, 100 ns, 25 % (24 % to 26 %) ahead of k TILE=1; real: Alternating blocks say so.")
     (unsure,) = best_lines(frame(contested))
     assert "; not shown to be real: " in unsure
 

@@ -43,7 +43,8 @@ def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepP
     fastest = sorted(right, key=lambda one: one.measurement.duration_median_ns)[:2]
     if len(fastest) < 2:
         return
-    quiet = replace(bench, sink=_WithoutSamples(bench.sink))
+    verified = replace(bench.sweep.measuring, skip_verification=True)  # when they were measured
+    quiet = replace(bench, sink=_WithoutSamples(bench.sink), sweep=replace(bench.sweep, measuring=verified))
     best, runner_up = (ConfigurationRun(one.planned, quiet) for one in fastest)
     if budget.left_ns() < _shortest_comparison_ns(fastest):
         _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
@@ -55,7 +56,10 @@ def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepP
     except KernalyseError as error:  # both are measured all the same
         _tell_unconfirmed(best, runner_up, error.message, bench)
     else:
-        bench.sink.write(comparison)
+        if comparison.block_count < MIN_BLOCK_COUNT:  # the intervals of so few say nothing
+            _tell_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", bench)
+        else:
+            bench.sink.write(comparison)
 
 
 def _can_win(measurement: Measurement) -> bool:

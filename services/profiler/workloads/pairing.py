@@ -36,7 +36,7 @@ def run_pair(
 
     Args:
         block_count: of each side, at least; more are taken until the interval is narrow enough, or time is up.
-        max_duration_ns: of taking turns, if that is less than what both sides may take by their own rules.
+        max_duration_ns: of taking turns; fewer than 20 blocks, which it may cut them to, come out as undecided.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.

@@ -49,8 +49,7 @@ def search_at_random(
         if measurement is not None:
             contests[planned.contest].append(Candidate(planned, measurement))
     _tell_left(len(waiting), bench)
-    for position, candidates in enumerate(contests.values()):
-        confirm_best(candidates, bench, progress, budget.part(1 / (len(contests) - position)))
+    _confirm_each(list(contests.values()), bench, progress, budget)
 
 
 def search_by_halving(
@@ -60,13 +59,15 @@ def search_by_halving(
     contests: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         contests.setdefault(planned.contest, []).append(planned)
-    budget, left_count = SearchBudget.of(bench.sweep.budget_ns, clock_ns), 0
+    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
+    searching = budget.part(1 - CONFIRMING_RATIO)
+    left_count, finished = 0, list[list[Candidate]]()
     for position, contest in enumerate(contests.values()):
-        own_budget = budget.part(1 / (len(contests) - position))
-        halving = _Halving(bench, progress, own_budget.part(1 - CONFIRMING_RATIO))
+        halving = _Halving(bench, progress, searching.part(1 / (len(contests) - position)))
         left_count += halving.hold(contest)
-        confirm_best(halving.candidates, bench, progress, own_budget)
+        finished.append(halving.candidates)
     _tell_left(left_count, bench)
+    _confirm_each(finished, bench, progress, budget)
 
 
 def _limited(bench: Bench, left_ns: float) -> Bench:
@@ -84,6 +85,12 @@ def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
     half = order[: max(FINALIST_COUNT, (len(order) + 1) // 2)]
     best = standings[order[0]]
     return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
+
+
+def _confirm_each(contests: Sequence[Sequence[Candidate]], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+    """After everything is measured: a comparison that takes longer than thought must cost no configuration its look."""
+    for position, candidates in enumerate(contests):
+        confirm_best(candidates, bench, progress, budget.part(1 / (len(contests) - position)))
 
 
 def _tell_left(left_count: int, bench: Bench) -> None:

@@ -56,13 +56,14 @@ class Turns:
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
         """Blocks in the order ABBA: what drifts steadily adds as much to the one side as to the other.
 
-        max_duration_ns: of taking turns, if that is less than what both sides may take by their own rules.
+        max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
+            rules, once it is.
         """
         baseline, judged = self._baseline, self._judged
         self._on_activity(f"comparing {judged.run.label} with {baseline.run.label}")
         self._time_alike()
         start_ns = told_ns = self._clock_ns()
-        limit_ns = min(max_duration_ns, baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns)
+        limit_ns = baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns
         pair_count, next_look_count = 0, block_count
         while True:
             for side in (baseline, judged) if pair_count % 2 == 0 else (judged, baseline):
@@ -70,7 +71,8 @@ class Turns:
                 side.take_block()
             pair_count += 1
             now_ns = self._clock_ns()
-            is_over = pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full())
+            is_over = now_ns - start_ns >= max_duration_ns
+            is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
             if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
                 baseline.keep_blocks()
                 judged.keep_blocks()

@@ -110,8 +110,8 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
     """One row per measured configuration. Input: the tables measurements and roofline of one run."""
     latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
     table = plain_table()
-    for heading in ("kernel", "parameters"):
-        table.add_column(heading, overflow="fold")  # what tells the rows apart is never cut
+    table.add_column("kernel", no_wrap=True)  # what tells the rows apart is never cut
+    table.add_column("parameters", overflow="fold", min_width=len("parameters"))
     table.add_column("median ± CI", justify="right", no_wrap=True)
     for heading in ("GFLOP/s", "GB/s", "efficiency"):
         table.add_column(heading, justify="right")
@@ -142,7 +142,7 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
 def paired_table(comparisons: pl.DataFrame) -> Table:
     """One row per comparison in alternating blocks. Input: table paired_comparisons of one run."""
     table = plain_table("compared", "with")
-    for heading in ("blocks", "time", "95 % interval", "cycles"):
+    for heading in ("blocks", "time", f"{100 * comparisons['confidence_ratio'][0]:g} % interval", "cycles"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
     table.add_column("because")

@@ -100,7 +100,7 @@ def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_ou
     assert f"The budget of 6 s is spent: {200 - measured_count} configurations were not measured." in lines(ended)
     progress = ended.of(Progress)[-1]
     assert (progress.completed_configuration_count, progress.total_configuration_count) == (measured_count, 200)
-    assert search_s(ended) < 9  # compiling and verifying what is under way comes on top
+    assert search_s(ended) < 15  # what is under way is finished: on a busy machine compiling and the last resampling take seconds
 
 
 def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> None:

@@ -321,6 +321,7 @@ RUNS: Final = _table(
     "One row per run; event_index is that of its last row.",
     Column("node_id", TEXT, "Node that it ran on; null: imported."),
     Column("title", TEXT, "Given, or made from the work."),
+    Column("continues_run_id", TEXT, "The stopped run whose sweep this one continues; null: none."),
     Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
     Column("create_unix_ns", COUNT, "Submitted."),
     Column("start_unix_ns", COUNT, "Null: not started."),

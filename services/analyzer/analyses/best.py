@@ -12,6 +12,10 @@ MIN_PROCESS_COUNT: Final = 5
 """A side. Medians of one kernel drift between processes by more than their intervals say; with five a side, all of one
 side lie below all of the other by chance once in 126 times."""
 
+ONE_AFTER_THE_OTHER: Final = (
+    "Measured one after the other, where drift alone can make such a margin; --paired, --processes 5 or --strategy halving decides."
+)
+
 PROBLEM: Final = ["run_id", "device_id", "cache_mode", "problem", "category", "work_flop", "work_bytes"]
 CANDIDATE: Final = ["kernel_name", "macros", "block"]
 
@@ -20,7 +24,8 @@ def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame) -> pl.LazyFrame:
     """One row per problem: table best, problems in the order of their first configuration.
 
     Configurations compete when they have the same parameters, cache mode and device and do the same work: one kernel in
-    several variants, or kernels of one category with equal flop and bytes. Wrong results do not compete. Measured by
+    several variants, or kernels of one category with equal flop and bytes. Wrong results do not compete, and those that a
+    search has left behind come after those it has not, for their few samples may be too fast by luck. Measured by
     several processes, a configuration is one candidate; its duration is the median of its processes' medians. What has no
     category or no median, as in other tools' results, does not compete: nothing tells which of it is the same work.
 
@@ -33,7 +38,7 @@ def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame) -> pl.LazyFrame:
     """
     measured = _measured(measurements)
     ranked = _candidates(measured).with_columns(
-        rank=pl.struct("duration_median_ns", "configuration_index").rank("ordinal").over(PROBLEM),
+        rank=pl.struct("is_eliminated", "duration_median_ns", "configuration_index").rank("ordinal").over(PROBLEM),
         candidate_count=pl.len().over(PROBLEM).cast(pl.Int64),
         first_index=pl.col("configuration_index").min().over(PROBLEM),
     )
@@ -79,6 +84,7 @@ def _candidates(measured: pl.LazyFrame) -> pl.LazyFrame:
             pl.col("configuration_index").min(),
             event_index=pl.col("event_index").max(),
             process_count=pl.col("process_index").n_unique(),
+            is_eliminated=pl.col("stop_reason").eq_missing("ELIMINATED").all(),
             duration_median_ns=pl.col("duration_median_ns").median(),
             duration_low_ns=pl.col("duration_median_low_ns").min(),
             duration_high_ns=pl.col("duration_median_high_ns").max(),
@@ -159,5 +165,5 @@ def _reason(has_pair: pl.Expr) -> pl.Expr:
         .then(sentence("The medians of its processes and the runner-up's overlap."))
         .when(overlap)
         .then(sentence("The intervals of both medians overlap."))
-        .otherwise(sentence("Measured one after the other, where drift alone can make such a margin; --paired or --processes 5 decides."))
+        .otherwise(sentence(ONE_AFTER_THE_OTHER))
     )

@@ -27,17 +27,18 @@ from services.core.model import (
 from services.core.statistics import Samples
 from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, TimedSamples, check_launch
 from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.header_bundle import include_folders_of
+from services.profiler.header_bundle import bundle_folder, include_folders_of
 from services.profiler.measuring.arguments import bind_arguments
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
 from services.profiler.measuring.busy import DeviceUse, Neighbours
 from services.profiler.measuring.clocks import ClockMeter
 from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.measuring.inputs import Array, BufferPlan, check_fits, input_values, poison_values
+from services.profiler.measuring.inputs import Array, BufferPlan, input_values, poison_values
 from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
 from services.profiler.workloads.events import EventSink, store_artifact
+from services.profiler.workloads.fitting_sizes import check_device_memory
 from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
@@ -76,6 +77,7 @@ class ConfigurationRun:
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
         self._elapsed_ns = 0
+        self.measurement: Measurement | None = None  # when finished
         self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
     @property
@@ -95,7 +97,7 @@ class ConfigurationRun:
         self._bench.sink.write(self.plan.configuration)
         check_requirement(self.plan)
         check_launch(self._bench.session.device, self.plan.definition.kernel_name, self.plan.launch)
-        check_fits(self.plan.buffers(), self._bench.session.device)
+        check_device_memory(self.planned, self._bench.session.device)
 
     def measure(self, on_activity: ActivitySink) -> Measurement:
         """Everything at once."""
@@ -188,9 +190,9 @@ class ConfigurationRun:
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._elapsed_ns += time.perf_counter_ns() - start_ns
-        measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
-        self._bench.sink.write(measurement)
-        return measurement
+        self.measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
+        self._bench.sink.write(self.measurement)
+        return self.measurement
 
     # ------------------------------------------------------------ steps
 
@@ -215,7 +217,7 @@ class ConfigurationRun:
             function_name=kernel.definition.function,
             macros=self.planned.macro_values,
             options=self._bench.sweep.compiler_options,
-            include_folders=() if digest is None else include_folders_of(self._bench.folder / "bundles" / digest.removeprefix("sha256:")),
+            include_folders=() if digest is None else include_folders_of(bundle_folder(self._bench.folder, digest)),
         )
 
     def _keep_compiler_output(self, compiled: CompiledKernel) -> None:

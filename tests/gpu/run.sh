@@ -1,0 +1,75 @@
+#!/bin/sh
+# Runs every test that needs an NVIDIA device, without a network, and writes what was found.
+#
+#   tests/gpu/run.sh [WHEELS]
+#
+# WHEELS: the folder that prepare_wheels.sh filled; tests/gpu/wheels if it is there; else what Python has installed.
+# OUT: where results.json, RESULTS.md, figures.jsonl and the logs go; tests/gpu/out if not set.
+# PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
+# Each part has a time limit of its own, and all together TOTAL_S seconds. Status 1: a test failed or did not end.
+set -u
+
+TOTAL_S=460  # of the eight minutes that all may take, with room for installing and reporting
+DEFAULT_LIMIT_S=75
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root" || exit 2
+python=${PYTHON:-python3}
+OUT=${OUT:-$root/tests/gpu/out}
+mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd)
+export OUT
+rm -f "$OUT"/*.xml "$OUT"/*.log "$OUT"/*.log.done "$OUT"/figures.jsonl
+start=$(date +%s)
+
+wheels=${1:-$root/tests/gpu/wheels}
+site=
+if ls "$wheels"/*.whl >/dev/null 2>&1; then
+    site=$(mktemp -d)
+    trap 'rm -rf "$site"' EXIT
+    "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
+        --root-user-action ignore --target "$site" "$wheels"/*.whl || exit 2
+fi
+export PYTHONPATH="${site:+$site:}$root:$root/proto/python${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONUNBUFFERED=1 KERNALYSE_TESTS_START="$start"
+command -v nvcc >/dev/null 2>&1 || PATH="$PATH:/usr/local/cuda/bin"
+export PATH
+
+status=0
+part() {  # NAME LIMIT_S PYTEST_ARGUMENTS...
+    name=$1 limit=$2
+    shift 2
+    left=$((TOTAL_S - $(date +%s) + start))
+    [ "$limit" -lt "$left" ] || limit=$left
+    if [ "$limit" -le 5 ]; then
+        echo "== $name: no time left"
+        status=1
+        return
+    fi
+    echo "== $name (at most $limit s)"
+    timeout -k 10 "$limit" "$python" -m pytest -q -p no:cacheprovider --durations=5 \
+        --junitxml="$OUT/$name.xml" "$@" >"$OUT/$name.log" 2>&1
+    code=$?
+    tail -n 25 "$OUT/$name.log"
+    [ "$code" -eq 0 ] || status=1
+    [ "$code" -ne 124 ] && [ "$code" -ne 137 ] || echo "== $name: not at its end after $limit s"
+}
+
+part conformance 90 tests/integration/test_backend_conformance.py -m cuda
+for file in tests/gpu/test_backends.py tests/gpu/test_medians.py tests/gpu/test_*.py; do
+    name=$(basename "$file" .py)
+    [ -e "$file" ] && [ ! -e "$OUT/$name.log.done" ] || continue
+    : >"$OUT/$name.log.done"
+    case $name in
+        test_backends) limit=130 ;;
+        test_medians) limit=170 ;;
+        test_ceilings) limit=100 ;;
+        *) limit=$DEFAULT_LIMIT_S ;;
+    esac
+    part "$name" "$limit" "$file"
+done
+rm -f "$OUT"/*.log.done
+
+"$python" -m tests.gpu.report "$OUT" || status=1
+echo "== $(($(date +%s) - start)) s in all, status $status, results in $OUT"
+exit $status

@@ -23,14 +23,16 @@ rm -f "$OUT"/*.xml "$OUT"/*.log "$OUT"/*.log.done "$OUT"/figures.jsonl
 start=$(date +%s)
 
 wheels=${1:-$root/tests/gpu/wheels}
-site=
+site=$(mktemp -d)
+trap 'rm -rf "$site"' EXIT
 if ls "$wheels"/*.whl >/dev/null 2>&1; then
-    site=$(mktemp -d)
-    trap 'rm -rf "$site"' EXIT
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
         --root-user-action ignore --target "$site" "$wheels"/*.whl || exit 2
 fi
-export PYTHONPATH="${site:+$site:}$root:$root/proto/python${PYTHONPATH:+:$PYTHONPATH}"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml | head -n 1)
+mkdir "$site/kernalyse-$version.dist-info"  # the checkout is not installed, and the service tells its version
+printf 'Metadata-Version: 2.1\nName: kernalyse\nVersion: %s\n' "$version" >"$site/kernalyse-$version.dist-info/METADATA"
+export PYTHONPATH="$site:$root:$root/proto/python${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONUNBUFFERED=1 KERNALYSE_TESTS_START="$start"
 command -v nvcc >/dev/null 2>&1 || PATH="$PATH:/usr/local/cuda/bin"
 export PATH

@@ -43,10 +43,17 @@ if ! ls "$folder"/pycuda-*-cp312-*.whl >/dev/null 2>&1; then
     echo | gcc -shared -x c - -Wl,-soname,libcuda.so.1 -o "$build/stub/libcuda.so"
     "$python" -m venv "$build/venv"
     "$build/venv/bin/python" -m pip install -q setuptools wheel numpy
-    HOME=$build PATH="$toolkit/bin:$PATH" LIBRARY_PATH="$build/stub" \
+    # without --no-as-needed the linker leaves out the empty library, and the module never loads the driver
+    HOME=$build PATH="$toolkit/bin:$PATH" LIBRARY_PATH="$build/stub" LDFLAGS=-Wl,--no-as-needed \
         "$build/venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps --no-binary pycuda -w "$folder" \
         "$(locked pycuda)"
 fi
+"$python" - "$folder"/pycuda-*.whl <<'END' || { echo "the PyCUDA of $folder does not load the driver: delete it, and try again" >&2; exit 1; }
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+driver = next(name for name in wheel.namelist() if "/_driver." in name)
+sys.exit(b"libcuda.so.1" not in wheel.read(driver))
+END
 
 size_bytes=$(cat "$folder"/*.whl | wc -c)
 echo "$(ls "$folder"/*.whl | wc -l) wheels, $((size_bytes / 1048576)) MiB, in $folder"

@@ -38,10 +38,9 @@ from services.core.model import (
 from services.profiler.backends.base import Argument, Build, DeviceSession, LaunchConfiguration, PreparedLaunch, Timing
 from services.profiler.backends.disassembly import find_disassembler
 from services.profiler.backends.nvcc_compiler import NvccCompiler, find_nvcc
-from services.profiler.backends.registry import open_backend
 from services.profiler.catalog import load_catalog
 from services.profiler.measuring.clocks import open_clock_meter
-from tests.gpu.conftest import DEVICES, RecordFigure
+from tests.gpu.conftest import RecordFigure
 from tests.gpu.sweeps import swept
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
 
@@ -162,14 +161,8 @@ def test_shared_memory_above_48_kilobytes_is_there_for_who_asks(session: DeviceS
         session.prepare(kernel, [buffer, np.int32(0)], LaunchConfiguration(Dim3(32), Dim3(1), most_bytes + 1))
 
 
-def test_listings_have_machine_code() -> None:
-    if BackendName.PYCUDA not in DEVICES:
-        pytest.skip("only PYCUDA keeps listings")
-    session = open_backend(BackendName.PYCUDA).open()
-    try:
-        listings = session.compile(Build(load_catalog().source("saxpy"), "saxpy"), Dim3(256)).listings
-    finally:
-        session.close()
+def test_listings_have_machine_code(pycuda_session: DeviceSession) -> None:
+    listings = pycuda_session.compile(Build(load_catalog().source("saxpy"), "saxpy"), Dim3(256)).listings
     assert b"FFMA" in listings["sass"]
     assert b".entry saxpy" in listings["ptx"]
     assert b"Compiling entry function 'saxpy'" in listings["ptxas.txt"]

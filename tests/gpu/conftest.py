@@ -42,32 +42,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"no NVIDIA device: {MISSING}"))
 
 
-def opened(name: BackendName, folder: Path) -> DeviceSession:
-    """A session on the first device; a backend that is missing is told with its remedy."""
-    if name in DEVICES:
-        return open_backend(name, folder / "cubins").open()
-    if IS_WHOLE_RUN:
-        pytest.fail(MISSING)
-    pytest.skip(MISSING)
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was compiled by one test need not be by the next."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+def require(name: BackendName) -> None:
+    """Skips, or in a whole run fails, with what a missing backend lacks."""
+    if name not in DEVICES:
+        (pytest.fail if IS_WHOLE_RUN else pytest.skip)(MISSING)
+
+
+def opened(name: BackendName, cache_folder: Path) -> DeviceSession:
+    """A session on the first device."""
+    require(name)
+    return open_backend(name, cache_folder).open()
 
 
 @pytest.fixture(params=CUDA_BACKENDS, ids=lambda name: name.lower())
 def cuda_backend(request: pytest.FixtureRequest) -> BackendName:
     """Each backend for NVIDIA devices, after the other."""
     name: BackendName = request.param
+    require(name)
     return name
 
 
 @pytest.fixture
-def session(cuda_backend: BackendName, tmp_path: Path) -> Iterator[DeviceSession]:
-    session = opened(cuda_backend, tmp_path)
+def session(cuda_backend: BackendName, cache_folder: Path) -> Iterator[DeviceSession]:
+    session = opened(cuda_backend, cache_folder)
     yield session
     session.close()
 
 
 @pytest.fixture
-def pycuda_session(tmp_path: Path) -> Iterator[DeviceSession]:
-    session = opened(BackendName.PYCUDA, tmp_path)
+def pycuda_session(cache_folder: Path) -> Iterator[DeviceSession]:
+    session = opened(BackendName.PYCUDA, cache_folder)
     yield session
     session.close()
 

@@ -38,7 +38,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
         case BackendName.NVCC:
             from services.profiler.backends.nvcc import NvccBackend
 
-            return NvccBackend()
+            return NvccBackend(cache_folder)
         case BackendName.AUTO:
             return _open_cuda_backend(cache_folder) or open_backend(BackendName.OPENCL)
 

@@ -4,7 +4,7 @@
 #   tests/gpu/run.sh [WHEELS]
 #
 # WHEELS: the folder that prepare_wheels.sh filled; tests/gpu/wheels if it is there; else what Python has installed.
-# OUT: where results.json, RESULTS.md, figures.jsonl and the logs go; tests/gpu/out if not set.
+# OUT: where results.json, RESULTS.md, figures.jsonl and log.txt go; tests/gpu/out if not set.
 # PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
 # Each part has a time limit of its own, and all together TOTAL_S seconds. Status 1: a test failed or did not end.
 set -u
@@ -19,12 +19,12 @@ OUT=${OUT:-$root/tests/gpu/out}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 export OUT
-rm -f "$OUT"/*.xml "$OUT"/*.log "$OUT"/*.good "$OUT"/figures.jsonl
+rm -f "$OUT/figures.jsonl"
 start=$(date +%s)
 
 wheels=${1:-$root/tests/gpu/wheels}
-site=$(mktemp -d)
-trap 'rm -rf "$site"' EXIT
+site=$(mktemp -d) parts=$(mktemp -d)
+trap 'rm -rf "$site" "$parts"' EXIT
 if ls "$wheels"/*.whl >/dev/null 2>&1; then
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
         --root-user-action ignore --target "$site" "$wheels"/*.whl || exit 2
@@ -43,19 +43,19 @@ part() {  # NAME LIMIT_S PYTEST_ARGUMENTS...
     left=$((TOTAL_S - $(date +%s) + start))
     [ "$limit" -lt "$left" ] || limit=$left
     if [ "$limit" -le 5 ]; then
-        echo "== $name: no time left" | tee "$OUT/$name.log"
+        echo "== $name: no time left" | tee "$parts/$name.log"
         return
     fi
     timeout -k 10 "$limit" "$python" -m pytest -q -p no:cacheprovider --durations=5 \
-        --junitxml="$OUT/$name.xml" "$@" >"$OUT/$name.log" 2>&1
+        --junitxml="$parts/$name.xml" "$@" >"$parts/$name.log" 2>&1
     code=$?
     case $code in
-        0) touch "$OUT/$name.good" ;;
-        5) touch "$OUT/$name.good" ;;  # no test of that name
-        124 | 137) echo "== not at its end after $limit s" >>"$OUT/$name.log" ;;
+        0) touch "$parts/$name.good" ;;
+        5) touch "$parts/$name.good" ;;  # no test of that name
+        124 | 137) echo "== not at its end after $limit s" >>"$parts/$name.log" ;;
     esac
     echo "== $name"
-    tail -n 25 "$OUT/$name.log"
+    tail -n 25 "$parts/$name.log"
 }
 
 # What is right or wrong however long it takes, side by side: most of it is compiling.
@@ -80,10 +80,10 @@ for file in tests/gpu/test_*.py; do
 done
 
 status=0
-for log in "$OUT"/*.log; do
+for log in "$parts"/*.log; do
     [ -e "${log%.log}.good" ] || status=1
 done
-rm -f "$OUT"/*.good
-"$python" -m tests.gpu.report "$OUT" || status=1
+tail -n +1 "$parts"/*.log >"$OUT/log.txt"
+"$python" -m tests.gpu.report "$parts" "$OUT" || status=1
 echo "== $(($(date +%s) - start)) s in all, status $status, results in $OUT"
 exit $status

@@ -36,7 +36,7 @@ MAX_WORDS = 400  # of a failure's message
 
 def write_report(parts: Path, folder: Path) -> bool:
     """Answers whether any test has passed: without a device all are skipped, and nothing is proven."""
-    results = {"machine": machine(), "duration_s": duration_s(), "tests": tests(parts), "figures": figures(folder)}
+    results: dict[str, Any] = {"machine": machine(), "duration_s": duration_s(), "tests": tests(parts), "figures": figures(folder)}
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (folder / "RESULTS.md").write_text(document(results), encoding="utf-8")
     return any(case["outcome"] == "passed" for case in results["tests"])

@@ -13,12 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from services.core.errors import UnmetConditionError
-from services.profiler.collectors.ncu import check_ncu, find_ncu
-
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""
 
+NVIDIA_PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 PERF_EVENT_PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
@@ -73,8 +71,8 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_pycuda(run, has_gpu=has_gpu),
         check_devices(probe, CUDA_DEVICES, ("PYCUDA", "NVCC"), is_needed=has_gpu),
         check_tool(run, "Nsight Systems (nsys)", "nsys", has_gpu=has_gpu),
-        check_tool(run, "Nsight Compute (ncu)", find_ncu() or "ncu", has_gpu=has_gpu),
-        check_counter_permission(has_gpu=has_gpu),
+        check_tool(run, "Nsight Compute (ncu)", "ncu", has_gpu=has_gpu),
+        check_counter_permission(NVIDIA_PARAMETERS),
         check_perf_events(PERF_EVENT_PARANOID),
         check_devices(probe, OPENCL_DEVICES, ("OPENCL",), is_needed=True),
         check_chromium(),
@@ -166,16 +164,21 @@ def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Ch
     )
 
 
-def check_counter_permission(*, has_gpu: bool, check: Callable[[], str] = check_ncu) -> Check:
-    """Whether ncu may read performance counters as this user, as far as it shows without a try."""
+def check_counter_permission(parameters: Path) -> Check:
+    """Whether ncu may read performance counters as this user."""
     name = "GPU performance counters"
-    if not has_gpu:
-        return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
     try:
-        check()
-    except UnmetConditionError as error:
-        return Check(name, CheckState.MISSING, error.found or "", error.remedy or "")
-    return Check(name, CheckState.OK, "nothing keeps them from this user")
+        match = re.search(r"RmProfilingAdminOnly:\s*(\d)", parameters.read_text())
+    except OSError:
+        return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
+    if match is not None and match.group(1) == "0":
+        return Check(name, CheckState.OK, "open to all users")
+    return Check(
+        name,
+        CheckState.MISSING,
+        "open to administrators only",
+        "Put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d, update the initial RAM disk and restart.",
+    )
 
 
 def check_perf_events(setting: Path) -> Check:

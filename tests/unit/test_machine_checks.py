@@ -9,12 +9,10 @@ from services.cli.machine_checks import (
     CommandResult,
     can_run_kernels,
     check_clocks,
-    check_counter_permission,
     check_devices,
     check_gpu,
     check_toolkit,
 )
-from services.core.errors import UnmetConditionError
 from services.core.model import BackendName, Device, DeviceKind
 from services.profiler.backends.probe import write_probe
 
@@ -56,16 +54,6 @@ def test_toolkit_is_told_with_its_place() -> None:
     assert check.state is CheckState.OK
     assert check.found == f"release 13.0, {run.asked[0]}"
     assert "CUDA_HOME" in check_toolkit(Saying(None, ""), has_gpu=True).remedy
-
-
-def test_counters_are_what_ncu_may_read() -> None:
-    def refused() -> str:
-        raise UnmetConditionError("hardware counters", found="ERR_NVGPUCTRPERM", remedy="Become root.")
-
-    assert check_counter_permission(has_gpu=False, check=refused).state is CheckState.NOT_NEEDED
-    check = check_counter_permission(has_gpu=True, check=refused)
-    assert (check.state, check.found, check.remedy) == (CheckState.MISSING, "ERR_NVGPUCTRPERM", "Become root.")
-    assert check_counter_permission(has_gpu=True, check=lambda: "ncu").state is CheckState.OK
 
 
 def test_devices_are_told_with_the_backends_that_drive_them() -> None:

@@ -19,7 +19,7 @@ from services.profiler.workloads.search_budget import SearchBudget
 from services.profiler.workloads.sweep_checks import MIN_BLOCK_COUNT
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress
-from services.profiler.workloads.turns import BLOCK_NS
+from services.profiler.workloads.turns import CPU_BLOCK_NS
 
 CONFIRMING_RATIO: Final = 0.2
 """Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
@@ -67,7 +67,7 @@ def _can_win(measurement: Measurement) -> bool:
 
 
 def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
-    return MIN_BLOCK_COUNT * sum(max(BLOCK_NS, one.measurement.duration_median_ns) for one in fastest)
+    return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.measurement.duration_median_ns) for one in fastest)
 
 
 def _tell_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:

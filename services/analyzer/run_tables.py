@@ -61,7 +61,7 @@ def run_table(
             run_table(store, ROOFLINE, run_ids),
         )
     if table is BEST:
-        return best(_with_continued(store, MEASUREMENTS, run_ids), _with_continued(store, PAIRED_COMPARISONS, run_ids))
+        return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
         return ceilings(store, run_ids)
     if table is COUNTED_WORK:
@@ -110,9 +110,9 @@ def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -
     for record in runs:
         owners += [(earlier, record.run.run_id) for earlier in _continued_run_ids(store, record.run)]
     if len(owners) == len(runs):
-        return store.read(table, run_ids)
+        return run_table(store, table, run_ids)
     owner = pl.LazyFrame(owners, schema={"run_id": pl.String, "owner": pl.String}, orient="row")
-    rows = store.read(table, sorted({run_id for run_id, _ in owners})).join(owner, on="run_id")
+    rows = run_table(store, table, sorted({run_id for run_id, _ in owners})).join(owner, on="run_id")
     return rows.with_columns(run_id=pl.col("owner")).drop("owner")
 
 

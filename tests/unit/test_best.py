@@ -10,7 +10,7 @@ import pytest
 
 from services.analyzer.analyses.best import best
 from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import BEST, MEASUREMENTS, PAIRED_COMPARISONS
+from services.analyzer.schema import BEST, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE
 from services.cli.best_display import MAX_PROBLEM_COUNT, best_lines
 
 
@@ -27,8 +27,15 @@ def compared(index: int, baseline_index: int, ratio: float, verdict: str) -> dic
     return row | {"duration_ratio": ratio, "duration_ratio_low": ratio - 0.01, "duration_ratio_high": ratio + 0.01, "verdict": verdict}
 
 
-def frame(measurements: list[dict[str, Any]], comparisons: list[dict[str, Any]] | None = None) -> pl.DataFrame:
-    found = best(frame_of(MEASUREMENTS, measurements).lazy(), frame_of(PAIRED_COMPARISONS, comparisons or []).lazy()).collect()
+def frame(
+    measurements: list[dict[str, Any]], comparisons: list[dict[str, Any]] | None = None, implausible_indexes: tuple[int, ...] = ()
+) -> pl.DataFrame:
+    placed = [row | {"is_implausible": row["configuration_index"] in implausible_indexes} for row in measurements]
+    found = best(
+        frame_of(MEASUREMENTS, measurements).lazy(),
+        frame_of(PAIRED_COMPARISONS, comparisons or []).lazy(),
+        frame_of(ROOFLINE, placed).lazy(),
+    ).collect()
     assert found.schema == pl.Schema(BEST.schema)
     return found
 
@@ -46,6 +53,11 @@ def test_the_shortest_median_is_best_and_the_margin_is_that_to_the_next() -> Non
     assert row["margin_ratio_high"] == pytest.approx(1.1 * 1.01 / 0.99 - 1)
     assert (row["candidate_count"], row["process_count"], row["event_index"]) == (3, 1, 12)
     assert (row["is_real"], "--paired, --processes 5 or --strategy halving" in row["reason"]) == (False, True)
+
+
+def test_what_is_faster_than_the_device_can_be_is_not_the_best() -> None:
+    (row,) = frame([measured(0, 130.0, tile=8), measured(1, 1.0, tile=16)], implausible_indexes=(1,)).rows(named=True)
+    assert (row["configuration_index"], row["candidate_count"]) == (0, 1)
 
 
 def test_every_problem_has_its_own_best_in_the_order_of_the_sweep() -> None:

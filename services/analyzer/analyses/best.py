@@ -20,23 +20,24 @@ PROBLEM: Final = ["run_id", "device_id", "cache_mode", "problem", "category", "w
 CANDIDATE: Final = ["kernel_name", "macros", "block"]
 
 
-def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame) -> pl.LazyFrame:
+def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame, roofline: pl.LazyFrame) -> pl.LazyFrame:
     """One row per problem: table best, problems in the order of their first configuration.
 
     Configurations compete when they have the same parameters, cache mode and device and do the same work: one kernel in
-    several variants, or kernels of one category with equal flop and bytes. Wrong results do not compete, and those that a
-    search has left behind come after those it has not, for their few samples may be too fast by luck. Measured by
-    several processes, a configuration is one candidate; its duration is the median of its processes' medians. What has no
-    category or no median, as in other tools' results, does not compete: nothing tells which of it is the same work.
+    several variants, or kernels of one category with equal flop and bytes. Neither wrong results compete nor implausible
+    ones; those that a search has left behind come after those it has not, for their few samples may be too fast by luck.
+    Measured by several processes, a configuration is one candidate; its duration is the median of its processes' medians.
+    What has no category or no median, as in other tools' results, does not compete: nothing tells which of it is the same work.
 
     The margin is real where a comparison in alternating blocks says that the best is faster, or where each side was
     measured by at least five processes and every one of the best's was faster than every one of the runner-up's.
 
     Args:
         measurements: table measurements, of any runs.
-        comparisons: table paired_comparisons, of the same runs.
+        comparisons, roofline: tables paired_comparisons and roofline, of the same runs.
     """
-    measured = _measured(measurements)
+    implausible = roofline.filter("is_implausible").select("run_id", "configuration_index")
+    measured = _measured(measurements.join(implausible, on=["run_id", "configuration_index"], how="anti"))
     ranked = _candidates(measured).with_columns(
         rank=pl.struct("is_eliminated", "duration_median_ns", "configuration_index").rank("ordinal").over(PROBLEM),
         candidate_count=pl.len().over(PROBLEM).cast(pl.Int64),

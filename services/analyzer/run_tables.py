@@ -8,9 +8,11 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.best import best
+from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
@@ -25,20 +27,28 @@ from services.analyzer.schema import (
     PAIRED_COMPARISONS,
     ROOFLINE,
     RUNS,
+    SAMPLES,
 )
 from services.analyzer.store import Store
 from services.analyzer.table import Table
+from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
 TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
 
-def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+def run_table(
+    store: Store, table: Table, run_ids: Sequence[str] | None, allowed_differences: frozenset[Difference] = frozenset()
+) -> pl.LazyFrame:
     """Rows of the table.
 
     Args:
         run_ids: None for all runs.
+        allowed_differences: of table comparison.
+
+    Raises:
+        InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
     if table in (ROOFLINE, COUNTED_ROOFLINE):
         place = roofline if table is ROOFLINE else counted_roofline
@@ -51,20 +61,68 @@ def run_table(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.L
             run_table(store, ROOFLINE, run_ids),
         )
     if table is BEST:
-        return best(store.read(MEASUREMENTS, run_ids), store.read(PAIRED_COMPARISONS, run_ids))
+        return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
         return ceilings(store, run_ids)
     if table is COUNTED_WORK:
         return counted_work(store.read(COUNTERS, run_ids), store.read(COUNTER_REPORTS, run_ids), store.read(CONFIGURATIONS, run_ids))
+    if table is COMPARISON:
+        return _comparison(store, run_ids or (), allowed_differences)
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
+
+
+def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:
+    if len(set(run_ids)) != 2:
+        raise InvalidRequestError(
+            "table comparison",
+            found=f"{len(set(run_ids))} runs",
+            expected="two different ones: the baseline, then the one to judge",
+            remedy="Name both.",
+        )
+    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
+    return compare_runs(baseline, judged, allowed_differences).lazy()
+
+
+def _compared_run(store: Store, run: Run) -> ComparedRun:
+    measurements = store.read(MEASUREMENTS, [run.run_id]).collect()
+    devices = {device_id: store.hardware.device(run.node_id, device_id) for device_id in measurements["device_id"].drop_nulls().unique()}
+    return ComparedRun(
+        run_id=run.run_id,
+        measurements=measurements,
+        samples=store.read(SAMPLES, [run.run_id]).collect(),
+        node_id=run.node_id or None,
+        devices={device_id: device for device_id, device in devices.items() if device is not None},
+    )
 
 
 def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
     """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
     own = store.read(CEILINGS, run_ids)
     return pl.concat([own, store.device_ceilings(run_ids).lazy().join(own, on=CEILING_KEYS, how="anti")])
+
+
+def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """Rows of the table; those of the runs that a run continues count as its own, for together they are one sweep."""
+    runs = store.runs.of(run_ids)
+    owners = [(run.run.run_id, run.run.run_id) for run in runs]
+    for record in runs:
+        owners += [(earlier, record.run.run_id) for earlier in _continued_run_ids(store, record.run)]
+    if len(owners) == len(runs):
+        return run_table(store, table, run_ids)
+    owner = pl.LazyFrame(owners, schema={"run_id": pl.String, "owner": pl.String}, orient="row")
+    rows = run_table(store, table, sorted({run_id for run_id, _ in owners})).join(owner, on="run_id")
+    return rows.with_columns(run_id=pl.col("owner")).drop("owner")
+
+
+def _continued_run_ids(store: Store, run: Run) -> list[str]:
+    found: list[str] = []
+    waiting = [run.spec.continues_run_id]
+    while waiting and waiting[0] is not None and waiting[0] not in found:
+        found.append(waiting[0])
+        waiting = [record.run.spec.continues_run_id for record in store.runs.of(found[-1:])]  # none: it has been deleted
+    return found
 
 
 def title_of(run: Run) -> str:
@@ -93,6 +151,7 @@ def _run_row(record: RunRecord) -> dict[str, object]:
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
         "title": title_of(run),
+        "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),
         "start_unix_ns": unix_ns(run.start_time),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
@@ -177,6 +178,7 @@ _POINT: Final = (
         "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can, and of counted ones.",
     ),
     DURATION_MEDIAN_NS,
+    Column("duration_mean_ns", NUMBER, "Mean of the samples; rates are over it where there is no median."),
     FLOP,
     BYTES,
     Column("intensity_flop_per_byte", NUMBER, "Arithmetic intensity; null without flop or bytes."),
@@ -321,6 +323,7 @@ RUNS: Final = _table(
     "One row per run; event_index is that of its last row.",
     Column("node_id", TEXT, "Node that it ran on; null: imported."),
     Column("title", TEXT, "Given, or made from the work."),
+    Column("continues_run_id", TEXT, "The stopped run whose sweep this one continues; null: none."),
     Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
     Column("create_unix_ns", COUNT, "Submitted."),
     Column("start_unix_ns", COUNT, "Null: not started."),
@@ -349,7 +352,7 @@ EVENT_TABLES: Final = (*WATCHED_TABLES, COUNTERS)
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, BEST, RUNS),
+    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, BEST, COMPARISON, RUNS),
     *(*TRACE_TABLES, *TRACE_ANALYSES),
 )
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
+from services.analyzer.analyses.compare import parse_differences
 from services.analyzer.event_rows import before_events, unix_ns
 from services.analyzer.hardware_records import USER
 from services.analyzer.importing import Importing
@@ -200,7 +201,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         query = wire.decode(request, TableQuery)
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
-        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids), table, query))
+        allowed = parse_differences(query.allowed_differences)
+        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed), table, query))
         parts = chunks(query.table_name, result.frame)
         total_row_count = result.total_row_count
         while (part := await asyncio.to_thread(next, parts, None)) is not None:

@@ -24,7 +24,7 @@ class ExportFormat(StrEnum):
     NVBENCH = "nvbench"
 
 
-MORE_TABLES: Final = ("kernels", "counted_work", "counted_roofline", "artifacts")
+MORE_TABLES: Final = ("kernels", "counted_roofline", "artifacts")
 """Exported as CSV and Parquet besides those that the results document is made of."""
 
 

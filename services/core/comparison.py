@@ -89,7 +89,7 @@ def margin_of(device_kind: DeviceKind) -> float:
 
 
 def compare_pairs(judged: Timings, baseline: Timings, margin_ratio: float) -> Comparison:
-    """Compares by blocks that took turns: element i of both sides is the median of the i-th block.
+    """Compares by blocks that took turns: element i of both sides stands for the i-th block.
 
     The ratio is the median over the pairs of block ratios: what slows the machine for a while slows both blocks of a pair,
     and what hits one of them makes an outlier that a median does not see.

@@ -18,6 +18,8 @@ BENCHMARKS = {
     "watch_throughput": "Samples a second through WatchRun",
     "live_latency": "From a sample's measurement to its drawing in a browser",
     "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",
+    "beside_kernel_tuner": "Medians beside Kernel Tuner's, block by block",
+    "verdicts": "How often paired comparisons are right, on each OpenCL CPU runtime",
 }
 
 

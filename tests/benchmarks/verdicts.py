@@ -214,7 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", choices=tuple(SUBJECTS), help="OpenCL CPU runtime; both, each in a process of its own, if not given")
     parser.add_argument("--count", type=int, default=100, help="comparisons of twins, and as many with planted work")
-    parser.add_argument("--max-time", type=float, default=1.5, help="seconds of sampling a side")
+    parser.add_argument("--max-time", type=float, default=4.0, help="seconds of sampling a side")
     arguments = parser.parse_args()
     if arguments.runtime is None:
         command = [sys.executable, "-m", "tests.benchmarks.verdicts", *sys.argv[1:]]

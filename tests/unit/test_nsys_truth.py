@@ -63,8 +63,7 @@ def test_figures_are_those_of_the_answers(path: Path, decodes_pages: bool) -> No
     } == expected["innermost_range"]
 
     breakdown = trace_breakdown(launches, frames["memory_ops"], names, frames["trace_devices"]).collect()
-    busy_ns = {
+    assert {
         f"{row['process_id']}/{row['device_index']}": row["busy_ns"] for row in breakdown.iter_rows(named=True) if row["launch_count"]
-    }
-    assert busy_ns == expected["busy_ns"]
+    } == expected["busy_ns"]
     assert (breakdown["busy_ns"] + breakdown["idle_ns"]).to_list() == breakdown["span_ns"].to_list()

@@ -19,7 +19,7 @@ from services.analyzer.results_schema import DERIVED_TABLES, FORMAT, OBJECT_COLU
 from services.analyzer.schema import LOG_LINES, RUNS, SAMPLES
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidTraceError
-from services.core.model import LogLevel, Revision
+from services.core.model import Device, DeviceKind, LogLevel, Revision
 
 BEGINNING: Final = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"' + FORMAT.encode() + rb"/")
 MIN_INT64: Final = -(2**63)
@@ -62,6 +62,8 @@ class ResultsReader:
             end_time=_time(run, "end_unix_ns"),
             revision=_revision(run),
             tags=tuple(tag for tag in _text(run, "tags").split(",") if tag),
+            node_id=run.optional_text("node_id"),
+            devices=tuple(_device(device) for device in document.objects("devices")),
         )
 
 
@@ -82,6 +84,14 @@ def _time(run: JsonObject, name: str) -> datetime | None:
 def _revision(run: JsonObject) -> Revision | None:
     commit = run.optional_text("git_commit")
     return None if commit is None else Revision(commit, run.optional_flag("git_is_dirty") or False)
+
+
+def _device(device: JsonObject) -> Device:
+    """With what tells it from others."""
+    kind = device.text("kind")
+    if kind not in DeviceKind.__members__.values():
+        device.refuse("kind", " or ".join(DeviceKind))
+    return Device(device.text("device_id"), device.text("name"), DeviceKind(kind), backends=(), uuid=device.optional_text("uuid"))
 
 
 def _notes(document: JsonObject, run: JsonObject, rows: dict[Table, list[JsonObject]]) -> Iterator[str]:

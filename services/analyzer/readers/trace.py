@@ -10,7 +10,7 @@ from typing import Protocol
 
 import polars as pl
 
-from services.core.model import Revision
+from services.core.model import Device, Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class ImportedTables:
     end_time: datetime | None = None
     revision: Revision | None = None
     tags: tuple[str, ...] = ()
+    node_id: str | None = None  # where it was measured, if that is told
+    devices: tuple[Device, ...] = ()  # that it was measured on, with what is told of them
 
 
 class Reader(Protocol):

@@ -37,7 +37,10 @@ class TableChunk:
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs."""
+    """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs.
+
+    allowed_differences: of table comparison, which takes two run_ids and refuses runs that differ in anything else.
+    """
 
     table_name: str
     run_ids: tuple[str, ...] = ()
@@ -46,3 +49,4 @@ class TableQuery:
     offset: int = 0
     limit: int = 0
     columns: tuple[str, ...] = ()
+    allowed_differences: tuple[str, ...] = ()

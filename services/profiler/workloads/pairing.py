@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from services.core.errors import KernalyseError
+from services.core.errors import KernalyseError, WorkerCrashedError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
 from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
@@ -26,13 +28,16 @@ def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, 
         ProblemRun([ConfigurationRun(planned, bench) for planned in sides], bench, progress).measure(block_count)
 
 
-def run_pair(baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink) -> PairedComparison:
+def run_pair(
+    baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink, max_duration_ns: float = math.inf
+) -> PairedComparison:
     """Compares two announced configurations. What has not been started is started; what has gets its inputs anew.
 
     Samples are told as those of any configuration; the comparison itself is not, and nothing is finished.
 
     Args:
         block_count: of each side, at least; more are taken until the interval is narrow enough, or time is up.
+        max_duration_ns: of taking turns; fewer than 20 blocks, which it may cut them to, come out as undecided.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.
@@ -45,7 +50,7 @@ def run_pair(baseline: ConfigurationRun, judged: ConfigurationRun, block_count: 
             side.reload()
         else:
             side.start(on_activity)
-    return Turns(baseline, judged, on_activity).compare(block_count)
+    return Turns(baseline, judged, on_activity).compare(block_count, max_duration_ns)
 
 
 class ProblemRun:
@@ -77,7 +82,10 @@ class ProblemRun:
         try:
             comparison = turns.compare(block_count)
         except KernalyseError as error:
-            self._fail(turns.whose, error)
+            self._sides.remove(turns.whose)
+            self._progress.fail(turns.whose.planned, error)
+            if isinstance(error, WorkerCrashedError):  # it took the device with it
+                raise
             return None
         self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)
         return comparison
@@ -91,16 +99,8 @@ class ProblemRun:
         side.finish(self._stop_reasons[side], use)
         self._progress.complete()
 
-    def _each(self, step: Callable[[ConfigurationRun], None]) -> None:
-        for side in tuple(self._sides):
-            try:
-                step(side)
-            except KernalyseError as error:
-                self._fail(side, error)
-
-    def _fail(self, side: ConfigurationRun, error: KernalyseError) -> None:
-        self._sides.remove(side)
-        self._progress.fail(side.planned, error)
+    def _each(self, step: Callable[[ConfigurationRun], object]) -> None:
+        self._sides = [side for side in self._sides if self._progress.attempt(side, partial(step, side))]
 
 
 def _share_device(first: ConfigurationRun, second: ConfigurationRun) -> None:

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
 from services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
 from services.core.errors import UnmetConditionError
-from services.core.model import PairedComparison, StopReason
+from services.core.model import DeviceKind, PairedComparison, StopReason
+from services.core.statistics import Samples
 from services.profiler.backends.base import TimedSamples
 from services.profiler.workloads.configuration_run import ActivitySink, ConfigurationRun
 
-BLOCK_NS: Final = 5_000_000
-"""Wall clock of a block. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
-sampling, blocks of 5 ms gave intervals half as wide as blocks of 60 ms on Intel's runtime, a third as wide on PoCL; one
-launch a block, where launches are that long, was as good. Much shorter blocks spend their time on the launch that warms
-the cache and on reading clocks."""
+TURN_NS: Final = 5_000_000
+"""Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
+sampling, turns of 5 ms gave intervals half as wide as turns of 60 ms on Intel's runtime, a third as wide on PoCL; one
+launch a turn, where launches are that long, was as good. Much shorter turns spend their time on the launch that warms the
+cache and on reading clocks."""
 
-TELL_NS: Final = 40_000_000  # of blocks in one event: an event per block would cost a core what it is to measure with
+CPU_BLOCK_NS: Final = 20_000_000
+"""Of one side, in several turns. On a CPU, other programs take a core for milliseconds at a time, which only ever adds to a
+sample: the fastest of a block is what the kernel takes by itself. With seven busy programs on two cores, four turns a block
+gave intervals of half a percent to 3 %, medians of single turns 1 to 9 %. Shorter blocks are often without an undisturbed
+sample, longer ones leave too few blocks. A GPU runs one program at a time: a block is one turn, and its median counts, for
+there a sample may also be too short by what the timer resolves."""
+
+MIN_LOOK_COUNT: Final = 3  # samples that say how long one takes: fewer may all have been disturbed
+TELL_NS: Final = 40_000_000  # of turns in one event: an event per turn would cost a core what it is to measure with
 LOOK_GROWTH: Final = 4  # look at the interval after a quarter more pairs: each look resamples all of them
 TARGET_MARGIN_SHARE: Final = 0.5
 """The interval is narrow enough at half the margin: two equal sides then come out SAME, for the ratio's own error is less
@@ -46,31 +55,37 @@ class Turns:
     ) -> None:
         self.whose = baseline
         self.stop_reason = StopReason.TIME_LIMIT
-        self._baseline = _Side(baseline)
-        self._judged = _Side(judged)
+        self._is_cpu = baseline.device.kind is DeviceKind.CPU
+        self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
+        self._judged = _Side(judged, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
         self._clock_ns = clock_ns
         self._margin_ratio = margin_of(baseline.device.kind)
         self._kept_pair_count = 0
 
-    def compare(self, block_count: int) -> PairedComparison:
-        """Blocks in the order ABBA: what drifts steadily adds as much to the one side as to the other."""
+    def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
+        """Turns in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+
+        max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
+            rules, once it is.
+        """
         baseline, judged = self._baseline, self._judged
         self._on_activity(f"comparing {judged.run.label} with {baseline.run.label}")
-        self._time_alike()
+        turns_a_block = self._time_alike()
         start_ns = told_ns = self._clock_ns()
         limit_ns = baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns
         pair_count, next_look_count = 0, block_count
         while True:
-            for side in (baseline, judged) if pair_count % 2 == 0 else (judged, baseline):
-                self.whose = side.run
-                side.take_block()
+            for turn in range(pair_count * turns_a_block, (pair_count + 1) * turns_a_block):
+                for side in (baseline, judged) if turn % 2 == 0 else (judged, baseline):
+                    self._with_device(side).take_turn()
             pair_count += 1
             now_ns = self._clock_ns()
-            is_over = pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full())
+            is_over = now_ns - start_ns >= max_duration_ns
+            is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
             if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
-                baseline.keep_blocks()
-                judged.keep_blocks()
+                baseline.keep_blocks(turns_a_block)
+                judged.keep_blocks(turns_a_block)
                 told_ns = now_ns
             if is_over or pair_count >= next_look_count:
                 comparison = self._look(pair_count)
@@ -78,15 +93,28 @@ class Turns:
                     return self._result(comparison, is_over)
                 next_look_count = pair_count + pair_count // LOOK_GROWTH
 
-    def _time_alike(self) -> None:
-        """A kernel just short enough for batches is not compared with one just too long for them in single launches."""
+    def _time_alike(self) -> int:
+        """Chooses how both sides are timed; answers with the turns of a block.
+
+        A kernel just short enough for batches is not compared with one just too long for them in single launches. And
+        turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
+        where programs beside stretch some of them by far.
+        """
         sides = (self._baseline, self._judged)
         timings = [side.run.benchmark.timing for side in sides]
         batching = next((timing.method for timing in timings if timing.launches_per_sample > 1), None)
         for side, timing in zip(sides, timings, strict=True):
             if batching is not None and timing.method is not batching:
-                side.run.benchmark.take_method(batching)
-            side.choose_sample_count()
+                self._with_device(side).run.benchmark.take_method(batching)
+        sample_ns = sum(self._with_device(side).time_sample() for side in sides) / len(sides)
+        samples_a_turn = max(1, round(TURN_NS / sample_ns))
+        for side in sides:
+            side.samples_a_turn = samples_a_turn
+        return max(1, round(CPU_BLOCK_NS / (samples_a_turn * sample_ns))) if self._is_cpu else 1
+
+    def _with_device(self, side: _Side) -> _Side:
+        self.whose = side.run
+        return side
 
     def _is_full(self) -> bool:
         return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._judged))
@@ -133,30 +161,40 @@ class Turns:
 
 
 class _Side:
-    """Blocks of one configuration: taken, then kept as medians."""
+    """Blocks of one configuration: taken in turns, then kept as the figure that stands for each.
 
-    def __init__(self, run: ConfigurationRun) -> None:
+    figure: of a block's durations.
+    """
+
+    def __init__(self, run: ConfigurationRun, figure: Callable[[Samples], np.floating]) -> None:
         self.run = run
+        self.samples_a_turn = 1
         self.sample_count = 0
-        self._count_a_block = 1
-        self._taken: list[TimedSamples] = []
-        self._durations_ns: list[float] = []  # NaN: no sample of the block counts
-        self._cycle_counts: list[float] = []  # NaN: no clock is known
+        self._figure = figure
+        self._taken: list[TimedSamples] = []  # turns
+        self._durations_ns: list[float] = []  # of blocks; NaN: no sample of it counts
+        self._cycle_counts: list[float] = []  # of blocks; NaN: no clock is known
 
-    def choose_sample_count(self) -> None:
-        """The same for every block, by the wall clock of a sample; the fastest of three, for a slow one has been disturbed."""
+    def time_sample(self) -> int:
+        """Wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
         self.run.take_block(1)
-        sample_ns = min((self.run.take_block(1), self.run.benchmark.sample_ns)[1] for _ in range(3))
-        self._count_a_block = max(1, round(BLOCK_NS / sample_ns))
+        walls_ns: list[int] = []
+        while len(walls_ns) < MIN_LOOK_COUNT or sum(walls_ns) < CPU_BLOCK_NS:
+            self.run.take_block(1)
+            walls_ns.append(self.run.benchmark.sample_ns)
+        return min(walls_ns)
 
-    def take_block(self) -> None:
-        self._taken.append(self.run.take_block(self._count_a_block))
+    def take_turn(self) -> None:
+        self._taken.append(self.run.take_block(self.samples_a_turn))
 
-    def keep_blocks(self) -> None:
-        for block in self.run.keep_blocks(self._taken) if self._taken else ():
-            self.sample_count += block.duration_ns.size
-            self._durations_ns.append(float(np.median(block.duration_ns)) if block.duration_ns.size else np.nan)
-            self._cycle_counts.append(_median_cycle_count(block))
+    def keep_blocks(self, turns_a_block: int) -> None:
+        kept = self.run.keep_blocks(self._taken) if self._taken else ()
+        for first in range(0, len(kept), turns_a_block):
+            turns = kept[first : first + turns_a_block]
+            durations_ns = np.concatenate([turn.duration_ns for turn in turns])
+            self.sample_count += durations_ns.size
+            self._durations_ns.append(float(self._figure(durations_ns)) if durations_ns.size else np.nan)
+            self._cycle_counts.append(_median_cycle_count(turns))
         self._taken.clear()
 
     def has_block(self, index: int) -> bool:
@@ -167,7 +205,8 @@ class _Side:
         return Timings(np.array(self._durations_ns)[indexes], None if np.isnan(cycle_counts).any() else cycle_counts)
 
 
-def _median_cycle_count(block: TimedSamples) -> float:
-    if block.sm_clock_hz is None or not np.isfinite(block.sm_clock_hz).any():
-        return np.nan
-    return float(np.nanmedian(block.duration_ns * block.sm_clock_hz / NS_PER_S))
+def _median_cycle_count(turns: Sequence[TimedSamples]) -> float:
+    counts = [turn.duration_ns * turn.sm_clock_hz / NS_PER_S for turn in turns if turn.sm_clock_hz is not None]
+    known = np.concatenate(counts) if counts else np.empty(0)
+    known = known[np.isfinite(known)]
+    return float(np.median(known)) if known.size else np.nan

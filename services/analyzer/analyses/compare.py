@@ -1,0 +1,251 @@
+"""Two runs of the same configurations: what became faster or slower, as far as separate runs can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from services.analyzer.comparison_table import COMPARISON
+from services.analyzer.event_rows import frame_of
+from services.core.comparison import CONFIDENCE, CPU_MARGIN_RATIO, Comparison, Timings, compare_processes, margin_of
+from services.core.errors import InvalidRequestError
+from services.core.model import Device, DeviceKind, Verdict
+
+NS_PER_S: Final = 1e9
+
+
+class Difference(StrEnum):
+    """What makes two measurements tell of more than the kernel."""
+
+    DEVICE = "device"
+    METHOD = "method"
+    CACHE = "cache"
+    INPUTS = "inputs"
+
+
+def parse_differences(names: Sequence[str]) -> frozenset[Difference]:
+    """Raises InvalidRequestError that names those there are."""
+    known = {difference.value: difference for difference in Difference}
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise InvalidRequestError(
+            "allowed differences", found=repr(unknown), expected=f"some of {', '.join(known)}", remedy="Correct the name."
+        )
+    return frozenset(known[name] for name in names)
+
+
+CIRCUMSTANCES: Final = {
+    "device_id": Difference.DEVICE,
+    "device_uuid": Difference.DEVICE,
+    "device_name": Difference.DEVICE,
+    "node_id": Difference.DEVICE,
+    "backend": Difference.METHOD,
+    "timing_method": Difference.METHOD,
+    "is_blocked": Difference.METHOD,
+    "cache_mode": Difference.CACHE,
+    "input_distribution": Difference.INPUTS,
+    "seed": Difference.INPUTS,
+}
+"""Columns that have to be equal where both sides know them. How long was sampled and why that ended may differ: neither
+moves a median."""
+
+KEY: Final = ["kernel_name", "parameters", "dtype", "block", "macros", "form"]
+"""What makes two configurations the same; the cache mode too, unless it is what differs."""
+
+REPEATED: Final = r"^(process=\d+|cold|hot|block=[\dx]+)$"
+"""Words of a variant that other columns say, or that say which process: not every run of a configuration has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """One side. measurements, samples: tables of these names, of this run alone. Node and devices as far as they are known."""
+
+    run_id: str
+    measurements: pl.DataFrame
+    samples: pl.DataFrame
+    node_id: str | None = None
+    devices: Mapping[str, Device] = field(default_factory=dict)  # by device_id
+
+    @property
+    def margin_ratio(self) -> float:
+        """What counts as equal on its device; on an unknown one the wider of both margins."""
+        kinds = [device.kind for device in self.devices.values()]
+        is_cuda = bool(self.measurements["device_id"].str.starts_with("cuda:").all()) and not self.measurements.is_empty()
+        return margin_of(kinds[0]) if kinds else margin_of(DeviceKind.GPU) if is_cuda else CPU_MARGIN_RATIO
+
+
+def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
+    """Table comparison: configurations of both runs, then those of the judged one alone, then those of the baseline alone.
+
+    A configuration's evidence are the processes that measured it (`services.core.comparison.compare_processes`). Wrong
+    results are never judged.
+
+    Raises:
+        InvalidRequestError: the runs differ in what is not allowed to; names each, with both values.
+    """
+    before, after = _candidates(baseline), _candidates(judged)
+    matched = _matched(before, after)
+    _refuse_differences(baseline, judged, matched, allowed)
+    margin_ratio = max(baseline.margin_ratio, judged.margin_ratio)
+    evidence, evidence_before = _timings(judged), _timings(baseline)
+    rows = [
+        _side(row, "") | _side(row, "_before") | _verdict(row, _compared(row, evidence, evidence_before, margin_ratio))
+        for row in matched.iter_rows(named=True)
+    ]
+    rows += [_side(row, "") for row in _left(after, matched["first_index"]).iter_rows(named=True)]
+    rows += [_side(row, "_before") for row in _left(before, matched["first_index_before"]).rename(_before).iter_rows(named=True)]
+    return frame_of(COMPARISON, [{"run_id": judged.run_id, "baseline_run_id": baseline.run_id} | row for row in rows])
+
+
+# ---------------------------------------------------------------- which belong together
+
+
+def _candidates(run: ComparedRun) -> pl.DataFrame:
+    """One row per configuration, whichever processes measured it; circumstances as text, null where they are not known."""
+    names = {device_id: device.name for device_id, device in run.devices.items()}
+    is_known_by_place = pl.col("device_uuid").is_null()  # a uuid says more than the node that the device is in
+    return (
+        run.measurements.sort("configuration_index")
+        .with_columns(
+            pl.col("parameters", "macros").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(", "),
+            form=pl.col("variant").fill_null("").str.split(" ").list.filter(~pl.element().str.contains(REPEATED)).list.join(" "),
+            device_name=pl.col("device_id").replace_strict(names, default=None, return_dtype=pl.String),
+            node_id=pl.when(is_known_by_place).then(pl.lit(run.node_id or None, dtype=pl.String)),
+        )
+        .group_by([*KEY, "cache_mode"], maintain_order=True)
+        .agg(
+            *(
+                pl.col(name).cast(pl.String).drop_nulls().unique().sort().str.join("/").replace("", None)
+                for name in CIRCUMSTANCES
+                if name != "cache_mode"
+            ),
+            pl.col("event_index").max(),
+            pl.col("label").first().str.replace(r" process=\d+$", ""),
+            pl.col("duration_median_ns").median(),
+            pl.col("configuration_index", "process_index"),
+            first_index=pl.col("configuration_index").first(),
+            process_count=pl.col("process_index").n_unique(),
+            is_wrong=(pl.col("verification_state") == "FAILED").any(),
+        )
+    )
+
+
+def _matched(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Rows of both sides, those of `before` with names that end so; what only the cache mode tells apart belongs together."""
+    exact = after.join(before, on=[*KEY, "cache_mode"], suffix="_before", nulls_equal=True).with_columns(cache_mode_before="cache_mode")
+    other_cache = _left(after, exact["first_index"]).join(
+        _left(before, exact["first_index_before"]), on=KEY, suffix="_before", nulls_equal=True
+    )
+    return pl.concat([exact, other_cache], how="diagonal").sort("first_index")
+
+
+def _left(candidates: pl.DataFrame, matched_indexes: pl.Series) -> pl.DataFrame:
+    return candidates.filter(~pl.col("first_index").is_in(matched_indexes.to_list()))
+
+
+def _before(name: str) -> str:
+    return f"{name}_before"
+
+
+# ---------------------------------------------------------------- what they differ in
+
+
+def _refuse_differences(baseline: ComparedRun, judged: ComparedRun, matched: pl.DataFrame, allowed: frozenset[Difference]) -> None:
+    found: dict[Difference, list[str]] = {}
+    for column, difference in CIRCUMSTANCES.items():
+        if difference not in allowed:
+            pairs = matched.filter(pl.col(column) != pl.col(_before(column))).select(_before(column), column)
+            found.setdefault(difference, []).extend(f"{column} {first} and {second}" for first, second in pairs.head(1).iter_rows())
+    refused = {difference: ", ".join(texts) for difference, texts in found.items() if texts}
+    if refused:
+        names = ",".join(refused)
+        raise InvalidRequestError(
+            f"comparison of run {judged.run_id} with run {baseline.run_id}",
+            found="; ".join(f"another {difference} ({text})" for difference, text in refused.items()),
+            expected=f"the same {' and '.join(refused)}",
+            remedy=f"Repeat one run like the other; or allow it (--allow {names}), and read the result as one of both together.",
+        )
+
+
+def _differing(row: Mapping[str, Any]) -> list[Difference]:
+    return list(
+        dict.fromkeys(
+            difference
+            for column, difference in CIRCUMSTANCES.items()
+            if None not in (row[column], row[_before(column)]) and row[column] != row[_before(column)]
+        )
+    )
+
+
+# ---------------------------------------------------------------- evidence and verdicts
+
+
+def _timings(run: ComparedRun) -> dict[int, Timings]:
+    """By configuration_index. Without samples, as results of other tools may be, the median stands for them."""
+    counted = run.samples.filter(~pl.col("is_discarded").fill_null(False), pl.col("duration_ns") > 0)
+    medians = run.measurements.filter(pl.col("duration_median_ns") > 0)
+    found = {
+        index: Timings(np.array([median_ns]))
+        for index, median_ns in medians.select("configuration_index", "duration_median_ns").iter_rows()
+    }
+    for (index,), part in counted.group_by("configuration_index"):
+        durations_ns, clocks_hz = part["duration_ns"].to_numpy(), part["sm_clock_hz"]
+        has_clock = clocks_hz.null_count() == 0 and clocks_hz.min() != 0
+        found[int(index)] = Timings(durations_ns, durations_ns * clocks_hz.to_numpy() / NS_PER_S if has_clock else None)
+    return found
+
+
+def _compared(
+    row: Mapping[str, Any], evidence: Mapping[int, Timings], evidence_before: Mapping[int, Timings], margin_ratio: float
+) -> Comparison | None:
+    """None: a side has nothing that could be compared."""
+    judged, baseline = _by_process(row, "", evidence), _by_process(row, "_before", evidence_before)
+    return compare_processes(judged, baseline, margin_ratio) if judged and baseline else None
+
+
+def _by_process(row: Mapping[str, Any], suffix: str, evidence: Mapping[int, Timings]) -> list[Timings]:
+    """One for each process; several measurements of one process are no more evidence than its first."""
+    places = list(zip(row[f"process_index{suffix}"], row[f"configuration_index{suffix}"], strict=True))
+    first_of_process = dict(reversed(places))
+    return [evidence[index] for index in first_of_process.values() if index in evidence]
+
+
+def _verdict(row: Mapping[str, Any], comparison: Comparison | None) -> dict[str, Any]:
+    differing = {"allowed_differences": ",".join(_differing(row)), "occurrence": "MATCHED"}
+    if comparison is None:
+        return differing | {"verdict": Verdict.UNDECIDED, "reason": "One of the runs has no durations of it."}
+    duration, cycles = comparison.duration, comparison.cycles
+    verdict, reason = comparison.verdict, comparison.reason
+    if row["is_wrong"] or row["is_wrong_before"]:
+        which = "second" if row["is_wrong"] else "first"
+        verdict, reason = Verdict.UNDECIDED, f"The results of the {which} run are wrong: how fast they come tells nothing."
+    return differing | {
+        "duration_ratio": duration.ratio,
+        "duration_ratio_low": duration.low,
+        "duration_ratio_high": duration.high,
+        "cycle_ratio": None if cycles is None else cycles.ratio,
+        "cycle_ratio_low": None if cycles is None else cycles.low,
+        "cycle_ratio_high": None if cycles is None else cycles.high,
+        "confidence_ratio": CONFIDENCE,
+        "verdict": verdict,
+        "reason": reason,
+    }
+
+
+def _side(row: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """Columns of one side; those that both have are the judged side's where there is one."""
+    prefix = "baseline_" if suffix else ""
+    own = {
+        f"{prefix}configuration_index": row[f"first_index{suffix}"],
+        f"{prefix}process_count": row[f"process_count{suffix}"],
+        f"{prefix}duration_median_ns": row[f"duration_median_ns{suffix}"],
+    }
+    if suffix and "first_index" in row:
+        return own
+    common = {name: row.get(f"{name}{suffix}") for name in ("kernel_name", "label", "cache_mode")}
+    return own | common | {"event_index": None if suffix else row["event_index"], "occurrence": "GONE" if suffix else "NEW"}

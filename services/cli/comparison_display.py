@@ -1,0 +1,108 @@
+"""A comparison of two runs as a table, as Markdown, as JSON, and in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.quantities import UNKNOWN, duration, percentage
+from services.cli.terminal import plain_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+VERSION: Final = "kernalyse-comparison/1"
+NUMERIC_HEADINGS: Final = ("before", "after", "change", "interval", "cycles", "processes")
+HEADINGS: Final = ("configuration", *NUMERIC_HEADINGS, "verdict", "because")
+VERDICTS: Final = ("SLOWER", "FASTER", "SAME", "UNDECIDED")  # worst news first
+
+
+def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
+    """Rows of table comparison with the verdict SLOWER and a ratio over the threshold."""
+    return rows.filter((rows["verdict"] == "SLOWER") & (rows["duration_ratio"] > 1 + threshold_ratio))
+
+
+def verdict_table(rows: pl.DataFrame) -> Table:
+    """Input: table comparison."""
+    table = plain_table()
+    for heading in HEADINGS:
+        is_number = heading in NUMERIC_HEADINGS
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
+    for row in rows.iter_rows(named=True):
+        table.add_row(*map(Text, _cells(row)))
+    return table
+
+
+def as_markdown(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
+    """What was found in words, then the table."""
+    lines = [f"- {line}" for line in summary_lines(rows, threshold_ratio)]
+    lines += ["", _markdown_row(HEADINGS), _markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in HEADINGS)]
+    lines += [_markdown_row(_cells(row)) for row in rows.iter_rows(named=True)]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
+    """One object; `comparison` has the rows of that table."""
+    document = {
+        "schema": VERSION,
+        "fail_if_slower_ratio": threshold_ratio,
+        "is_slower": threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty(),
+        "summary": list(summary_lines(rows, threshold_ratio)),
+        "comparison": rows.to_dicts(),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator[str]:
+    """How many of what, and whether CI is to fail."""
+    counts = {verdict: rows.filter(rows["verdict"] == verdict).height for verdict in VERDICTS}
+    matched_count = sum(counts.values())
+    if matched_count == 0:
+        yield "No configuration is in both runs: nothing was compared."
+    else:
+        yield f"{matched_count} compared: {', '.join(f'{count} {verdict.lower()}' for verdict, count in counts.items() if count)}."
+    for occurrence, words in (("NEW", "only in the second run"), ("GONE", "only in the first run")):
+        count = rows.filter(rows["occurrence"] == occurrence).height
+        if count:
+            yield f"{count} {words}."
+    if counts["UNDECIDED"]:
+        yield f"Undecided says neither that {_it(counts['UNDECIDED'])} the same nor that {_it(counts['UNDECIDED'])} not."
+    if threshold_ratio is not None and matched_count:
+        slow = too_slow(rows, threshold_ratio)
+        known = f"Slower by more than {percentage(threshold_ratio)}"
+        yield f"{known}: {', '.join(slow['label'])}." if not slow.is_empty() else f"{known}: none that is known to be."
+    allowed = sorted({name for names in rows["allowed_differences"].drop_nulls() for name in names.split(",") if name})
+    if allowed:
+        yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios tell of that too."
+
+
+def _it(count: int) -> str:
+    return "it is" if count == 1 else "they are"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    interval = f"{_change(row['duration_ratio_low'])} to {_change(row['duration_ratio_high'])}"
+    counts = (row["baseline_process_count"], row["process_count"])
+    return (
+        str(row["label"]),
+        duration(row["baseline_duration_median_ns"]),
+        duration(row["duration_median_ns"]),
+        _change(row["duration_ratio"]),
+        UNKNOWN if row["duration_ratio"] is None else interval,
+        _change(row["cycle_ratio"]),
+        ", ".join(str(count) for count in counts if count is not None),
+        str(row["verdict"] or row["occurrence"]).lower(),
+        row["reason"] or "",
+    )
+
+
+def _change(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{(ratio - 1) * 100:+.2f} %"
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

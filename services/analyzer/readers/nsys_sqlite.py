@@ -91,6 +91,9 @@ class _Reading:
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         nesting = _nesting(ranges, calls)
         launches = Launches(kernels, calls, kernel_calls, _around(nesting, kernel_calls))
+        if self.selection is EVERYTHING:
+            counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
+            self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
         if self._wants_calls:
             self._say_of(launches)
         self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)

@@ -6,7 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.table import COUNT
+from services.analyzer.coverage import covered_ns
+from services.analyzer.table import COUNT, INDEX
 
 _WORK: Final = ("process_id", "device_index", "start_ns", "duration_ns")
 INPUT: Final = {
@@ -21,6 +22,14 @@ COMMUNICATION: Final = r"(?i)nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?s
 
 KEYS: Final = ("process_id", "device_index")
 
+KERNEL: Final = 1
+COMPUTE: Final = 2
+COMMUNICATES: Final = 4
+MEMORY: Final = 8
+ANY: Final = 16
+UNIONS: Final = {"busy_ns": 0, "compute_ns": 1, "communication_ns": 2, "memory_ns": 3, "worked_ns": 4}
+"""Places of the bits above."""
+
 
 def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFrame:
     """One row per process and device: table breakdown.
@@ -29,25 +38,13 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
         launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
             the first two in order of start.
     """
-    is_communication = pl.col("name").str.contains(COMMUNICATION)
-    kinds = names.select("name_index", is_communication=is_communication)
-    kernels = launches.join(kinds, on="name_index", how="left", maintain_order="left").select(*_times(), "is_communication", is_kernel=True)
-    memory = memory_ops.select(*_times(), is_communication=pl.lit(None, dtype=pl.Boolean), is_kernel=False)
-    is_kernel = pl.col("is_kernel")
-    communicates = is_kernel & pl.col("is_communication").fill_null(False)
+    kernel_kinds = pl.when(pl.col("name").str.contains(COMMUNICATION)).then(COMMUNICATES | KERNEL | ANY).otherwise(COMPUTE | KERNEL | ANY)
+    kinds = names.select("name_index", kind=kernel_kinds.cast(pl.UInt8))
+    kernels = launches.join(kinds, on="name_index", how="left", maintain_order="left").select(*TIMES, "kind")
+    memory = memory_ops.select(*TIMES, kind=pl.lit(MEMORY | ANY, dtype=pl.UInt8))
     return (
         kernels.merge_sorted(memory, key="start_ns")
-        .group_by(KEYS, maintain_order=True)
-        .agg(
-            span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
-            worked_ns=_union_ns(pl.lit(True)),
-            busy_ns=_union_ns(is_kernel),
-            compute_ns=_union_ns(is_kernel & ~communicates),
-            communication_ns=_union_ns(communicates),
-            memory_ns=_union_ns(~is_kernel),
-            launch_count=is_kernel.sum().cast(COUNT),
-            memory_op_count=(~is_kernel).sum().cast(COUNT),
-        )
+        .map_batches(_summed, schema=SUMMED)
         .with_columns(
             idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
             # What both cover counts once in busy_ns.
@@ -63,14 +60,41 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
     )
 
 
-def _times() -> tuple[pl.Expr, ...]:
-    """What ends before it starts takes no time."""
+TIMES: Final = (*KEYS, "start_ns", "duration_ns")
+SUMMED: Final = {
+    "process_id": COUNT,
+    "device_index": INDEX,
+    "span_ns": COUNT,
+    "launch_count": COUNT,
+    "memory_op_count": COUNT,
+    **{name: COUNT for name in UNIONS},
+}
+
+
+def _summed(work: pl.DataFrame) -> pl.DataFrame:
+    """One row per process and device that did some of the work."""
+    places = work.select(KEYS).unique(maintain_order=True).with_row_index("place")
+    place = work.select(KEYS).join(places, on=KEYS, how="left", maintain_order="left", nulls_equal=True)["place"]
+    start_ns, duration_ns = work["start_ns"], work["duration_ns"]
+    unions = covered_ns(
+        place.cast(INDEX).to_numpy(),
+        work["kind"].fill_null(COMPUTE | KERNEL | ANY).to_numpy(),
+        start_ns.to_numpy(),
+        duration_ns.to_numpy(),
+        places.height,
+    )
     end_ns = pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)
-    return pl.col("process_id"), pl.col("device_index"), pl.col("start_ns"), end_ns.alias("end_ns")
-
-
-def _union_ns(is_counted: pl.Expr) -> pl.Expr:
-    """Length of the union of intervals in order of start: what each adds past the furthest end before it."""
-    start_ns, end_ns = pl.col("start_ns").filter(is_counted), pl.col("end_ns").filter(is_counted)
-    reach_ns = end_ns.cum_max().shift(1)
-    return (end_ns - pl.max_horizontal(start_ns, reach_ns)).clip(lower_bound=0).sum()
+    is_kernel = pl.col("kind") != MEMORY | ANY
+    return (
+        work.with_columns(place=place)
+        .group_by("place")
+        .agg(
+            span_ns=end_ns.max() - pl.col("start_ns").min(),
+            launch_count=is_kernel.sum().cast(COUNT),
+            memory_op_count=(~is_kernel).sum().cast(COUNT),
+        )
+        .sort("place")
+        .hstack([pl.Series(name, unions[:, bit]) for name, bit in UNIONS.items()])
+        .join(places, on="place", maintain_order="left")
+        .select(list(SUMMED))
+    )

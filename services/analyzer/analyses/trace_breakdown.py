@@ -67,7 +67,7 @@ SUMMED: Final = {
     "span_ns": COUNT,
     "launch_count": COUNT,
     "memory_op_count": COUNT,
-    **{name: COUNT for name in UNIONS},
+    **dict.fromkeys(UNIONS, COUNT),
 }
 
 

@@ -79,10 +79,11 @@ def _is_one_of(values: Integers, wanted: Sequence[int]) -> Flags:
 
 def _range_names(found: Events, names: TraceNames) -> Indexes:
     """The text, else what textId refers to, else nothing: then the range has the empty name."""
-    by_text, by_id = names.of_texts(found.text("text")), names.of_ids(found.column("textId"))
-    name = np.where(by_text == NONE, by_id, by_text)
-    if bool((name == NONE).any()):
-        name[name == NONE] = names.index_of(UNNAMED)
+    name = names.of_texts(found.text("text"))
+    without_text = np.flatnonzero(name == NONE)
+    if without_text.size:
+        by_id = names.of_ids(found.column("textId")[without_text])
+        name[without_text] = np.where(by_id == NONE, names.index_of(UNNAMED), by_id) if bool((by_id == NONE).any()) else by_id
     return name
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -60,6 +61,7 @@ class _StoredTable:
     column_names: tuple[str, ...]
     rowid_position: int  # -1: no column is the row's id
     is_plain: bool  # every column is stored in its place
+    has_row_ids: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class SqliteFile:
     def close(self) -> None:
         self._connection.close()
         if self._pages is not None:
-            self._pages.close()
+            with suppress(BufferError):  # an error on its way up still refers to the pages: they go with it
+                self._pages.close()
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -150,7 +153,7 @@ class SqliteFile:
             except sqlite3.DatabaseError as error:
                 raise _damaged(f"{self.name}, table {table_name}", error) from error
         try:
-            return _read_through_sqlite(self._connection, table_name, integers, texts)
+            return _read_through_sqlite(self._connection, table_name, self._tables[table_name], integers, texts)
         except sqlite3.DatabaseError as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
 
@@ -178,19 +181,22 @@ def _damaged(place: str, error: sqlite3.DatabaseError) -> InvalidTraceError:
 
 
 def _stored_tables(connection: sqlite3.Connection) -> dict[str, _StoredTable]:
-    rows = connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
-    return {name: _stored_table(connection, name, root_page or 0) for name, root_page in rows}
+    rows = connection.execute("SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    return {name: _stored_table(connection, name, root_page or 0, sql or "") for name, root_page, sql in rows}
 
 
-def _stored_table(connection: sqlite3.Connection, name: str, root_page: int) -> _StoredTable:
+def _stored_table(connection: sqlite3.Connection, name: str, root_page: int, sql: str) -> _StoredTable:
     columns = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
     keys = [position for position, (*_, key_place, _hidden) in enumerate(columns) if key_place > 0]
-    is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER"
+    # An integer key is the row's id, unless it was declared in a way that gives it an index of its own (as with DESC).
+    indexes = connection.execute(f"PRAGMA index_list({quoted(name)})").fetchall()
+    is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
     return _StoredTable(
         root_page,
         tuple(column[1] for column in columns),
         keys[0] if is_rowid else -1,
         is_plain=root_page > 0 and all(column[6] == 0 for column in columns),
+        has_row_ids=re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is None,
     )
 
 
@@ -336,14 +342,18 @@ class _PageReading:
                     raise _UnusualTableError
 
 
-def _read_through_sqlite(connection: sqlite3.Connection, table_name: str, integers: Sequence[str], texts: Sequence[str]) -> TableColumns:
+def _read_through_sqlite(
+    connection: sqlite3.Connection, table_name: str, table: _StoredTable, integers: Sequence[str], texts: Sequence[str]
+) -> TableColumns:
     names = [*integers, *texts]
     number_parts: list[npt.NDArray[np.int64]] = []
     codes: dict[str, list[int]] = {name: [] for name in texts}
     known: dict[str, dict[str, int]] = {name: {} for name in texts}
     row_count = refused_count = 0
     with closing(connection.cursor()) as cursor:
-        cursor.execute(f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)} ORDER BY rowid")
+        cursor.execute(
+            f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)}{' ORDER BY rowid' if table.has_row_ids else ''}"
+        )
         while rows := cursor.fetchmany(FETCHED_ROWS):
             row_count += len(rows)
             columns = list(zip(*rows, strict=True))

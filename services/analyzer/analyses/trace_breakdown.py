@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.correlation import coded
 from services.analyzer.coverage import covered_ns
 from services.analyzer.table import COUNT, INDEX
 
@@ -27,6 +28,7 @@ COMPUTE: Final = 2
 COMMUNICATES: Final = 4
 MEMORY: Final = 8
 ANY: Final = 16
+DEVICE_STEP: Final = 2**20  # more devices than a process has
 UNIONS: Final = {"busy_ns": 0, "compute_ns": 1, "communication_ns": 2, "memory_ns": 3, "worked_ns": 4}
 """Places of the bits above."""
 
@@ -38,13 +40,13 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
         launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
             the first two in order of start.
     """
-    kernel_kinds = pl.when(pl.col("name").str.contains(COMMUNICATION)).then(COMMUNICATES | KERNEL | ANY).otherwise(COMPUTE | KERNEL | ANY)
-    kinds = names.select("name_index", kind=kernel_kinds.cast(pl.UInt8))
-    kernels = launches.join(kinds, on="name_index", how="left", maintain_order="left").select(*TIMES, "kind")
-    memory = memory_ops.select(*TIMES, kind=pl.lit(MEMORY | ANY, dtype=pl.UInt8))
+    kernels = launches.select(*TIMES, "name_index", is_kernel=True)
+    memory = memory_ops.select(*TIMES, name_index=pl.lit(None, dtype=INDEX), is_kernel=False)
+    is_communication = pl.col("name").str.contains(COMMUNICATION)
+    communicating = names.filter(is_communication).select("name_index")
     return (
         kernels.merge_sorted(memory, key="start_ns")
-        .map_batches(_summed, schema=SUMMED)
+        .map_batches(lambda work: _summed(work, communicating), schema=SUMMED)
         .with_columns(
             idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
             # What both cover counts once in busy_ns.
@@ -71,30 +73,33 @@ SUMMED: Final = {
 }
 
 
-def _summed(work: pl.DataFrame) -> pl.DataFrame:
+def _summed(work: pl.DataFrame, communicating: pl.LazyFrame) -> pl.DataFrame:
     """One row per process and device that did some of the work."""
-    places = work.select(KEYS).unique(maintain_order=True).with_row_index("place")
-    place = work.select(KEYS).join(places, on=KEYS, how="left", maintain_order="left", nulls_equal=True)["place"]
-    start_ns, duration_ns = work["start_ns"], work["duration_ns"]
-    unions = covered_ns(
-        place.cast(INDEX).to_numpy(),
-        work["kind"].fill_null(COMPUTE | KERNEL | ANY).to_numpy(),
-        start_ns.to_numpy(),
-        duration_ns.to_numpy(),
-        places.height,
+    unknown = -1  # no process and no device has this number
+    process_id, device_index = (work[name].cast(COUNT).fill_null(unknown) for name in KEYS)
+    (device,) = coded(((process_id * DEVICE_STEP) + device_index).to_numpy())
+    is_communication = work["name_index"].is_in(communicating.collect()["name_index"].implode())
+    kinds = work.select(
+        pl.when(~pl.col("is_kernel"))
+        .then(MEMORY | ANY)
+        .when(is_communication)
+        .then(COMMUNICATES | KERNEL | ANY)
+        .otherwise(COMPUTE | KERNEL | ANY)
+        .cast(pl.UInt8)
     )
-    end_ns = pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)
-    is_kernel = pl.col("kind") != MEMORY | ANY
+    unions = covered_ns(
+        device.codes, kinds.to_series().to_numpy(), work["start_ns"].to_numpy(), work["duration_ns"].to_numpy(), device.keys.size
+    )
     return (
-        work.with_columns(place=place)
-        .group_by("place")
+        work.select(*TIMES, "is_kernel", device=pl.Series(device.codes))
+        .group_by("device")
         .agg(
-            span_ns=end_ns.max() - pl.col("start_ns").min(),
-            launch_count=is_kernel.sum().cast(COUNT),
-            memory_op_count=(~is_kernel).sum().cast(COUNT),
+            pl.col(*KEYS).first(),
+            span_ns=(pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)).max() - pl.col("start_ns").min(),
+            launch_count=pl.col("is_kernel").sum().cast(COUNT),
+            memory_op_count=(~pl.col("is_kernel")).sum().cast(COUNT),
         )
-        .sort("place")
+        .sort("device")
         .hstack([pl.Series(name, unions[:, bit]) for name, bit in UNIONS.items()])
-        .join(places, on="place", maintain_order="left")
         .select(list(SUMMED))
     )

@@ -18,7 +18,7 @@ from services.analyzer.correlation import NONE, Indexes, Nesting, causes, coded,
 from services.analyzer.readers import nsys_frames
 from services.analyzer.readers.nsys_environment import Environment, read_environment
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
-from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, Launches
+from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
@@ -156,8 +156,13 @@ class _Reading:
     def _memory(self) -> Events:
         if not (self.selection.wants(MEMORY_OPS) or self.selection.wants(TRACE_DEVICES)):
             return Events.none()
-        columns = ["start", "end", "deviceId", "streamId", "globalPid", "correlationId", "bytes"]
-        copies, fills = self._read(COPIES, [*columns, "copyKind"], "copies"), self._read(FILLS, columns, "fills")
+        wanted = self.selection.of_table(MEMORY_OPS)
+        columns = ["start", "end", "deviceId", "globalPid"]
+        columns += [source for name, source in MEMORY_SOURCES.items() if name in wanted]
+        if "launch_start_ns" in wanted and "correlationId" not in columns:
+            columns.append("correlationId")
+        copies = self._read(COPIES, columns, "copies")
+        fills = self._read(FILLS, [name for name in columns if name != "copyKind"], "fills")
         for part, is_fill in ((copies, 0), (fills, 1)):
             part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
         found = Events.together((copies, fills)).timed()

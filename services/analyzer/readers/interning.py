@@ -30,16 +30,15 @@ class InternedTexts:
         self._lengths = np.empty(FIRST_SLOT_COUNT, dtype=np.int32)
         self._count = 0
 
-    def add(self, offsets: Integers, lengths: Codes) -> Codes:
-        """The code of each text. lengths: bytes; below zero for no text, whose code is -1."""
-        codes = np.empty(offsets.size, dtype=np.int32)
+    def add(self, offsets: Integers, lengths: Codes, codes: Codes) -> None:
+        """Fills in the code of each text. lengths: bytes; below zero for no text, whose code is -1."""
         row = 0
         while True:
             row, self._count = _intern(
                 self._data, offsets, lengths, row, codes, self._slots, self._hashes, self._offsets, self._lengths, self._count
             )
             if row == offsets.size:
-                return codes
+                return
             self._grow()
 
     def texts(self) -> list[str]:

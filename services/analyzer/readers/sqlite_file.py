@@ -72,6 +72,14 @@ class _Spilled:
     ids: Integers
 
 
+@dataclass(frozen=True, slots=True)
+class _TextBuffer:
+    """Where the texts of a part lie, a row for each column; filled anew with each part."""
+
+    offsets: Integers
+    lengths: Codes
+
+
 class _UnusualTableError(Exception):
     """To be read through SQLite."""
 
@@ -207,12 +215,16 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Columns of one table, and where they are decoded to: of texts the codes."""
+    """Columns of one table, and where they are decoded to: of texts the codes. Names are in the order of the table."""
 
     table: _StoredTable
-    names: tuple[str, ...]  # in the order of the table
-    integers: Mapping[str, Integers]
+    names: tuple[str, ...]
+    numbers: Integers  # a row for each column of integers
     codes: Mapping[str, Codes]
+
+    @property
+    def integers(self) -> dict[str, Integers]:
+        return dict(zip((name for name in self.names if name not in self.codes), self.numbers, strict=True))
 
     @property
     def positions(self) -> Integers:
@@ -236,15 +248,14 @@ class _PageReading:
             raise _UnusualTableError
         data = np.frombuffer(self.pages, dtype=np.uint8)
         leaves = self._leaves(data, table.root_page)
-        row_counts = np.empty(leaves.size, dtype=np.int64)
-        count_rows(data, self.page_size, leaves, row_counts)
+        row_counts = self._row_counts(data, leaves)
         first_rows = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(row_counts)))
         row_count = int(first_rows[-1])
         wanted = _Wanted(
             table,
             names,
-            {name: np.empty(row_count, dtype=np.int64) for name in integers},
-            {name: np.empty(row_count, dtype=np.int32) for name in texts},
+            np.empty((len(names) - len(texts), row_count), dtype=np.int64),
+            {name: np.empty(row_count, dtype=np.int32) for name in names if name in texts},
         )
         worker_count = max(1, min(os.cpu_count() or 1, leaves.size * self.page_size // PART_BYTES))
         bounds = np.linspace(0, leaves.size, worker_count + 1).astype(np.int64).tolist()
@@ -263,26 +274,34 @@ class _PageReading:
             raise _UnusualTableError
         return leaves[:count]
 
+    def _row_counts(self, data: Bytes, leaves: Integers) -> Integers:
+        counts = np.empty(leaves.size, dtype=np.int64)
+        step = max(1, PART_BYTES // self.page_size)
+        for part in range(0, leaves.size, step):
+            count_rows(data, self.page_size, leaves[part : part + step], counts[part : part + step])
+            if leaves.size > step:  # a table of one part is decoded at once
+                self._release(leaves[part : part + step])
+        return counts
+
     def _share(
         self, data: Bytes, wanted: _Wanted, leaves: Integers, first_rows: Integers, first: int, end: int
     ) -> tuple[dict[str, InternedTexts], _Spilled]:
         """Decodes the leaves of one thread, part by part. Codes are of its own texts."""
         interned = {name: InternedTexts(data) for name in wanted.codes}
-        spilled: list[_Spilled] = []
         step = max(1, PART_BYTES // self.page_size)
-        for part in range(first, end, step):
-            part_leaves = leaves[part : min(part + step, end)]
-            rows = slice(int(first_rows[part]), int(first_rows[part + part_leaves.size]))
-            spilled.append(self._part(data, wanted, part_leaves, rows, interned))
-            self._release(part_leaves)
-        rows_of, ids_of = [part.rows for part in spilled], [part.ids for part in spilled]
-        nothing = [np.empty(0, dtype=np.int64)]
-        return interned, _Spilled(np.concatenate(rows_of or nothing), np.concatenate(ids_of or nothing))
+        parts = [(part, min(part + step, end)) for part in range(first, end, step)]
+        most = max((int(first_rows[part_end] - first_rows[part]) for part, part_end in parts), default=0)
+        texts = _TextBuffer(np.empty((len(interned), most), dtype=np.int64), np.empty((len(interned), most), dtype=np.int32))
+        spilled = [_Spilled(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
+        for part, part_end in parts:
+            rows = slice(int(first_rows[part]), int(first_rows[part_end]))
+            spilled.append(self._part(data, wanted, leaves[part:part_end], rows, texts, interned))
+            self._release(leaves[part:part_end])
+        return interned, _Spilled(np.concatenate([part.rows for part in spilled]), np.concatenate([part.ids for part in spilled]))
 
-    def _part(self, data: Bytes, wanted: _Wanted, leaves: Integers, rows: slice, interned: Mapping[str, InternedTexts]) -> _Spilled:
-        row_count = rows.stop - rows.start
-        decoded = np.empty((len(wanted.names), row_count), dtype=np.int64)
-        lengths = np.empty((len(wanted.codes), row_count), dtype=np.int32)
+    def _part(
+        self, data: Bytes, wanted: _Wanted, leaves: Integers, rows: slice, texts: _TextBuffer, interned: Mapping[str, InternedTexts]
+    ) -> _Spilled:
         spilled_rows, spilled_ids = np.empty((2, MAX_SPILLED_ROWS), dtype=np.int64)
         spilled_count = decode_rows(
             data,
@@ -292,20 +311,17 @@ class _PageReading:
             wanted.positions,
             wanted.is_text,
             wanted.table.rowid_position,
-            decoded,
-            lengths,
+            wanted.numbers[:, rows],
+            texts.offsets,
+            texts.lengths,
             spilled_rows,
             spilled_ids,
         )
         if spilled_count < 0:
             raise _UnusualTableError
-        text_index = 0
-        for name, values in zip(wanted.names, decoded, strict=True):
-            if name in wanted.codes:
-                wanted.codes[name][rows] = interned[name].add(values, lengths[text_index])
-                text_index += 1
-            else:
-                wanted.integers[name][rows] = values
+        row_count = rows.stop - rows.start
+        for (name, codes), offsets, lengths in zip(wanted.codes.items(), texts.offsets, texts.lengths, strict=True):
+            interned[name].add(offsets[:row_count], lengths[:row_count], codes[rows])
         return _Spilled(spilled_rows[:spilled_count] + rows.start, spilled_ids[:spilled_count])
 
     def _release(self, leaves: Integers) -> None:
@@ -328,14 +344,15 @@ class _PageReading:
         return known
 
     def _fill_spilled(self, table_name: str, wanted: _Wanted, spilled: _Spilled, known: Mapping[str, dict[str, int]]) -> None:
+        integers = wanted.integers
         query = f"SELECT {', '.join(map(quoted, wanted.names))} FROM {quoted(table_name)} WHERE rowid = ?"
         for row, row_id in zip(spilled.rows.tolist(), spilled.ids.tolist(), strict=True):
             values = self.connection.execute(query, (row_id,)).fetchone() or ()
             for name, value in zip(wanted.names, values, strict=True):
-                if name in wanted.integers:
+                if name in integers:
                     if value is not None and (not isinstance(value, int) or value == NULL_INTEGER):
                         raise _UnusualTableError
-                    wanted.integers[name][row] = NULL_INTEGER if value is None else value
+                    integers[name][row] = NULL_INTEGER if value is None else value
                 elif value is None or isinstance(value, str):
                     wanted.codes[name][row] = -1 if value is None else known[name].setdefault(value, len(known[name]))
                 else:

@@ -143,6 +143,7 @@ def decode_rows(
     is_text: npt.NDArray[np.bool_],
     rowid_position: int,
     columns: Integers,
+    text_offsets: Integers,
     text_lengths: Codes,
     spilled_rows: Integers,
     spilled_ids: Integers,
@@ -153,20 +154,22 @@ def decode_rows(
         usable_size: page_size less what is reserved at the end of each page.
         positions: of the wanted columns in the table, ascending.
         rowid_position: position of the column that is the row's id; -1: there is none.
-        columns: one row per wanted column, one place per table row. Integers, and of texts the offset in `data`.
-        text_lengths: one row per wanted text column: bytes; -1: null.
+        columns: one row per wanted column of integers, one place per table row.
+        text_offsets, text_lengths: the same for texts: where they begin in `data`, and their bytes; -1: null.
         spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
     """
     wanted_count = positions.size
     last_position = positions[wanted_count - 1]
-    wanted_of = np.full(last_position + 1, -1, dtype=np.int64)
-    text_of = np.full(last_position + 1, -1, dtype=np.int64)
-    text_count = 0
+    number_of = np.full(last_position + 1, -1, dtype=np.int64)  # row of `columns`
+    text_of = np.full(last_position + 1, -1, dtype=np.int64)  # row of `text_offsets`
+    number_count = text_count = 0
     for index in range(wanted_count):
-        wanted_of[positions[index]] = index
         if is_text[index]:
             text_of[positions[index]] = text_count
             text_count += 1
+        else:
+            number_of[positions[index]] = number_count
+            number_count += 1
     row, spilled_count = 0, 0
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
@@ -220,27 +223,28 @@ def decode_rows(
                     size = 0
                 if kind < 0 or 10 <= kind <= 11:
                     return DAMAGED
-                wanted = wanted_of[position]
-                if wanted >= 0:
+                number, text = number_of[position], text_of[position]
+                if number >= 0:
                     if offset + size > local_end:
                         is_spilled = True
-                    elif text_of[position] >= 0:
-                        if kind == 0:
-                            text_lengths[text_of[position], row] = -1
-                        elif kind >= 13 and kind % 2 == 1:
-                            columns[wanted, row] = offset
-                            text_lengths[text_of[position], row] = size
-                        else:
-                            return UNUSUAL
                     elif kind == 0:
-                        columns[wanted, row] = row_id if position == rowid_position else NULL_INTEGER
+                        columns[number, row] = row_id if position == rowid_position else NULL_INTEGER
                     elif kind < 7:
                         value = _integer(data, offset, kind)
                         if value == NULL_INTEGER:
                             return UNUSUAL
-                        columns[wanted, row] = value
+                        columns[number, row] = value
                     elif 8 <= kind <= 9:
-                        columns[wanted, row] = kind - 8
+                        columns[number, row] = kind - 8
+                    else:
+                        return UNUSUAL
+                elif text >= 0:
+                    if offset + size > local_end:
+                        is_spilled = True
+                    elif kind == 0:
+                        text_lengths[text, row] = -1
+                    elif kind >= 13 and kind % 2 == 1:
+                        text_offsets[text, row], text_lengths[text, row] = offset, size
                     else:
                         return UNUSUAL
                 offset += size

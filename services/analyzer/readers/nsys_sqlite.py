@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Indexes, Nesting, causes, coded, nested
+from services.analyzer.correlation import NONE, Indexes, Nesting, causes, nested
 from services.analyzer.readers import nsys_frames
 from services.analyzer.readers.nsys_environment import Environment, read_environment
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
@@ -230,8 +230,8 @@ def _causes(work: Events, calls: Events) -> Indexes:
 
 
 def _nesting(ranges: Ranges, calls: Events) -> Nesting:
-    of_ranges, of_calls = coded(ranges.events.column("globalTid"), calls.column("globalTid"))
-    return nested(of_ranges.codes, ranges.events.column("start"), ranges.end_ns, ~ranges.is_open, of_calls.codes, calls.column("start"))
+    events = ranges.events
+    return nested(events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, calls.thread, calls.column("start"))
 
 
 def _around(nesting: Nesting, call_indexes: Indexes) -> Indexes:

@@ -24,7 +24,7 @@ setup: $(INSTALLED)
 run: $(INSTALLED)
 	@exec $(BIN)/kernalyse up --demo $(ARGS)
 
-# Two workers: unit tests on both, everything that runs kernels or services one after the other on one (tests/conftest.py).
+# Two workers, file by file; browser tests stay on one (tests/conftest.py).
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 

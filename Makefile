@@ -24,9 +24,9 @@ setup: $(INSTALLED)
 run: $(INSTALLED)
 	@exec $(BIN)/kernalyse up --demo $(ARGS)
 
-# Two workers: unit tests on both, everything that runs kernels or services one after the other on one (tests/conftest.py).
+# Two workers, file by file (tests/conftest.py), the long ones in front: unit tests come last by their name.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 bench: $(INSTALLED) $(INSTALLED_BENCH)
 	$(BIN)/python -m tests.benchmarks.run $(ARGS)

@@ -17,22 +17,23 @@ from tests.service_processes import ServiceProcess, ServiceProcesses
 # pyopencl keeps a database in the cache folder open, which `private_folders` would delete under it after the first test.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 
-SERIAL_FOLDERS = ("integration", "browser", "gpu")
+SERIAL_FOLDERS = ("browser", "gpu")  # one set of services for all of them, one device
 
 
-class ServicesOnOneWorker(LoadScopeScheduling):  # type: ignore[misc]
-    """Whatever runs kernels or services stays on one worker, one after the other; unit tests are spread file by file.
+class FileByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests are spread over the workers file by file; those of SERIAL_FOLDERS stay together on one.
 
     A scheduler of our own and not xdist_group marks: those are written into node ids, which pytest 9 no longer lets be changed.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file_name = nodeid.partition("::")[0]
-        return "services" if Path(file_name).parent.name in SERIAL_FOLDERS else file_name
+        folder_name = Path(file_name).parent.name
+        return folder_name if folder_name in SERIAL_FOLDERS else file_name
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ServicesOnOneWorker:
-    return ServicesOnOneWorker(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileByFile:
+    return FileByFile(config, log)
 
 
 @pytest.fixture(autouse=True)

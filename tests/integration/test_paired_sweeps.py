@@ -81,6 +81,10 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.session, name)
 
+    @property
+    def is_lost(self) -> bool:
+        return self.fails_in_turn is None and isinstance(self.error, WorkerCrashedError)
+
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         self.turn += not self.launches or launch is not self.launches[-1]
         self.launches.append(launch)

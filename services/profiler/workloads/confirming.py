@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.core.errors import KernalyseError, WorkerCrashedError
+from services.core.errors import KernalyseError
 from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, StopReason, VerificationState
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink
@@ -37,7 +37,7 @@ def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepP
     Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
 
     Raises:
-        WorkerCrashedError: a kernel has made the device unusable for this process.
+        KernalyseError: a kernel has taken the session with it.
     """
     right = [one for one in candidates if _can_win(one.measurement)]
     fastest = sorted(right, key=lambda one: one.measurement.duration_median_ns)[:2]
@@ -51,9 +51,9 @@ def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepP
         return
     try:
         comparison = run_pair(runner_up, best, MIN_BLOCK_COUNT, progress.tell, budget.left_ns())
-    except WorkerCrashedError:
-        raise
     except KernalyseError as error:  # both are measured all the same
+        if best.is_session_lost:
+            raise
         _tell_unconfirmed(best, runner_up, error.message, bench)
     else:
         if comparison.block_count < MIN_BLOCK_COUNT:  # the intervals of so few say nothing

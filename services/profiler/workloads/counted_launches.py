@@ -25,8 +25,7 @@ from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, 
 
 if TYPE_CHECKING:
     from services.profiler.workloads.configuration_run import Bench
-    from services.profiler.workloads.sweep_compiler import SweepCompiler
-from services.profiler.workloads.sweep_plan import PlannedConfiguration
+    from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 CUDA_LIBRARY = "libcuda.so.1"
 
@@ -67,6 +66,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     from services.profiler.measuring.clocks import NoClockMeter
     from services.profiler.measuring.device_buffers import DeviceBuffers
     from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.sweep_compiler import SweepCompiler
     from services.profiler.workloads.sweep_plan import plan_sweep
 
     wanted: list[int] = json.loads(order.configurations_file.read_text())

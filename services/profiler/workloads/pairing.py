@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from services.core.errors import KernalyseError, WorkerCrashedError
+from services.core.errors import KernalyseError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
 from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
@@ -84,7 +84,7 @@ class ProblemRun:
         except KernalyseError as error:
             self._sides.remove(turns.whose)
             self._progress.fail(turns.whose.planned, error)
-            if isinstance(error, WorkerCrashedError):  # it took the device with it
+            if turns.whose.is_session_lost:
                 raise
             return None
         self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)

@@ -29,7 +29,7 @@ from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PAGE_TITLES, anchor, apply_theme, panel_template
 from services.ui.session import BrowserSession, UpdatePace
-from services.ui.state import ViewState, from_query
+from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.theme import ThemeName
 
 THEME_COOKIE: Final = "kernalyse_theme"
@@ -109,7 +109,7 @@ class Dashboard:
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
-                    (r"/download/(measurements|kernels)\.csv", _DownloadHandler, {"client": self.client}),
+                    (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
             )

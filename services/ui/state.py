@@ -13,7 +13,16 @@ Page = Literal["live", "roofline", "kernels"]
 PAGES: Final[tuple[Page, ...]] = get_args(Page)
 ColorBy = Literal["category", "dtype", "kernel", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
-TableName = Literal["measurements", "kernels"]
+TableName = Literal["measurements", "kernels", "launched", "layers", "breakdown"]
+
+TABLE_TITLES: Final[dict[TableName, str]] = {
+    "measurements": "measurements",
+    "kernels": "kernels of sweeps",
+    "launched": "kernels of traces",
+    "layers": "layers of traces",
+    "breakdown": "breakdown of traces",
+}
+"""What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
 MAX_RUNS: Final = 8
 """Runs overlaid at once; more than the palette has colours could not be told apart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import polars as pl
@@ -10,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
+from services.core.model import Filter, FilterOperator, SortKey
 from services.ui import theme
 from services.ui.access import COOKIE_NAME, Access
 from services.ui.memory import TableMemory
+from services.ui.pages.kernels import table_query
 from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
 
 names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1, max_size=20)
@@ -143,3 +146,16 @@ def test_foreign_hosts_and_origins_are_told_apart() -> None:
     assert not access.is_origin_allowed(request(Origin="http://evil.example"))
     assert not access.is_origin_allowed(request(Origin="https://localhost:7003"))
     assert not access.is_origin_allowed(request(Origin="null"))
+
+
+def test_kernels_of_traces_are_rows_of_the_same_table_that_were_launched() -> None:
+    query = table_query(ViewState(table="launched", kernel="gemm", sort="share_ratio", descending=True))
+    assert query.table_name == "kernels"
+    assert query.filters == (Filter("launch_count", "0", FilterOperator.GREATER), Filter("kernel_name", "gemm", FilterOperator.CONTAINS))
+    assert query.order_by == (SortKey("share_ratio", descending=True),)
+
+
+def test_filters_that_a_table_has_no_column_for_are_left_out() -> None:
+    view = ViewState(table="layers", kernel="attention", category="matmul", dtype="float32")
+    assert table_query(view).filters == (Filter("layer", "attention", FilterOperator.CONTAINS),)
+    assert table_query(replace(view, table="breakdown")).filters == ()

@@ -110,7 +110,45 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("verification_failed_count", "Wrong results", "count", True),
         Column("implausible_count", "Implausible", "count", True),
     ),
+    "launched": (
+        Column("run_id", "Run", "run", True),
+        Column("kernel_name", "Kernel", "text", True),
+        Column("launch_count", "Launches", "count", True),
+        Column("duration_sum_ns", "Time in all", "duration", True),
+        Column("share_ratio", "Share", "ratio", True),
+        Column("duration_min_ns", "Shortest", "duration", True),
+        Column("duration_median_ns", "Median", "duration", True),
+        Column("duration_max_ns", "Longest", "duration", True),
+    ),
+    "layers": (
+        Column("run_id", "Run", "run", True),
+        Column("layer", "Layer", "text", True),
+        Column("call_count", "Calls", "count", True),
+        Column("launch_count", "Kernels", "count", True),
+        Column("duration_sum_ns", "Time in all", "duration", True),
+        Column("share_ratio", "Share", "ratio", True),
+        Column("source", "Told by", "words", True),
+    ),
+    "breakdown": (
+        Column("run_id", "Run", "run", True),
+        Column("process_id", "Process", "text", True),
+        Column("device_index", "Device", "text", True),
+        Column("device_name", "Name", "text", True),
+        Column("span_ns", "Span", "duration", True),
+        Column("busy_ns", "Busy", "duration", True),
+        Column("idle_ns", "Idle", "duration", True),
+        Column("compute_ns", "Computing", "duration", True),
+        Column("communication_ns", "Communicating", "duration", True),
+        Column("overlap_ns", "Both", "duration", True),
+        Column("memory_ns", "Copying", "duration", True),
+        Column("memory_only_ns", "Copying alone", "duration", True),
+        Column("launch_count", "Kernels", "count"),
+        Column("memory_op_count", "Copies and fills", "count"),
+    ),
 }
+NAME_COLUMNS: Final = {"layers": "layer"}
+"""What the filter by name looks into, where it is not kernel_name."""
+
 _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
 
@@ -222,6 +260,8 @@ class KernelsPage(PageBase):
                 rows.append([_cell(column, row.get(column.name)) for column in columns])
         has_filter = bool(self.state.kernel or self.state.category or self.state.dtype or self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
+        if self.state.runs and self.state.table in ("measurements", "kernels"):
+            empty += " Of a trace, choose its kernels, layers or breakdown under Rows."
         return fragment(
             "table.html",
             columns=heads,
@@ -249,16 +289,14 @@ def _assigned(state: ViewState, assignment: str) -> ViewState:
 
 def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int = PAGE_ROW_COUNT) -> TableQuery:
     """What the analyzer is asked for. limit 0: all rows from the first on."""
-    filters = []
-    if state.kernel:
-        filters.append(Filter("kernel_name", state.kernel, FilterOperator.CONTAINS))
-    if state.category:
-        filters.append(Filter("category", state.category))
-    if state.dtype:
-        filters.append(Filter("dtype", state.dtype))
     known = {column.name for column in COLUMNS[state.table]}
+    name_column = NAME_COLUMNS.get(state.table, "kernel_name")
+    filters = [Filter("launch_count", "0", FilterOperator.GREATER)] if state.table == "launched" else []
+    if state.kernel and name_column in known:
+        filters.append(Filter(name_column, state.kernel, FilterOperator.CONTAINS))
+    filters += [Filter(name, value) for name, value in (("category", state.category), ("dtype", state.dtype)) if value and name in known]
     return TableQuery(
-        state.table,
+        "kernels" if state.table == "launched" else state.table,
         run_ids=state.runs,
         filters=tuple(filters),
         order_by=(SortKey(state.sort, state.descending),) if state.sort in known else (),

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
+from services.analyzer.table import COUNT, FLAG, INDEX, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, TableChunk, TableQuery
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 """Of one message: larger ones make a slow client hold more than it can show, smaller ones cost more per row."""
 
-TYPE_NAMES: Final = {TEXT: "text", COUNT: "a whole number", NUMBER: "a number", FLAG: "true or false"}
+TYPE_NAMES: Final = {TEXT: "text", COUNT: "a whole number", INDEX: "a whole number", NUMBER: "a number", FLAG: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-VALUE_READERS: Final[dict[object, Callable[[str], Any]]] = {TEXT: str, COUNT: int, NUMBER: float, FLAG: _flag}
+VALUE_READERS: Final[dict[object, Callable[[str], Any]]] = {TEXT: str, COUNT: int, INDEX: int, NUMBER: float, FLAG: _flag}
 
 
 def _unfit(column: Column, condition: Filter, expected: str) -> InvalidRequestError:

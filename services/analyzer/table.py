@@ -10,10 +10,11 @@ import polars as pl
 
 from services.core.errors import InvalidRequestError
 
-DataType = type[pl.String] | type[pl.Int64] | type[pl.Float64] | type[pl.Boolean]
+DataType = type[pl.String] | type[pl.Int64] | type[pl.Int32] | type[pl.Float64] | type[pl.Boolean]
 
 TEXT: Final = pl.String
 COUNT: Final = pl.Int64
+INDEX: Final = pl.Int32  # half of a count: what tables of ten million rows refer to each other by
 NUMBER: Final = pl.Float64
 FLAG: Final = pl.Boolean
 

@@ -1,0 +1,170 @@
+"""The canonical tables of traces: what programs did on the host and its devices, as other tools recorded it.
+
+Made for ten million rows: a name is stored once, in trace_names, and rows refer to it by index. Whoever reads a trace gives
+rows in order of start within each table, so that launch_index, call_index, range_index and op_index are row numbers. Times
+are int64 nanoseconds since the session's start, one clock for all of a run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from services.analyzer.table import COUNT, FLAG, INDEX, NUMBER, TEXT, Column
+from services.analyzer.table import keyed_table as _table
+
+NAME_INDEX: Final = Column("name_index", INDEX, "Row of trace_names.")
+PROCESS_ID: Final = Column("process_id", COUNT, "Process, unique within the run: a row of trace_processes.")
+DEVICE_INDEX: Final = Column("device_index", INDEX, "Device as its process numbers it, from 0.")
+STREAM_INDEX: Final = Column("stream_index", COUNT, "Stream as the recorder numbers it; unique within its process and device.")
+THREAD_ID: Final = Column("thread_id", COUNT, "Thread as the system numbers it.")
+START_NS: Final = Column("start_ns", COUNT, "Since the start of the session.")
+DURATION_NS: Final = Column("duration_ns", COUNT, "End less start.")
+CORRELATION_ID: Final = Column("correlation_id", COUNT, "Same in a call and in what it started; unique within its process only.")
+LAUNCH_START_NS: Final = Column("launch_start_ns", COUNT, "When the call that started it began; null: no such call was recorded.")
+
+TRACE_NAMES: Final = _table(
+    "trace_names",
+    "Every name of a trace once: kernels, calls, ranges, domains.",
+    NAME_INDEX,
+    Column("name", TEXT, "As recorded; kernels demangled."),
+)
+
+TRACE_PROCESSES: Final = _table(
+    "trace_processes",
+    "One row per process of a trace.",
+    PROCESS_ID,
+    Column("system_process_id", COUNT, "As its system numbers it: processes of several machines may share one."),
+    Column("process_name", TEXT, "Of its program."),
+    Column("rank_index", INDEX, "Among the processes of a distributed job, from 0."),
+    Column("world_size", INDEX, "Processes of that job."),
+    Column("host_name", TEXT, "Machine that it ran on."),
+    Column("file_name", TEXT, "File of the run that it is from."),
+    Column("session_start_unix_ns", COUNT, "What its times count from, nanoseconds since the Unix epoch by the clock of its machine."),
+)
+
+TRACE_DEVICES: Final = _table(
+    "trace_devices",
+    "One row per process and device that it used; a device that several processes used has several.",
+    DEVICE_INDEX,
+    PROCESS_ID,
+    Column("device_name", TEXT, "Of the product."),
+    Column("compute_capability", TEXT, "E.g. 9.0."),
+    Column("sm_count", INDEX, "Multiprocessors."),
+    Column("clock_hz", COUNT, "Highest SM clock."),
+    Column("memory_bandwidth_bytes_per_s", COUNT, "Of the device memory, as the driver states it."),
+    Column("memory_bytes", COUNT, "Of the device."),
+    Column("uuid", TEXT, "Of the device."),
+)
+
+KERNEL_LAUNCHES: Final = _table(
+    "kernel_launches",
+    "One row per execution of a kernel.",
+    Column("launch_index", INDEX, "In order of start, from 0."),
+    NAME_INDEX,
+    PROCESS_ID,
+    DEVICE_INDEX,
+    STREAM_INDEX,
+    START_NS,
+    DURATION_NS,
+    CORRELATION_ID,
+    Column("api_call_index", INDEX, "Call that launched it; null: none was recorded, as of most kernels inside a CUDA graph."),
+    Column("launch_thread_id", COUNT, "Thread of that call."),
+    LAUNCH_START_NS,
+    Column("range_index", INDEX, "Innermost range at the launch; its parent_range_index leads to those around it."),
+    Column("layer_source", TEXT, "What range_index stands on: module, range, forward, graph or guessed; null: there is no range."),
+    Column("graph_node_id", COUNT, "Node of the CUDA graph that ran it."),
+    Column("grid_x", COUNT, "Blocks."),
+    Column("grid_y", INDEX, "Blocks."),
+    Column("grid_z", INDEX, "Blocks."),
+    Column("block_x", INDEX, "Threads."),
+    Column("block_y", INDEX, "Threads."),
+    Column("block_z", INDEX, "Threads."),
+    Column("registers_per_thread", INDEX, "Allocated."),
+    Column("static_shared_bytes", COUNT, "Per block."),
+    Column("dynamic_shared_bytes", COUNT, "Per block."),
+)
+
+API_CALLS: Final = _table(
+    "api_calls",
+    "One row per call of the runtime or the driver.",
+    Column("call_index", INDEX, "In order of start, from 0."),
+    NAME_INDEX,
+    PROCESS_ID,
+    THREAD_ID,
+    START_NS,
+    DURATION_NS,
+    CORRELATION_ID,
+    Column("return_value", INDEX, "0: success."),
+)
+
+RANGES: Final = _table(
+    "ranges",
+    "One row per stretch of a host thread that has a name: NVTX ranges, modules, operators, annotations.",
+    Column("range_index", INDEX, "In order of start, of equal starts the longer first, from 0."),
+    NAME_INDEX,
+    Column("domain_name_index", INDEX, "Row of trace_names: the NVTX domain; null: the default one."),
+    Column("kind", TEXT, "push_pop, start_end, module, operator or annotation."),
+    PROCESS_ID,
+    THREAD_ID,
+    START_NS,
+    Column("duration_ns", COUNT, "End less start; of one that was still open, up to the session's end."),
+    Column("is_open", FLAG, "It had not ended when the recording did; no kernel is counted as inside of it."),
+    Column("parent_range_index", INDEX, "Innermost range of the thread that holds all of it; null: none does."),
+    Column("depth", INDEX, "Ranges around it, by parent_range_index."),
+    Column("sequence_number", COUNT, "Autograd's: a forward operator and its backward one share it."),
+    Column("is_backward", FLAG, "Of the backward pass; null: not known."),
+    Column("flop", NUMBER, "As the recorder counts it, of one call."),
+    Column("input_shapes", TEXT, "JSON, as recorded."),
+    Column("input_dtypes", TEXT, "JSON, as recorded."),
+)
+
+MEMORY_OPS: Final = _table(
+    "memory_ops",
+    "One row per copy or fill that a device carried out.",
+    Column("op_index", INDEX, "In order of start, from 0."),
+    Column("kind", TEXT, "copy or set."),
+    Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known."),
+    PROCESS_ID,
+    DEVICE_INDEX,
+    STREAM_INDEX,
+    START_NS,
+    DURATION_NS,
+    Column("bytes", COUNT, "Moved or written."),
+    CORRELATION_ID,
+    LAUNCH_START_NS,
+)
+
+TRACE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
+"""Stored with a run that is a trace, and only there: no events bring them."""
+
+LAYERS: Final = _table(
+    "layers",
+    "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth.",
+    Column("layer", TEXT, "Name of the range or module; null: kernels that were launched outside of every one."),
+    Column("call_count", COUNT, "Ranges of that name that launched a kernel."),
+    Column("launch_count", COUNT, "Kernels."),
+    Column("duration_sum_ns", COUNT, "Device time of these."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels."),
+    Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does."),
+)
+
+BREAKDOWN: Final = _table(
+    "breakdown",
+    "One row per process and device: what the device did between the first start and the last end of its work.",
+    PROCESS_ID,
+    DEVICE_INDEX,
+    Column("device_name", TEXT, "Of the product."),
+    Column("span_ns", COUNT, "From the first start to the last end of its kernels and memory operations; busy_ns and idle_ns together."),
+    Column("busy_ns", COUNT, "At least one kernel ran."),
+    Column("idle_ns", COUNT, "No kernel ran."),
+    Column("compute_ns", COUNT, "At least one kernel ran that is not of a communication library."),
+    Column("communication_ns", COUNT, "At least one kernel of a communication library ran."),
+    Column("overlap_ns", COUNT, "Both at once: communication that costs no time."),
+    Column("memory_ns", COUNT, "At least one copy or fill went on."),
+    Column("memory_only_ns", COUNT, "Of idle_ns, while a copy or fill went on."),
+    Column("launch_count", COUNT, "Kernels."),
+    Column("memory_op_count", COUNT, "Copies and fills."),
+)
+
+TRACE_ANALYSES: Final = (LAYERS, BREAKDOWN)
+"""Computed from the tables above when somebody asks."""

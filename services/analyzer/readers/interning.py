@@ -1,0 +1,112 @@
+"""Texts of a file by number: equal ones are kept once, however many rows have them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from services.analyzer.compiled import compiled
+
+Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Hashes = npt.NDArray[np.uint64]
+
+FIRST_SLOT_COUNT: Final = 4096  # a power of two
+
+
+class InternedTexts:
+    """Texts by code, from 0 in order of first appearance. They stay where they are, in the bytes of a file."""
+
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
+        self._slots = np.full(FIRST_SLOT_COUNT, -1, dtype=np.int32)
+        self._hashes = np.zeros(FIRST_SLOT_COUNT, dtype=np.uint64)
+        self._offsets = np.empty(FIRST_SLOT_COUNT, dtype=np.int64)
+        self._lengths = np.empty(FIRST_SLOT_COUNT, dtype=np.int32)
+        self._count = 0
+
+    def add(self, offsets: Integers, lengths: Codes) -> Codes:
+        """The code of each text. lengths: bytes; below zero for no text, whose code is -1."""
+        codes = np.empty(offsets.size, dtype=np.int32)
+        row = 0
+        while True:
+            row, self._count = _intern(
+                self._data, offsets, lengths, row, codes, self._slots, self._hashes, self._offsets, self._lengths, self._count
+            )
+            if row == offsets.size:
+                return codes
+            self._grow()
+
+    def texts(self) -> list[str]:
+        data = memoryview(self._data)
+        places = zip(self._offsets[: self._count].tolist(), self._lengths[: self._count].tolist(), strict=True)
+        return [str(data[offset : offset + length], "utf-8", "replace") for offset, length in places]
+
+    def _grow(self) -> None:
+        slot_count = 4 * self._slots.size
+        slots, hashes = np.full(slot_count, -1, dtype=np.int32), np.zeros(slot_count, dtype=np.uint64)
+        _move(self._slots, self._hashes, slots, hashes)
+        self._slots, self._hashes = slots, hashes
+        self._offsets, self._lengths = np.resize(self._offsets, slot_count), np.resize(self._lengths, slot_count)
+
+
+@compiled
+def _intern(
+    data: Bytes,
+    offsets: Integers,
+    lengths: Codes,
+    first_row: int,
+    codes: Codes,
+    slots: Codes,
+    hashes: Hashes,
+    known_offsets: Integers,
+    known_lengths: Codes,
+    count: int,
+) -> tuple[int, int]:
+    """Codes for the rows from first_row on until the slots are half full; answers the row reached and the count of texts."""
+    mask = np.uint64(slots.size - 1)
+    for row in range(first_row, offsets.size):
+        length = lengths[row]
+        if length < 0:
+            codes[row] = -1
+            continue
+        if 2 * count >= slots.size:
+            return row, count
+        offset = offsets[row]
+        value = np.uint64(14695981039346656037)  # FNV-1a
+        for index in range(offset, offset + length):
+            value = (value ^ np.uint64(data[index])) * np.uint64(1099511628211)
+        value ^= value >> np.uint64(29)
+        slot = value & mask
+        while True:
+            code = slots[slot]
+            if code < 0:
+                slots[slot], hashes[slot] = count, value
+                known_offsets[count], known_lengths[count] = offset, length
+                code = count
+                count += 1
+                break
+            if hashes[slot] == value and known_lengths[code] == length:
+                distance = known_offsets[code] - offset
+                index = offset
+                while index < offset + length and data[index] == data[index + distance]:
+                    index += 1
+                if index == offset + length:
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        codes[row] = code
+    return offsets.size, count
+
+
+@compiled
+def _move(old_slots: Codes, old_hashes: Hashes, slots: Codes, hashes: Hashes) -> None:
+    mask = np.uint64(slots.size - 1)
+    for old in range(old_slots.size):
+        if old_slots[old] >= 0:
+            slot = old_hashes[old] & mask
+            while slots[slot] >= 0:
+                slot = (slot + np.uint64(1)) & mask
+            slots[slot], hashes[slot] = old_slots[old], old_hashes[old]

@@ -1,0 +1,359 @@
+"""An SQLite file as columns: its tables and what they hold, decoded from its pages where nothing is unusual."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from services.analyzer.readers.interning import Bytes, Codes, Integers, InternedTexts
+from services.analyzer.readers.sqlite_pages import NULL_INTEGER, count_rows, decode_rows, leaf_pages
+from services.core.errors import InvalidTraceError
+
+HEADER: Final = b"SQLite format 3\0"
+HEADER_BYTES: Final = 100
+UTF_8: Final = 1
+
+PART_BYTES: Final = 32 * 1024 * 1024
+"""Of pages decoded at once. Less costs more in starting than in decoding; more keeps as much of the file in memory."""
+
+MAX_SPILLED_ROWS: Final = 1024
+"""Of one part. Each is fetched through SQLite by its id: past this, reading the whole table that way is no slower."""
+
+FETCHED_ROWS: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """codes: row of `texts` for each row; -1: null."""
+
+    codes: Codes
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Some columns of a table, in order of its row ids.
+
+    integers: NULL_INTEGER is null; refused_count: values that are no integers, taken for null.
+    """
+
+    row_count: int
+    integers: Mapping[str, Integers]
+    texts: Mapping[str, TextColumn]
+    refused_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredTable:
+    root_page: int
+    column_names: tuple[str, ...]
+    rowid_position: int  # -1: no column is the row's id
+    is_plain: bool  # every column is stored in its place
+
+
+@dataclass(frozen=True, slots=True)
+class _Spilled:
+    """Rows that go on beyond their page: places in the table and ids."""
+
+    rows: Integers
+    ids: Integers
+
+
+class _UnusualTableError(Exception):
+    """To be read through SQLite."""
+
+
+@dataclass(slots=True)
+class SqliteFile:
+    """Open for reading. decodes_pages: False reads everything through SQLite: slow, and what the pages are held against."""
+
+    name: str
+    decodes_pages: bool
+    _connection: sqlite3.Connection
+    _pages: mmap.mmap | None
+    _page_size: int
+    _usable_size: int
+    _tables: dict[str, _StoredTable] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path, name: str, *, decodes_pages: bool = True) -> Self:
+        """Raises InvalidTraceError: it is no SQLite file, it is cut off, or its description of itself is damaged."""
+        with path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+            size = os.fstat(file.fileno()).st_size
+            if len(header) < HEADER_BYTES or not header.startswith(HEADER):
+                raise InvalidTraceError(f"file {name}", found="no header of SQLite", expected="an SQLite file", remedy="Export it again.")
+            page_size = _page_size(header)
+            _check_size(header, page_size, size, name)
+            # A file that another program still writes to has its newest pages in a second one.
+            is_whole = header[18] == 1 or not path.with_name(path.name + "-wal").exists()
+            is_plain = is_whole and header[56:60] == UTF_8.to_bytes(4, "big") and page_size >= 512
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if decodes_pages and is_plain else None
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_whole else ''}", uri=True, check_same_thread=False
+        )
+        connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
+        found = cls(name, pages is not None, connection, pages, page_size, page_size - header[20])
+        try:
+            found._tables = _stored_tables(connection)
+        except sqlite3.DatabaseError as error:
+            found.close()
+            raise _damaged(name, error) from error
+        return found
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._pages is not None:
+            self._pages.close()
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    def column_names(self, table_name: str) -> tuple[str, ...]:
+        """Of the table; none when there is no such table."""
+        return self._tables[table_name].column_names if table_name in self._tables else ()
+
+    def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = ()) -> TableColumns:
+        """The columns of these names, of which there must be such.
+
+        Raises InvalidTraceError when the table is damaged.
+        """
+        if self._pages is not None:
+            try:
+                return _PageReading(self._pages, self._page_size, self._usable_size, self._connection).read(
+                    table_name, self._tables[table_name], integers, texts
+                )
+            except _UnusualTableError:
+                pass
+            except sqlite3.DatabaseError as error:
+                raise _damaged(f"{self.name}, table {table_name}", error) from error
+        try:
+            return _read_through_sqlite(self._connection, table_name, integers, texts)
+        except sqlite3.DatabaseError as error:
+            raise _damaged(f"{self.name}, table {table_name}", error) from error
+
+
+def _page_size(header: bytes) -> int:
+    size = int.from_bytes(header[16:18], "big")
+    return 65536 if size == 1 else size
+
+
+def _check_size(header: bytes, page_size: int, size: int, name: str) -> None:
+    """SQLite itself notices a missing end only when it comes to it."""
+    is_stated = header[24:28] == header[92:96]
+    page_count = int.from_bytes(header[28:32], "big")
+    if is_stated and size < page_count * page_size:
+        raise InvalidTraceError(
+            f"file {name}",
+            found=f"{size} bytes",
+            expected=f"{page_count * page_size}, as its header says: its end is missing",
+            remedy="Copy or export it again.",
+        )
+
+
+def _damaged(place: str, error: sqlite3.DatabaseError) -> InvalidTraceError:
+    return InvalidTraceError(f"file {place}", found=str(error), expected="an SQLite file that is whole", remedy="Copy or export it again.")
+
+
+def _stored_tables(connection: sqlite3.Connection) -> dict[str, _StoredTable]:
+    rows = connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    return {name: _stored_table(connection, name, root_page or 0) for name, root_page in rows}
+
+
+def _stored_table(connection: sqlite3.Connection, name: str, root_page: int) -> _StoredTable:
+    columns = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+    keys = [position for position, (*_, key_place, _hidden) in enumerate(columns) if key_place > 0]
+    is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER"
+    return _StoredTable(
+        root_page,
+        tuple(column[1] for column in columns),
+        keys[0] if is_rowid else -1,
+        is_plain=root_page > 0 and all(column[6] == 0 for column in columns),
+    )
+
+
+def quoted(name: str) -> str:
+    """As SQL wants an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Columns of one table, and where they are decoded to: of texts the codes."""
+
+    table: _StoredTable
+    names: tuple[str, ...]  # in the order of the table
+    integers: Mapping[str, Integers]
+    codes: Mapping[str, Codes]
+
+    @property
+    def positions(self) -> Integers:
+        return np.array([self.table.column_names.index(name) for name in self.names], dtype=np.int64)
+
+    @property
+    def is_text(self) -> npt.NDArray[np.bool_]:
+        return np.array([name in self.codes for name in self.names], dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class _PageReading:
+    pages: mmap.mmap
+    page_size: int
+    usable_size: int
+    connection: sqlite3.Connection
+
+    def read(self, table_name: str, table: _StoredTable, integers: Sequence[str], texts: Sequence[str]) -> TableColumns:
+        names = tuple(sorted({*integers, *texts}, key=table.column_names.index))
+        if not table.is_plain or not names or set(integers) & set(texts):
+            raise _UnusualTableError
+        data = np.frombuffer(self.pages, dtype=np.uint8)
+        leaves = self._leaves(data, table.root_page)
+        row_counts = np.empty(leaves.size, dtype=np.int64)
+        count_rows(data, self.page_size, leaves, row_counts)
+        first_rows = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(row_counts)))
+        row_count = int(first_rows[-1])
+        wanted = _Wanted(
+            table,
+            names,
+            {name: np.empty(row_count, dtype=np.int64) for name in integers},
+            {name: np.empty(row_count, dtype=np.int32) for name in texts},
+        )
+        worker_count = max(1, min(os.cpu_count() or 1, leaves.size * self.page_size // PART_BYTES))
+        bounds = np.linspace(0, leaves.size, worker_count + 1).astype(np.int64).tolist()
+        with ThreadPoolExecutor(worker_count) as pool:
+            shares = list(pool.map(lambda first, end: self._share(data, wanted, leaves, first_rows, first, end), bounds[:-1], bounds[1:]))
+        known = self._merged(wanted, [interned for interned, _spilled in shares], first_rows[bounds].tolist())
+        for _interned, spilled in shares:
+            self._fill_spilled(table_name, wanted, spilled, known)
+        return TableColumns(row_count, wanted.integers, {name: TextColumn(wanted.codes[name], list(known[name])) for name in texts})
+
+    def _leaves(self, data: Bytes, root_page: int) -> Integers:
+        page_count = data.size // self.page_size
+        leaves = np.empty(page_count, dtype=np.int64)
+        count = leaf_pages(data, self.page_size, page_count, root_page, leaves)
+        if count < 0:
+            raise _UnusualTableError
+        return leaves[:count]
+
+    def _share(
+        self, data: Bytes, wanted: _Wanted, leaves: Integers, first_rows: Integers, first: int, end: int
+    ) -> tuple[dict[str, InternedTexts], _Spilled]:
+        """Decodes the leaves of one thread, part by part. Codes are of its own texts."""
+        interned = {name: InternedTexts(data) for name in wanted.codes}
+        spilled: list[_Spilled] = []
+        step = max(1, PART_BYTES // self.page_size)
+        for part in range(first, end, step):
+            part_leaves = leaves[part : min(part + step, end)]
+            rows = slice(int(first_rows[part]), int(first_rows[part + part_leaves.size]))
+            spilled.append(self._part(data, wanted, part_leaves, rows, interned))
+            self._release(part_leaves)
+        rows_of, ids_of = [part.rows for part in spilled], [part.ids for part in spilled]
+        nothing = [np.empty(0, dtype=np.int64)]
+        return interned, _Spilled(np.concatenate(rows_of or nothing), np.concatenate(ids_of or nothing))
+
+    def _part(self, data: Bytes, wanted: _Wanted, leaves: Integers, rows: slice, interned: Mapping[str, InternedTexts]) -> _Spilled:
+        row_count = rows.stop - rows.start
+        decoded = np.empty((len(wanted.names), row_count), dtype=np.int64)
+        lengths = np.empty((len(wanted.codes), row_count), dtype=np.int32)
+        spilled_rows, spilled_ids = np.empty((2, MAX_SPILLED_ROWS), dtype=np.int64)
+        spilled_count = decode_rows(
+            data,
+            self.page_size,
+            self.usable_size,
+            leaves,
+            wanted.positions,
+            wanted.is_text,
+            wanted.table.rowid_position,
+            decoded,
+            lengths,
+            spilled_rows,
+            spilled_ids,
+        )
+        if spilled_count < 0:
+            raise _UnusualTableError
+        text_index = 0
+        for name, values in zip(wanted.names, decoded, strict=True):
+            if name in wanted.codes:
+                wanted.codes[name][rows] = interned[name].add(values, lengths[text_index])
+                text_index += 1
+            else:
+                wanted.integers[name][rows] = values
+        return _Spilled(spilled_rows[:spilled_count] + rows.start, spilled_ids[:spilled_count])
+
+    def _release(self, leaves: Integers) -> None:
+        """Pages that were read need not stay in memory: a large file would take as much of it as it is long."""
+        first, last = int(leaves.min()) - 1, int(leaves.max())
+        start = first * self.page_size // mmap.PAGESIZE * mmap.PAGESIZE
+        if hasattr(mmap, "MADV_DONTNEED") and (last - first) * self.page_size < 4 * PART_BYTES:
+            self.pages.madvise(mmap.MADV_DONTNEED, start, last * self.page_size - start)
+
+    @staticmethod
+    def _merged(wanted: _Wanted, shares: Sequence[Mapping[str, InternedTexts]], bounds: Sequence[int]) -> dict[str, dict[str, int]]:
+        """Makes the codes of all threads those of one list of texts; answers its texts with their codes."""
+        known: dict[str, dict[str, int]] = {}
+        for name, codes in wanted.codes.items():
+            of_name = known[name] = {}
+            for share, first, end in zip(shares, bounds[:-1], bounds[1:], strict=True):
+                table = [of_name.setdefault(text, len(of_name)) for text in share[name].texts()]
+                if table != list(range(len(table))):
+                    codes[first:end] = np.array([*table, -1], dtype=np.int32)[codes[first:end]]  # -1 is the last
+        return known
+
+    def _fill_spilled(self, table_name: str, wanted: _Wanted, spilled: _Spilled, known: Mapping[str, dict[str, int]]) -> None:
+        query = f"SELECT {', '.join(map(quoted, wanted.names))} FROM {quoted(table_name)} WHERE rowid = ?"
+        for row, row_id in zip(spilled.rows.tolist(), spilled.ids.tolist(), strict=True):
+            values = self.connection.execute(query, (row_id,)).fetchone() or ()
+            for name, value in zip(wanted.names, values, strict=True):
+                if name in wanted.integers:
+                    if value is not None and (not isinstance(value, int) or value == NULL_INTEGER):
+                        raise _UnusualTableError
+                    wanted.integers[name][row] = NULL_INTEGER if value is None else value
+                elif value is None or isinstance(value, str):
+                    wanted.codes[name][row] = -1 if value is None else known[name].setdefault(value, len(known[name]))
+                else:
+                    raise _UnusualTableError
+
+
+def _read_through_sqlite(connection: sqlite3.Connection, table_name: str, integers: Sequence[str], texts: Sequence[str]) -> TableColumns:
+    names = [*integers, *texts]
+    number_parts: list[npt.NDArray[np.int64]] = []
+    codes: dict[str, list[int]] = {name: [] for name in texts}
+    known: dict[str, dict[str, int]] = {name: {} for name in texts}
+    row_count = refused_count = 0
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)} ORDER BY rowid")
+        while rows := cursor.fetchmany(FETCHED_ROWS):
+            row_count += len(rows)
+            columns = list(zip(*rows, strict=True))
+            part = np.empty((len(integers), len(rows)), dtype=np.int64)
+            for index in range(len(integers)):
+                values = columns[index]
+                part[index] = [value if isinstance(value, int) else NULL_INTEGER for value in values]
+                refused_count += sum(value is not None and not isinstance(value, int) for value in values)
+            number_parts.append(part)
+            for index, name in enumerate(texts, start=len(integers)):
+                of_name = known[name]
+                codes[name] += [-1 if value is None else of_name.setdefault(_text(value), len(of_name)) for value in columns[index]]
+    numbers = np.concatenate(number_parts, axis=1) if number_parts else np.empty((len(integers), 0), dtype=np.int64)
+    return TableColumns(
+        row_count,
+        dict(zip(integers, numbers, strict=True)),
+        {name: TextColumn(np.array(codes[name], dtype=np.int32), list(known[name])) for name in texts},
+        refused_count,
+    )
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)

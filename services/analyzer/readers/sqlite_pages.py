@@ -1,0 +1,245 @@
+"""Columns straight from the b-tree pages of an SQLite file: ten times faster than through its own reader.
+
+Source of the layout: https://www.sqlite.org/fileformat2.html, sections 1.5 to 2.1. Only what it says of tables with row ids
+is decoded. Whatever is unusual (a damaged page, a real number among integers) ends with a status below zero; who asked
+then reads the table through SQLite, which knows more and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from services.analyzer.compiled import compiled
+from services.analyzer.readers.interning import Bytes, Codes, Integers
+
+NULL_INTEGER: Final = -(2**63)
+"""Stands for null among decoded integers. A file that holds this very number is unusual: it is read through SQLite."""
+
+DAMAGED: Final = -1
+UNUSUAL: Final = -2
+TOO_MANY_SPILLED: Final = -3
+
+_TABLE_INTERIOR: Final = 5
+_TABLE_LEAF: Final = 13
+_MAX_DEPTH: Final = 24  # SQLite's own limit is 20
+_MAX_COLUMNS: Final = 2000  # SQLite's own limit
+_MAX_SERIAL_TYPE: Final = 2**32  # of a text of 2 GiB, SQLite's own limit: larger ones would overflow sums of sizes
+
+
+@compiled
+def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
+    """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
+    value = np.int64(0)
+    for index in range(8):
+        if offset + index >= end:
+            return -1, end
+        byte = data[offset + index]
+        value = (value << 7) | np.int64(byte & 0x7F)
+        if byte < 0x80:
+            return value, offset + index + 1
+    if offset + 8 >= end:
+        return -1, end
+    return (value << 8) | np.int64(data[offset + 8]), offset + 9
+
+
+@compiled
+def _big_endian(data: Bytes, offset: int, size: int) -> int:
+    """Signed."""
+    value = np.int64(np.int8(data[offset]))
+    for index in range(1, size):
+        value = (value << 8) | np.int64(data[offset + index])
+    return value
+
+
+@compiled
+def _unsigned(data: Bytes, offset: int, size: int) -> int:
+    value = np.int64(0)
+    for index in range(size):
+        value = (value << 8) | np.int64(data[offset + index])
+    return value
+
+
+@compiled
+def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, leaves: Integers) -> int:
+    """Fills `leaves` with the numbers, from 1, of the pages that hold a table's rows, in order; answers how many.
+
+    Args:
+        leaves: room for page_count. DAMAGED when the tree cannot be walked, UNUSUAL when it is no table with row ids.
+    """
+    pages = np.zeros(_MAX_DEPTH, dtype=np.int64)
+    cells = np.zeros(_MAX_DEPTH, dtype=np.int64)
+    depth, count, visited = 0, 0, 0
+    pages[0] = root_page
+    while depth >= 0:
+        page = pages[depth]
+        if page < 1 or page > page_count:
+            return DAMAGED
+        base = (page - 1) * page_size
+        header = base + (100 if page == 1 else 0)
+        kind = data[header]
+        if kind == _TABLE_LEAF:
+            if count >= leaves.size:
+                return DAMAGED
+            leaves[count] = page
+            count += 1
+            depth -= 1
+            continue
+        if kind != _TABLE_INTERIOR:
+            return UNUSUAL if depth == 0 else DAMAGED
+        cell_count = _unsigned(data, header + 3, 2)
+        cell = cells[depth]
+        if cell == 0:
+            visited += 1
+            if visited > page_count or header + 12 + 2 * cell_count > base + page_size:
+                return DAMAGED
+        if cell > cell_count:
+            depth -= 1
+            continue
+        cells[depth] = cell + 1
+        if cell == cell_count:
+            child = _unsigned(data, header + 8, 4)
+        else:
+            place = _unsigned(data, header + 12 + 2 * cell, 2)
+            if place + 4 > page_size:
+                return DAMAGED
+            child = _unsigned(data, base + place, 4)
+        depth += 1
+        if depth >= _MAX_DEPTH:
+            return DAMAGED
+        pages[depth] = child
+        cells[depth] = 0
+    return count
+
+
+@compiled
+def count_rows(data: Bytes, page_size: int, leaves: Integers, row_counts: Integers) -> None:
+    """Rows of each leaf."""
+    for index in range(leaves.size):
+        header = (leaves[index] - 1) * page_size + (100 if leaves[index] == 1 else 0)
+        row_counts[index] = _unsigned(data, header + 3, 2)
+
+
+@compiled
+def decode_rows(
+    data: Bytes,
+    page_size: int,
+    usable_size: int,
+    leaves: Integers,
+    positions: Integers,
+    is_text: npt.NDArray[np.bool_],
+    rowid_position: int,
+    columns: Integers,
+    text_lengths: Codes,
+    spilled_rows: Integers,
+    spilled_ids: Integers,
+) -> int:
+    """Decodes the rows of the leaves into `columns`; answers how many rows spilled, or a status below zero.
+
+    Args:
+        usable_size: page_size less what is reserved at the end of each page.
+        positions: of the wanted columns in the table, ascending.
+        rowid_position: position of the column that is the row's id; -1: there is none.
+        columns: one row per wanted column, one place per table row. Integers, and of texts the offset in `data`.
+        text_lengths: one row per wanted text column: bytes; -1: null.
+        spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
+    """
+    wanted_count = positions.size
+    last_position = positions[wanted_count - 1]
+    serial_types = np.empty(_MAX_COLUMNS + 1, dtype=np.int64)
+    row, spilled_count = 0, 0
+    for leaf_index in range(leaves.size):
+        page = leaves[leaf_index]
+        base = (page - 1) * page_size
+        end = base + usable_size
+        header = base + (100 if page == 1 else 0)
+        cell_count = _unsigned(data, header + 3, 2)
+        if header + 8 + 2 * cell_count > end:
+            return DAMAGED
+        for cell in range(cell_count):
+            place = base + _unsigned(data, header + 8 + 2 * cell, 2)
+            if place < header:
+                return DAMAGED
+            payload_size, place = _varint(data, place, end)
+            row_id, place = _varint(data, place, end)
+            local_size = payload_size
+            if payload_size > usable_size - 35:
+                minimum = (usable_size - 12) * 32 // 255 - 23
+                local_size = minimum + (payload_size - minimum) % (usable_size - 4)
+                if local_size > usable_size - 35:
+                    local_size = minimum
+            local_end = place + local_size
+            if payload_size < 1 or local_end > end:
+                return DAMAGED
+            header_size, type_place = _varint(data, place, local_end)
+            body = place + header_size
+            if header_size < 1 or header_size > payload_size:
+                return DAMAGED
+            if body > local_end:
+                if spilled_count >= spilled_rows.size:
+                    return TOO_MANY_SPILLED
+                spilled_rows[spilled_count], spilled_ids[spilled_count] = row, row_id
+                spilled_count += 1
+                for index in range(text_lengths.shape[0]):
+                    text_lengths[index, row] = -1
+                row += 1
+                continue
+            # A row may have fewer values than the table has columns: those added since are missing.
+            value_count = 0
+            while value_count <= last_position and type_place < body:
+                serial_types[value_count], type_place = _varint(data, type_place, local_end)
+                value_count += 1
+            if type_place > body or value_count <= last_position:
+                return UNUSUAL
+            offset = body
+            wanted, text = 0, 0
+            is_spilled = False
+            for position in range(last_position + 1):
+                kind = serial_types[position]
+                if kind < 0 or kind > _MAX_SERIAL_TYPE:
+                    return DAMAGED
+                if kind < 10:
+                    size = kind if kind < 5 else (6 if kind == 5 else (8 if kind < 8 else 0))
+                elif kind < 12:
+                    return DAMAGED
+                else:
+                    size = (kind - 12) // 2
+                if positions[wanted] == position:
+                    if offset + size > local_end:
+                        is_spilled = True
+                        break
+                    if is_text[wanted]:
+                        if kind == 0:
+                            text_lengths[text, row] = -1
+                        elif kind >= 13 and kind % 2 == 1:
+                            columns[wanted, row] = offset
+                            text_lengths[text, row] = size
+                        else:
+                            return UNUSUAL
+                        text += 1
+                    elif kind == 0:
+                        columns[wanted, row] = row_id if position == rowid_position else NULL_INTEGER
+                    elif kind < 7:
+                        value = _big_endian(data, offset, size)
+                        if value == NULL_INTEGER:
+                            return UNUSUAL
+                        columns[wanted, row] = value
+                    elif kind == 8:
+                        columns[wanted, row] = 0
+                    elif kind == 9:
+                        columns[wanted, row] = 1
+                    else:
+                        return UNUSUAL
+                    wanted += 1
+                offset += size
+            if is_spilled:
+                if spilled_count >= spilled_rows.size:
+                    return TOO_MANY_SPILLED
+                spilled_rows[spilled_count], spilled_ids[spilled_count] = row, row_id
+                spilled_count += 1
+                for index in range(text_lengths.shape[0]):
+                    text_lengths[index, row] = -1
+            row += 1
+    return spilled_count

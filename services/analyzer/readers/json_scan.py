@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.analyzer.readers.compiled import compiled
+from services.analyzer.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 

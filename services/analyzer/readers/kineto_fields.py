@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from services.analyzer.readers.json_scan import NULL
 from services.core.errors import InternalError
 
 
@@ -98,8 +99,6 @@ class ValueKind(IntEnum):
     ARGUMENTS = auto()  # the object of arguments
 
 
-TOKEN_KINDS: Final = (ValueKind.TEXT, ValueKind.IDENTITY, ValueKind.TOKEN)
-
 MEMBERS: Final[dict[str, tuple[Field, ValueKind]]] = {
     "ph": (Field.PHASE, ValueKind.PHASE),
     "cat": (Field.CATEGORY, ValueKind.TEXT),
@@ -130,6 +129,26 @@ ARGUMENTS: Final[dict[str, tuple[Field, ValueKind]]] = {
     "grid": (Field.GRID_X, ValueKind.TRIPLE),
     "block": (Field.BLOCK_X, ValueKind.TRIPLE),
 }
+TOKEN_FIELDS: Final = tuple(
+    field
+    for field, kind in dict([*MEMBERS.values(), *ARGUMENTS.values()]).items()
+    if kind in (ValueKind.TEXT, ValueKind.IDENTITY, ValueKind.TOKEN)
+)
+
+COMPLETE: Final = ord("X")
+BEGIN: Final = ord("B")
+END: Final = ord("E")
+FLOW_START: Final = ord("s")
+FLOW_END: Final = ord("f")
+
+
+def is_kept(kind: int, phase: int, time_ns: int) -> bool:
+    """Whether tables are made of an event: complete ones of known kinds, links, and halves of pairs, whatever they are of."""
+    if time_ns == NULL:
+        return False
+    if phase in (BEGIN, END):
+        return True
+    return phase in (FLOW_START, FLOW_END) if kind == EventKind.FORWARD_LINK else phase == COMPLETE and kind != EventKind.OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.analyzer.readers.compiled import compiled
+from services.analyzer.compiled import compiled
 from services.analyzer.readers.json_scan import (
     BROKEN,
     CLOSE_LIST,
@@ -38,9 +38,11 @@ from services.analyzer.readers.kineto_fields import (
     FIELD_COUNT,
     MEMBERS,
     MODULE_PREFIX,
+    TOKEN_FIELDS,
     EventKind,
     Field,
     ValueKind,
+    is_kept,
     word_table,
 )
 
@@ -67,9 +69,7 @@ _ARGUMENT_FIELDS: Final = np.array([field for field, _ in ARGUMENTS.values()], d
 _ARGUMENT_KINDS: Final = np.array([kind for _, kind in ARGUMENTS.values()], dtype=np.int64)
 _CATEGORY_KINDS: Final = np.array(list(CATEGORIES.values()), dtype=np.int64)
 _PREFIX: Final = np.frombuffer(MODULE_PREFIX.encode(), dtype=np.uint8).copy()
-_TOKEN_FIELDS: Final = np.array(
-    [Field.CATEGORY, Field.NAME, Field.PROCESS, Field.THREAD, Field.INPUT_SHAPES, Field.INPUT_DTYPES, Field.FLOP], dtype=np.int64
-)
+_TOKEN_FIELDS: Final = np.array(TOKEN_FIELDS, dtype=np.int64)
 
 _PHASE: Final = int(Field.PHASE)
 _KIND: Final = int(Field.KIND)
@@ -321,6 +321,9 @@ def _token(data: Bytes, start: int, end: int, slots: Integers, tokens: Integers,
     return count
 
 
+_keeps: Final = compiled(is_kept)
+
+
 @compiled
 def scan_events(data: Bytes, position: int, stop: int) -> tuple[int, int, int, Integers, Integers, Integers]:
     """Reads events from one that starts at `position` (or the end of the list) up to the first that starts at `stop` or later.
@@ -344,9 +347,10 @@ def scan_events(data: Bytes, position: int, stop: int) -> tuple[int, int, int, I
         position = after_space(data, position)
         if position >= data.size:
             break
-        if data[position] == CLOSE_LIST and not is_due:
-            status = ENDED
-            position += 1
+        if data[position] == CLOSE_LIST:
+            if not is_due:
+                status = ENDED
+                position += 1
             break
         if position >= stop:
             status = STOPPED
@@ -372,8 +376,7 @@ def scan_events(data: Bytes, position: int, stop: int) -> tuple[int, int, int, I
         row[_KIND] = kind
         event_count += 1
         phase = row[_PHASE]
-        is_complete = (phase == 88 and kind != _LINK) or ((phase == 115 or phase == 102) and kind == _LINK)  # X, s, f
-        if row[_TIME] != NULL and ((is_complete and kind != _OTHER) or phase == 66 or phase == 69):  # B, E
+        if _keeps(kind, phase, row[_TIME]):
             for field in _TOKEN_FIELDS:
                 if row[field] != NULL:
                     index = _token(data, row[field], ends[field], slots, tokens, token_count)

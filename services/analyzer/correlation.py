@@ -248,3 +248,16 @@ def _code(column: Integers, first_row: int, codes: Indexes, slots: Indexes, keys
             count += 1
         codes[row] = slots[slot]
     return column.size, count
+
+
+def ancestors(parent: Indexes, depth: Indexes, limit: int) -> Indexes:
+    """For each range the one around it, or itself, that is no deeper than the limit. Parents come before what they hold."""
+    found = np.empty(parent.size, dtype=np.int32)
+    _rise(parent, depth, limit, found)
+    return found
+
+
+@compiled
+def _rise(parent: Indexes, depth: Indexes, limit: int, found: Indexes) -> None:
+    for row in range(parent.size):
+        found[row] = row if depth[row] <= limit else found[parent[row]]

@@ -61,7 +61,7 @@ def run_table(
             run_table(store, ROOFLINE, run_ids),
         )
     if table is BEST:
-        return best(store.read(MEASUREMENTS, run_ids), store.read(PAIRED_COMPARISONS, run_ids))
+        return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
         return ceilings(store, run_ids)
     if table is COUNTED_WORK:
@@ -103,6 +103,28 @@ def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
     return pl.concat([own, store.device_ceilings(run_ids).lazy().join(own, on=CEILING_KEYS, how="anti")])
 
 
+def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """Rows of the table; those of the runs that a run continues count as its own, for together they are one sweep."""
+    runs = store.runs.of(run_ids)
+    owners = [(run.run.run_id, run.run.run_id) for run in runs]
+    for record in runs:
+        owners += [(earlier, record.run.run_id) for earlier in _continued_run_ids(store, record.run)]
+    if len(owners) == len(runs):
+        return run_table(store, table, run_ids)
+    owner = pl.LazyFrame(owners, schema={"run_id": pl.String, "owner": pl.String}, orient="row")
+    rows = run_table(store, table, sorted({run_id for run_id, _ in owners})).join(owner, on="run_id")
+    return rows.with_columns(run_id=pl.col("owner")).drop("owner")
+
+
+def _continued_run_ids(store: Store, run: Run) -> list[str]:
+    found: list[str] = []
+    waiting = [run.spec.continues_run_id]
+    while waiting and waiting[0] is not None and waiting[0] not in found:
+        found.append(waiting[0])
+        waiting = [record.run.spec.continues_run_id for record in store.runs.of(found[-1:])]  # none: it has been deleted
+    return found
+
+
 def title_of(run: Run) -> str:
     """The title given, or one made from the work."""
     if run.spec.title:
@@ -129,6 +151,7 @@ def _run_row(record: RunRecord) -> dict[str, object]:
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
         "title": title_of(run),
+        "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),
         "start_unix_ns": unix_ns(run.start_time),

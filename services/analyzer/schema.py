@@ -12,7 +12,7 @@ from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
-from services.analyzer.trace_tables import TRACE_ANALYSES, TRACE_TABLES
+from services.analyzer.trace_tables import KERNEL_FIGURES, TRACE_ANALYSES, TRACE_TABLES
 from services.core.errors import TableNotFoundError
 
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
@@ -178,6 +178,7 @@ _POINT: Final = (
         "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can, and of counted ones.",
     ),
     DURATION_MEDIAN_NS,
+    Column("duration_mean_ns", NUMBER, "Mean of the samples; rates are over it where there is no median."),
     FLOP,
     BYTES,
     Column("intensity_flop_per_byte", NUMBER, "Arithmetic intensity; null without flop or bytes."),
@@ -221,8 +222,9 @@ COUNTED_ROOFLINE: Final = _table(
 
 KERNELS: Final = _table(
     "kernels",
-    "One row per run and kernel; event_index is that of the last row that contributed.",
+    "One row per run and kernel, of traces with figures of its launches; event_index is that of the last row that contributed.",
     KERNEL_NAME,
+    *KERNEL_FIGURES,
     CATEGORY,
     DTYPE,
     DEVICE_ID,
@@ -321,6 +323,7 @@ RUNS: Final = _table(
     "One row per run; event_index is that of its last row.",
     Column("node_id", TEXT, "Node that it ran on; null: imported."),
     Column("title", TEXT, "Given, or made from the work."),
+    Column("continues_run_id", TEXT, "The stopped run whose sweep this one continues; null: none."),
     Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
     Column("create_unix_ns", COUNT, "Submitted."),
     Column("start_unix_ns", COUNT, "Null: not started."),

@@ -137,6 +137,16 @@ MEMORY_OPS: Final = _table(
 TRACE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
 """Stored with a run that is a trace, and only there: no events bring them."""
 
+KERNEL_FIGURES: Final = (
+    Column("launch_count", COUNT, "Of a trace: executions. Null: of other runs, as the next five."),
+    Column("duration_sum_ns", COUNT, "Of a trace: device time of these."),
+    Column("share_ratio", NUMBER, "Of a trace: of the device time of all its kernels."),
+    Column("duration_min_ns", COUNT, "Of a trace: shortest launch."),
+    Column("duration_median_ns", NUMBER, "Of a trace: median launch."),
+    Column("duration_max_ns", COUNT, "Of a trace: longest launch."),
+)
+"""What the table of kernels says of traces, before what it says of sweeps."""
+
 LAYERS: Final = _table(
     "layers",
     "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth.",

@@ -15,6 +15,9 @@ SEARCH: Final = "How much of the sweep, and how often"
 PLACE: Final = "Where to run"
 OUTPUT: Final = "What to do with the results"
 
+MAX_COUNT: Final = 2**32 - 1  # what the contract's fields hold; what is too many in fact, the node says
+MAX_SEED: Final = 2**63 - 1
+
 
 class BackendChoice(StrEnum):
     AUTO = "auto"
@@ -137,7 +140,8 @@ TargetOption = Annotated[
     typer.Option("--target", metavar="1%", help="Half-width of the interval, or noise, to reach.", rich_help_panel=METHOD),
 ]
 SamplesOption = Annotated[
-    int | None, typer.Option("--samples", metavar="N", min=2, help="At most this many samples a configuration.", rich_help_panel=METHOD)
+    int | None,
+    typer.Option("--samples", metavar="N", min=2, max=MAX_COUNT, help="At most this many samples a configuration.", rich_help_panel=METHOD),
 ]
 MinTimeOption = Annotated[
     float | None,
@@ -148,10 +152,13 @@ MaxTimeOption = Annotated[
     typer.Option("--max-time", metavar="SECONDS", help="Longest sampling of a configuration.", rich_help_panel=METHOD),
 ]
 WarmUpOption = Annotated[
-    int | None, typer.Option("--warm-up", metavar="N", min=0, help="Launches before the first sample.", rich_help_panel=METHOD)
+    int | None,
+    typer.Option("--warm-up", metavar="N", min=0, max=MAX_COUNT, help="Launches before the first sample.", rich_help_panel=METHOD),
 ]
 InputOption = Annotated[InputChoice, typer.Option("--input", help="Distribution of the input data.", rich_help_panel=METHOD)]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the input data and the order.", rich_help_panel=METHOD)]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, max=MAX_SEED, help="Of the input data and the order.", rich_help_panel=METHOD)
+]
 NoVerifyOption = Annotated[bool, typer.Option("--no-verify", help="Do not compare results with the reference.", rich_help_panel=METHOD)]
 WaitIdleOption = Annotated[bool, typer.Option("--wait-idle", help="Wait until no other program uses the device.", rich_help_panel=METHOD)]
 RefuseBusyOption = Annotated[bool, typer.Option("--refuse-busy", help="Fail when another program uses the device.", rich_help_panel=METHOD)]
@@ -175,14 +182,20 @@ BudgetOption = Annotated[
 ProcessesOption = Annotated[
     int,
     typer.Option(
-        "--processes", metavar="N", min=1, help="Measure everything in this many processes, one after the other.", rich_help_panel=SEARCH
+        "--processes",
+        metavar="N",
+        min=1,
+        max=MAX_COUNT,
+        help="Measure everything in this many processes, one after the other.",
+        rich_help_panel=SEARCH,
     ),
 ]
 PairedOption = Annotated[
     bool, typer.Option("--paired", help="Alternate two kernels block by block, and judge them.", rich_help_panel=SEARCH)
 ]
 PairedBlocksOption = Annotated[
-    int | None, typer.Option("--paired-blocks", metavar="N", min=1, help="Blocks of each; makes it --paired.", rich_help_panel=SEARCH)
+    int | None,
+    typer.Option("--paired-blocks", metavar="N", min=1, max=MAX_COUNT, help="Blocks of each; makes it --paired.", rich_help_panel=SEARCH),
 ]
 
 BackendOption = Annotated[BackendChoice, typer.Option("--backend", help="What runs the kernels.", rich_help_panel=PLACE)]

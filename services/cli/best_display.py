@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +25,14 @@ def best_lines(best: pl.DataFrame) -> Iterator[str]:
         yield f"… and the best of {left} more: kernalyse show {best['run_id'][0]} best"
 
 
+def _without_parameters(label: str, parameters: str) -> str:
+    """What tells the runner-up from the best: parameters are those of the problem, and the same for both."""
+    shown = "".join(f" {name}={value}" for name, value in json.loads(parameters).items())
+    return label.replace(shown, "", 1)
+
+
 def _line(row: dict[str, Any]) -> str:
     name = f"best of {row['candidate_count']}: {row['label']}, {duration(row['duration_median_ns'])}"
     interval = f"{percentage(row['margin_ratio_low'])} to {percentage(row['margin_ratio_high'])}"
-    margin = f"{percentage(row['margin_ratio'])} ({interval}) ahead of {row['runner_up_label']}"
+    margin = f"{percentage(row['margin_ratio'])} ({interval}) ahead of {_without_parameters(row['runner_up_label'], row['parameters'])}"
     return f"{name}, {margin}; {'real' if row['is_real'] else 'not shown to be real'}: {row['reason']}"

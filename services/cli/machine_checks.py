@@ -28,6 +28,10 @@ ACCESS_TEXTS: Final = {
     CounterAccess.NOT_TOLD: "the driver's parameters are hidden here: the first run with --counters will tell",
 }
 
+CUDA_DEVICES: Final = "CUDA devices"
+OPENCL_DEVICES: Final = "OpenCL devices"
+CLOCKS: Final = ("clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "persistence_mode")
+
 
 class CheckState(StrEnum):
     OK = "ok"
@@ -67,21 +71,24 @@ def run_command(arguments: Sequence[str]) -> CommandResult:
 def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
     gpu = check_gpu(run)
     has_gpu = gpu.state is CheckState.OK
+    probe = run((sys.executable, "-P", "-m", "services.profiler.backends.probe"))
     return (
         gpu,
+        check_clocks(run, has_gpu=has_gpu),
         check_toolkit(run, has_gpu=has_gpu),
         check_pycuda(run, has_gpu=has_gpu),
+        check_devices(probe, CUDA_DEVICES, ("PYCUDA", "NVCC"), is_needed=has_gpu),
         check_tool(run, "Nsight Systems (nsys)", "nsys", has_gpu=has_gpu),
         check_tool(run, "Nsight Compute (ncu)", find_ncu() or "ncu", has_gpu=has_gpu),
         check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),
-        check_opencl(run),
+        check_devices(probe, OPENCL_DEVICES, ("OPENCL",), is_needed=True),
         check_chromium(),
     )
 
 
 def can_run_kernels(checks: Sequence[Check]) -> bool:
-    return any(check.state is CheckState.OK and check.name in ("PyCUDA", "OpenCL devices") for check in checks)
+    return any(check.state is CheckState.OK and check.name in (CUDA_DEVICES, OPENCL_DEVICES) for check in checks)
 
 
 def check_gpu(run: RunCommand) -> Check:
@@ -101,11 +108,41 @@ def check_gpu(run: RunCommand) -> Check:
 
 def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
     name = "CUDA toolkit (nvcc)"
-    result = run(("nvcc", "--version"))
+    nvcc = _nvcc()
+    result = run((nvcc, "--version"))
     release = re.search(r"release ([\d.]+)", result.output)
     if result.status == 0 and release:
-        return Check(name, CheckState.OK, f"release {release.group(1)}, {shutil.which('nvcc')}")
-    return _lacking(name, "no nvcc on PATH", "Install the CUDA toolkit and put its bin folder on PATH.", has_gpu=has_gpu)
+        return Check(name, CheckState.OK, f"release {release.group(1)}, {nvcc}")
+    return _lacking(name, "no nvcc on PATH", "Install the CUDA toolkit and put its bin folder on PATH, or set CUDA_HOME.", has_gpu=has_gpu)
+
+
+def _nvcc() -> str:
+    """The one that compiles kernels."""
+    try:
+        from services.profiler.backends.nvcc_compiler import find_nvcc
+    except ModuleNotFoundError:  # without the extra profiler nothing is compiled here
+        return "nvcc"
+    return find_nvcc() or "nvcc"
+
+
+def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
+    """What each device's clocks are now, idle perhaps, and what they can be at most."""
+    name = "GPU clocks"
+    if not has_gpu:
+        return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
+    result = run(("nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits"))
+    rows = [line.split(", ") for line in result.output.strip().splitlines()]
+    if result.status != 0 or not rows or any(len(row) != len(CLOCKS) for row in rows):
+        return Check(name, CheckState.MISSING, "nvidia-smi does not tell them", "Throttled samples cannot be told from others here.")
+    found = "; ".join(f"SM {sm} of {max_sm} MHz, memory {memory} of {max_memory} MHz" for sm, max_sm, memory, max_memory, _ in rows)
+    if any(row[-1] == "Disabled" for row in rows):
+        return Check(
+            name,
+            CheckState.OK,
+            f"{found}; persistence mode is off",
+            "The driver starts anew with each program, which costs seconds: nvidia-smi -pm 1 (as root) keeps it.",
+        )
+    return Check(name, CheckState.OK, found)
 
 
 def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
@@ -165,22 +202,26 @@ def check_perf_events(setting: Path) -> Check:
     return Check(name, CheckState.MISSING, f"perf_event_paranoid is {level}", "Allow it: sysctl kernel.perf_event_paranoid=2 (as root).")
 
 
-def check_opencl(run: RunCommand) -> Check:
-    """OpenCL devices by the profiler's own probe, in a process of its own: a broken runtime may crash it."""
-    from services.core.model import BackendName
+def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:
+    """Devices by the profiler's own probe, which runs in a process of its own: a broken runtime may crash it."""
     from services.profiler.backends.probe import read_probe
 
-    name = "OpenCL devices"
-    remedy = "Install the CPU runtimes: pip install 'kernalyse[opencl]'."
-    result = run((sys.executable, "-P", "-m", "services.profiler.backends.probe"))
-    if result.status != 0:
-        last_line = (result.output.strip().splitlines() or ["the probe did not answer"])[-1]
-        return Check(name, CheckState.MISSING, last_line, remedy)
-    devices, notices = read_probe(result.output)
-    found = [f"{device.device_id} {device.name} ({device.runtime})" for device in devices if BackendName.OPENCL in device.backends]
+    if probe.status != 0:
+        last_line = (probe.output.strip().splitlines() or ["the probe did not answer"])[-1]
+        return Check(name, CheckState.MISSING, last_line, "Start the probe by hand: python -m services.profiler.backends.probe.")
+    devices, notices = read_probe(probe.output)
+    told = " ".join(notice for notice in notices if any(backend in notice for backend in backends))
+    found = list[str]()
+    for device in devices:
+        driven_by = [backend for backend in device.backends if backend in backends]
+        if driven_by:
+            by = f", by {' and '.join(driven_by)}" if len(backends) > 1 else ""
+            found.append(f"{device.device_id} {device.name} ({device.runtime}{by})")
     if found:
-        return Check(name, CheckState.OK, "; ".join(found), " ".join(notices))
-    return Check(name, CheckState.MISSING, "none", " ".join(notices) or remedy)
+        return Check(name, CheckState.OK, "; ".join(found), told)
+    if not is_needed:
+        return Check(name, CheckState.NOT_NEEDED, "none; of use with an NVIDIA GPU only")
+    return Check(name, CheckState.MISSING, "none", told or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
 
 
 def check_chromium() -> Check:

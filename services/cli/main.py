@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from services.cli import bench, ceilings, compare, doctor, export, imports, nodes, runs, serve, show, up
+from services.cli import again, bench, ceilings, compare, doctor, export, imports, nodes, runs, serve, show, up
 from services.cli.usage import UsageError
 from services.core.errors import KernalyseError
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (up, bench, ceilings, runs, show, compare, export, imports, nodes, serve, doctor):
+for group in (up, bench, again, ceilings, runs, show, compare, export, imports, nodes, serve, doctor):
     group.register(app)
 
 

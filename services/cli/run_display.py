@@ -112,7 +112,9 @@ class RunDisplay:
 def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
     """One row per measured configuration. Input: the tables measurements and roofline of one run."""
     latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
-    table = plain_table("kernel", "parameters")
+    table = plain_table()
+    table.add_column("kernel", no_wrap=True)  # what tells the rows apart is never cut
+    table.add_column("parameters", overflow="fold", min_width=len("parameters"))
     table.add_column("median ± CI", justify="right", no_wrap=True)
     for heading in ("GFLOP/s", "GB/s", "efficiency"):
         table.add_column(heading, justify="right")
@@ -194,6 +196,8 @@ def failure_lines(failures: pl.DataFrame) -> list[str]:
 
 
 def outcome_line(run: Run) -> str:
-    count = f"{run.completed_configuration_count} configurations, {run.failed_configuration_count} failed"
+    completed_count, total_count = run.completed_configuration_count, run.total_configuration_count
+    of_total = f" of {total_count}" if total_count not in (None, completed_count) else ""
+    count = f"{completed_count}{of_total} configurations, {run.failed_configuration_count} failed"
     text = f"run {run.run_id}: {run.state.lower()}, {count}"
     return text if run.error is None or run.state is RunState.CANCELLED else f"{text}\n{run.error.message}"

@@ -99,6 +99,7 @@ def run_row(run: Run) -> dict[str, object]:
         "run_id": run.run_id,
         "node_id": run.node_id or None,
         "title": run.spec.title,
+        "continues_run_id": run.spec.continues_run_id,
         "state": str(run.state),
         "create_time": run.create_time.isoformat(),
         "start_time": None if run.start_time is None else run.start_time.isoformat(),

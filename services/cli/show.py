@@ -36,8 +36,7 @@ OVERVIEW_COLUMNS: Final = {
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
     ),
     "best": (
-        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "margin_ratio_low", "margin_ratio_high",
-        "is_real", "reason",
+        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
     ),
     "samples": ("configuration_index", "sample_index", "duration_ns"),
     "counters": ("configuration_index", "kernel_name", "metric_name", "value", "unit", "text"),
@@ -90,11 +89,14 @@ def show(
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     names = list(dict.fromkeys(table_names or ["measurements"]))
     with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        whole_run_id = client.run(run_id).run_id
-        frames = {name: client.table(name, [whole_run_id]) for name in names}
+        run = client.run(run_id)
+        frames = {name: client.table(name, [run.run_id]) for name in names}
     if output_format is OutputFormat.JSON:
         _write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
+        if run.spec.continues_run_id is not None:
+            earlier = run.spec.continues_run_id
+            typer.echo(f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before", err=True)
         _show_tables(frames, output)
     else:
         _write_frames(frames, output_format, output)
@@ -149,6 +151,7 @@ def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> Non
 def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     from rich.text import Text
 
+    from services.cli.best_display import best_lines
     from services.cli.terminal import plain_table
 
     columns = _shown_columns(name, frame)
@@ -159,6 +162,9 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     for row in frame.select(columns).head(MAX_SHOWN_ROWS).iter_rows():
         table.add_row(*(Text(_cell(value)) for value in row))
     console.print(table)
+    if name == "best":
+        for line in best_lines(frame):
+            console.print(line, markup=False, highlight=False)
     if frame.height > MAX_SHOWN_ROWS:
         console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
 

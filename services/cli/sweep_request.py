@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from services.cli.axis_grammar import parse_argument, parse_axes, parse_blocks, parse_tie
 from services.cli.kernel_words import KernelWords
-from services.cli.measuring_words import MeasuringWords
+from services.cli.measuring_words import MAX_SECONDS, MeasuringWords
+from services.cli.usage import UsageError
 from services.core.expressions import parse_expression
 from services.core.model import BackendName, KernelSweep, Pairing, SearchStrategy
 from services.profiler.header_bundle import HeaderBundle
@@ -23,6 +24,23 @@ class SearchWords:
     is_paired: bool = False
     paired_block_count: int | None = None
     with_counters: bool = False
+
+    def budget_ns(self) -> int | None:
+        """Raises UsageError."""
+        if self.budget_s is None:
+            return None
+        if not 0 < self.budget_s < MAX_SECONDS:
+            raise UsageError(
+                f"option --budget {self.budget_s:g}", found=f"{self.budget_s:g}", expected="seconds, more than 0", remedy="Say --budget 60."
+            )
+        if self.strategy is SearchStrategy.ALL:
+            raise UsageError(
+                f"option --budget {self.budget_s:g}",
+                found="the strategy all, which measures everything however long it takes",
+                expected="a search that can leave something out",
+                remedy="Add --strategy halving or --strategy random, or leave the budget out.",
+            )
+        return max(1, int(self.budget_s * 1e9))
 
     def pairing(self) -> Pairing | None:
         if self.paired_block_count is not None:
@@ -84,7 +102,7 @@ def build_sweep(request: SweepRequest) -> BuiltSweep:
         compiler_options=request.compiler_options,
         order_seed=request.measuring.seed if search.is_shuffled else None,
         strategy=search.strategy,
-        budget_ns=None if search.budget_s is None else int(search.budget_s * 1e9),
+        budget_ns=search.budget_ns(),
         process_count=search.process_count,
         pairing=search.pairing(),
         with_counters=search.with_counters,

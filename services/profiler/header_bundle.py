@@ -57,6 +57,26 @@ def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBu
     return HeaderBundle(_archive(files, names), tuple(header.relative_to(root).as_posix() for header in headers))
 
 
+def repack_headers(bundle: Path) -> HeaderBundle | None:
+    """What `pack_headers` had made before it was unpacked, byte for byte; None: something else was unpacked here."""
+    listed = bundle / FOLDER_LIST
+    if not listed.is_file():
+        return None
+    files = {path.relative_to(bundle).as_posix(): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    searched = set(listed.read_text(encoding="utf-8").splitlines()) - {"."}
+    return HeaderBundle(_archive(files, searched), tuple(sorted(files.keys() - {FOLDER_LIST})))
+
+
+def bundle_folder(run_folder: Path, digest: str) -> Path:
+    """Where a run finds a bundle, unpacked."""
+    return run_folder / "bundles" / digest.removeprefix("sha256:")
+
+
+def bundle_artifact_name(digest: str) -> str:
+    """Of the copy of a bundle that a run keeps: the node's own expires."""
+    return f"headers_{digest.removeprefix('sha256:')}.tar.gz"
+
+
 def include_folders_of(bundle: Path) -> tuple[Path, ...]:
     """The folders of an unpacked bundle to search: those it lists, else the bundle itself.
 

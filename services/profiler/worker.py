@@ -127,10 +127,11 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.profiler.catalog import load_catalog
+    from services.profiler.header_bundle import bundle_artifact_name
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
     from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
     from services.profiler.workloads.events import store_artifact
-    from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT, resolved_spec
+    from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT, kept_headers, resolved_spec
     from services.profiler.workloads.sweep import run_sweep
     from services.profiler.workloads.sweep_plan import plan_sweep
 
@@ -141,6 +142,8 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
         if plan.notices:
             sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
         sink.write(store_artifact(order.folder, SPEC_ARTIFACT, encode_json(resolved_spec(spec, plan))))
+        for headers in kept_headers(plan, order.folder):
+            sink.write(store_artifact(order.folder, bundle_artifact_name(headers.digest), headers.data))
     sink.write(Progress(plan.completed_count(process_index), counts.read(), plan.configuration_count, "opening the device"))
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()

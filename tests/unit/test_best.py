@@ -10,7 +10,7 @@ import pytest
 
 from services.analyzer.analyses.best import best
 from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import BEST, MEASUREMENTS, PAIRED_COMPARISONS
+from services.analyzer.schema import BEST, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE
 from services.cli.best_display import MAX_PROBLEM_COUNT, best_lines
 
 
@@ -27,8 +27,15 @@ def compared(index: int, baseline_index: int, ratio: float, verdict: str) -> dic
     return row | {"duration_ratio": ratio, "duration_ratio_low": ratio - 0.01, "duration_ratio_high": ratio + 0.01, "verdict": verdict}
 
 
-def frame(measurements: list[dict[str, Any]], comparisons: list[dict[str, Any]] | None = None) -> pl.DataFrame:
-    found = best(frame_of(MEASUREMENTS, measurements).lazy(), frame_of(PAIRED_COMPARISONS, comparisons or []).lazy()).collect()
+def frame(
+    measurements: list[dict[str, Any]], comparisons: list[dict[str, Any]] | None = None, implausible_indexes: tuple[int, ...] = ()
+) -> pl.DataFrame:
+    placed = [row | {"is_implausible": row["configuration_index"] in implausible_indexes} for row in measurements]
+    found = best(
+        frame_of(MEASUREMENTS, measurements).lazy(),
+        frame_of(PAIRED_COMPARISONS, comparisons or []).lazy(),
+        frame_of(ROOFLINE, placed).lazy(),
+    ).collect()
     assert found.schema == pl.Schema(BEST.schema)
     return found
 
@@ -45,7 +52,12 @@ def test_the_shortest_median_is_best_and_the_margin_is_that_to_the_next() -> Non
     assert row["margin_ratio_low"] == pytest.approx(1.1 * 0.99 / 1.01 - 1)
     assert row["margin_ratio_high"] == pytest.approx(1.1 * 1.01 / 0.99 - 1)
     assert (row["candidate_count"], row["process_count"], row["event_index"]) == (3, 1, 12)
-    assert (row["is_real"], "--paired or --processes 5" in row["reason"]) == (False, True)
+    assert (row["is_real"], "--paired, --processes 5 or --strategy halving" in row["reason"]) == (False, True)
+
+
+def test_what_is_faster_than_the_device_can_be_is_not_the_best() -> None:
+    (row,) = frame([measured(0, 130.0, tile=8), measured(1, 1.0, tile=16)], implausible_indexes=(1,)).rows(named=True)
+    assert (row["configuration_index"], row["candidate_count"]) == (0, 1)
 
 
 def test_every_problem_has_its_own_best_in_the_order_of_the_sweep() -> None:
@@ -70,6 +82,12 @@ def test_kernels_of_other_work_do_not_compete_and_variants_of_one_kernel_always_
     scale = measured(1, 5.0, kernel_name="scale", flop=16.0, bytes=96.0)
     tiled = measured(2, 7.0, kernel_name="add", tile=4, flop=12.0, bytes=96.0)
     assert [(row["kernel_name"], row["candidate_count"]) for row in rows([add, scale, tiled])] == [("add", 2), ("scale", 1)]
+
+
+def test_what_a_search_has_left_behind_is_not_best_however_fast_its_few_samples_were() -> None:
+    lucky = measured(0, 90.0, tile=1, stop_reason="ELIMINATED")
+    (row,) = rows([lucky, measured(1, 100.0, tile=2), measured(2, 110.0, tile=3, stop_reason="BUDGET_SPENT")])
+    assert (row["configuration_index"], row["runner_up_configuration_index"], row["candidate_count"]) == (1, 2, 3)
 
 
 def test_a_wrong_result_is_no_candidate() -> None:
@@ -134,7 +152,7 @@ def test_the_best_are_told_in_words_where_there_was_a_choice() -> None:
     contested = [measured(0, 120.0, tile=1), measured(1, 100.0, tile=2)]
     alone = measured(2, 5.0, parameters='{"N": 9}')
     (line,) = best_lines(frame([*contested, alone], [compared(0, 1, 1.25, "SLOWER")]))
-    assert line == ("best of 2: k N=8 TILE=2, 100 ns, 25 % (24 % to 26 %) ahead of k N=8 TILE=1; real: Alternating blocks say so.")
+    assert line == ("best of 2: k N=8 TILE=2, 100 ns, 25 % (24 % to 26 %) ahead of k TILE=1; real: Alternating blocks say so.")
     (unsure,) = best_lines(frame(contested))
     assert "; not shown to be real: " in unsure
 
@@ -144,3 +162,9 @@ def test_more_problems_than_a_screen_holds_are_counted() -> None:
     lines = list(best_lines(frame(many)))
     assert len(lines) == MAX_PROBLEM_COUNT + 1
     assert lines[-1] == "… and the best of 5 more: kernalyse show r best"
+
+
+def test_what_other_tools_measured_does_not_compete() -> None:
+    assert rows([measured(0, 1e3, category=None), measured(1, 2e3, category=None, kernel_name="other work")]) == []
+    (own,) = rows([measured(0, 1e3), measured(1, 2e3, duration_median_ns=None)])
+    assert (own["configuration_index"], own["candidate_count"]) == (0, 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.analyzer.correlation import NO_ID, NONE, Nesting, causes, coded, nested, range_order, start_order
+from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, Nesting, causes, coded, nested, range_order, start_order
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ def parent_by_definition(ranges: list[Range], index: int) -> int:
     if not child.counts or child.end < child.start:
         return NONE
     around = [
-        (item.key, other)
-        for other, item in enumerate(ranges[:index])
-        if item.holds(child.thread, child.start) and item.end >= child.end
+        (item.key, other) for other, item in enumerate(ranges[:index]) if item.holds(child.thread, child.start) and item.end >= child.end
     ]
     return max(around)[1] if around else NONE
 
@@ -127,7 +125,7 @@ works = st.lists(st.tuples(few, ids), max_size=40)
 def test_a_cause_is_the_last_call_of_the_process_with_that_id(work: list[tuple[int, int]], calls: list[tuple[int, int]]) -> None:
     last = {call: index for index, call in enumerate(calls) if call[1] != NO_ID}
 
-    def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    def columns(rows: list[tuple[int, int]]) -> tuple[Indexes, Integers]:
         return np.array([row[0] for row in rows], dtype=np.int32), np.array([row[1] for row in rows], dtype=np.int64)
 
     assert causes(*columns(work), *columns(calls)).tolist() == [last.get(row, NONE) for row in work]

@@ -33,7 +33,9 @@ from services.core.model import (
     KernelSweep,
     LaunchDefinition,
     MeasuringOptions,
+    Pairing,
     ParameterDefinition,
+    SearchStrategy,
     Tie,
 )
 from services.profiler.catalog import load_catalog
@@ -59,6 +61,7 @@ SCALE = KernelDefinition(
 )
 SELECTION = KernelSelection("scale", SOURCE, SCALE)
 SWEEP = KernelSweep((SELECTION,))
+SEARCH = replace(SWEEP, strategy=SearchStrategy.HALVING)
 
 
 def plan(sweep: KernelSweep, max_configuration_count: int = MAX_COUNT) -> SweepPlan:
@@ -162,6 +165,13 @@ def test_count_is_that_of_the_configurations_listed(n_values: list[int], m_value
             plan(sweep)
 
 
+def test_what_is_done_is_left_out_and_keeps_its_index() -> None:
+    chosen = plan(replace(SWEEP, done_configuration_indexes=(0, 4), process_count=2, order_seed=1))
+    left = [planned.configuration_index for process_index in range(2) for planned in chosen.to_measure(process_index)]
+    assert sorted(left) == [1, 2, 3, *range(5, 12)]
+    assert (chosen.configuration_count, chosen.completed_count(0), chosen.completed_count(1)) == (12, 2, 6)
+
+
 # ---------------------------------------------------------------- refusals
 
 
@@ -203,6 +213,47 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
     ("unknown argument", replace(SWEEP, arguments=(ArgumentDefinition("beta", "1"),)), UnknownParameterError, "argument beta"),
     ("argument that is not arithmetic", replace(SWEEP, arguments=(ArgumentDefinition("alpha", "1+"),)), InvalidExpressionError, "1+"),
     ("argument of the unknown", replace(SWEEP, arguments=(ArgumentDefinition("alpha", "Q"),)), UnknownParameterError, "argument alpha.*Q"),
+    (
+        "macro of a parameter's name",
+        replace(SWEEP, macro_axes=(Axis("N", (1,)),)),
+        InvalidParameterError,
+        "macro N: found the name of a parameter",
+    ),
+    ("macro of a buffer's name", replace(SWEEP, macro_axes=(Axis("b", (1,)),)), InvalidParameterError, "macro b: found the name"),
+    ("macro of the block", replace(SWEEP, macro_axes=(Axis("block_x", (1,)),)), InvalidParameterError, "macro block_x: found the name"),
+    ("macro that is no name", replace(SWEEP, macro_axes=(Axis("2X", (1,)),)), InvalidParameterError, "macro 2X"),
+    ("macro without values", replace(SWEEP, macro_axes=(Axis("T", ()),)), InvalidParameterError, "macro T"),
+    ("macro twice", replace(SWEEP, macro_axes=(Axis("T", (1,)), Axis("T", (2,)))), InvalidParameterError, "axis T: found 2 times"),
+    ("block twice", replace(SWEEP, blocks=(Dim3(8), Dim3(8))), InvalidParameterError, "block 8x1x1: found 2 times"),
+    ("block axis of zero", replace(SWEEP, axes=(Axis("block_x", (0,)),)), InvalidParameterError, "axis block_x: found 0"),
+    ("compiler option that is none", replace(SWEEP, compiler_options=("fast",)), InvalidParameterError, "compiler option fast"),
+    ("budget of nothing", replace(SEARCH, budget_ns=0), InvalidParameterError, "budget_ns: found 0; expected more than 0"),
+    (
+        "budget without a search",
+        replace(SWEEP, budget_ns=10),
+        InvalidParameterError,
+        "budget_ns: found 10; expected none: the strategy all",
+    ),
+    ("no process", replace(SWEEP, process_count=0), InvalidParameterError, "process_count: found 0; expected 1 to 100"),
+    ("very many processes", replace(SWEEP, process_count=101), InvalidParameterError, "process_count: found 101; expected 1 to 100"),
+    ("search in processes", replace(SEARCH, process_count=2), InvalidParameterError, "process_count: found 2; expected 1: a search"),
+    ("search in pairs", replace(SEARCH, pairing=Pairing()), InvalidParameterError, "pairing: found the strategy halving"),
+    ("few blocks", replace(SWEEP, pairing=Pairing(19)), InvalidParameterError, "pairing.block_count: found 19; expected at least 20"),
+    (
+        "pairs of three",
+        replace(SWEEP, macro_axes=(Axis("T", (1, 2, 3)),), pairing=Pairing()),
+        InvalidParameterError,
+        "found 3 configurations",
+    ),
+    ("search that goes on", replace(SEARCH, done_configuration_indexes=(1,)), InvalidParameterError, "found 1 of them; expected none"),
+    ("all done", replace(SWEEP, done_configuration_indexes=tuple(range(6))), InvalidParameterError, "found every configuration"),
+    (
+        "done that are none",
+        replace(SWEEP, done_configuration_indexes=(6,)),
+        InvalidParameterError,
+        "found 6 of 6 configurations; expected some",
+    ),
+    ("negative order", replace(SWEEP, order_seed=-1), InvalidParameterError, "order_seed: found -1"),
     ("empty block", replace(SWEEP, blocks=(Dim3(16, 0),)), InvalidParameterError, "the block: found 16x0x1"),
 ]
 

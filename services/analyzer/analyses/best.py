@@ -12,27 +12,34 @@ MIN_PROCESS_COUNT: Final = 5
 """A side. Medians of one kernel drift between processes by more than their intervals say; with five a side, all of one
 side lie below all of the other by chance once in 126 times."""
 
+ONE_AFTER_THE_OTHER: Final = (
+    "Measured one after the other, where drift alone can make such a margin; --paired, --processes 5 or --strategy halving decides."
+)
+
 PROBLEM: Final = ["run_id", "device_id", "cache_mode", "problem", "category", "work_flop", "work_bytes"]
 CANDIDATE: Final = ["kernel_name", "macros", "block"]
 
 
-def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame) -> pl.LazyFrame:
+def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame, roofline: pl.LazyFrame) -> pl.LazyFrame:
     """One row per problem: table best, problems in the order of their first configuration.
 
     Configurations compete when they have the same parameters, cache mode and device and do the same work: one kernel in
-    several variants, or kernels of one category with equal flop and bytes. Wrong results do not compete. Measured by
-    several processes, a configuration is one candidate; its duration is the median of its processes' medians.
+    several variants, or kernels of one category with equal flop and bytes. Neither wrong results compete nor implausible
+    ones; those that a search has left behind come after those it has not, for their few samples may be too fast by luck.
+    Measured by several processes, a configuration is one candidate; its duration is the median of its processes' medians.
+    What has no category or no median, as in other tools' results, does not compete: nothing tells which of it is the same work.
 
     The margin is real where a comparison in alternating blocks says that the best is faster, or where each side was
     measured by at least five processes and every one of the best's was faster than every one of the runner-up's.
 
     Args:
         measurements: table measurements, of any runs.
-        comparisons: table paired_comparisons, of the same runs.
+        comparisons, roofline: tables paired_comparisons and roofline, of the same runs.
     """
-    measured = _measured(measurements)
+    implausible = roofline.filter("is_implausible").select("run_id", "configuration_index")
+    measured = _measured(measurements.join(implausible, on=["run_id", "configuration_index"], how="anti"))
     ranked = _candidates(measured).with_columns(
-        rank=pl.struct("duration_median_ns", "configuration_index").rank("ordinal").over(PROBLEM),
+        rank=pl.struct("is_eliminated", "duration_median_ns", "configuration_index").rank("ordinal").over(PROBLEM),
         candidate_count=pl.len().over(PROBLEM).cast(pl.Int64),
         first_index=pl.col("configuration_index").min().over(PROBLEM),
     )
@@ -61,7 +68,7 @@ def _measured(measurements: pl.LazyFrame) -> pl.LazyFrame:
     same_kernel = ["run_id", "device_id", "cache_mode", "problem", "kernel_name"]
     listed_first = pl.col("flop", "bytes").sort_by("configuration_index").first().over(same_kernel)  # variants do one kernel's work
     return (
-        measurements.filter(pl.col("verification_state").ne_missing("FAILED"))
+        measurements.filter(pl.col("verification_state").ne_missing("FAILED"), pl.col("category", "duration_median_ns").is_not_null())
         .with_columns(problem=pl.col("parameters").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(","))
         .with_columns(listed_first.name.prefix("work_"))
         .with_columns(candidate_index=pl.col("configuration_index").min().over([*same_kernel, "macros", "block"]))
@@ -78,6 +85,7 @@ def _candidates(measured: pl.LazyFrame) -> pl.LazyFrame:
             pl.col("configuration_index").min(),
             event_index=pl.col("event_index").max(),
             process_count=pl.col("process_index").n_unique(),
+            is_eliminated=pl.col("stop_reason").eq_missing("ELIMINATED").all(),
             duration_median_ns=pl.col("duration_median_ns").median(),
             duration_low_ns=pl.col("duration_median_low_ns").min(),
             duration_high_ns=pl.col("duration_median_high_ns").max(),
@@ -158,5 +166,5 @@ def _reason(has_pair: pl.Expr) -> pl.Expr:
         .then(sentence("The medians of its processes and the runner-up's overlap."))
         .when(overlap)
         .then(sentence("The intervals of both medians overlap."))
-        .otherwise(sentence("Measured one after the other, where drift alone can make such a margin; --paired or --processes 5 decides."))
+        .otherwise(sentence(ONE_AFTER_THE_OTHER))
     )

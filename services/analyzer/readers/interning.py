@@ -41,7 +41,7 @@ class InternedTexts:
             self._grow()
 
     def texts(self) -> list[str]:
-        data = memoryview(self._data)
+        data = self._data.data
         places = zip(self._offsets[: self._count].tolist(), self._lengths[: self._count].tolist(), strict=True)
         return [str(data[offset : offset + length], "utf-8", "replace") for offset, length in places]
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -124,6 +124,16 @@ class SqliteFile:
     def column_names(self, table_name: str) -> tuple[str, ...]:
         """Of the table; none when there is no such table."""
         return self._tables[table_name].column_names if table_name in self._tables else ()
+
+    def rows(self, table_name: str) -> list[dict[str, Any]]:
+        """All of a small table through SQLite; none when there is no such table. Raises InvalidTraceError when it is damaged."""
+        if table_name not in self._tables:
+            return []
+        try:
+            found = self._connection.execute(f"SELECT * FROM {quoted(table_name)}").fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _damaged(f"{self.name}, table {table_name}", error) from error
+        return [dict(zip(self._tables[table_name].column_names, row, strict=True)) for row in found]
 
     def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = ()) -> TableColumns:
         """The columns of these names, of which there must be such.

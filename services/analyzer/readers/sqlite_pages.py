@@ -30,23 +30,23 @@ _MAX_SERIAL_TYPE: Final = 2**32  # of a text of 2 GiB, SQLite's own limit: large
 
 
 @compiled
-def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
+def _varint(data: Bytes, offset: int, end: int) -> tuple[np.int64, int]:
     """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
     value = np.int64(0)
     for index in range(8):
         if offset + index >= end:
-            return -1, end
+            return np.int64(-1), end
         byte = data[offset + index]
         value = (value << 7) | np.int64(byte & 0x7F)
         if byte < 0x80:
             return value, offset + index + 1
     if offset + 8 >= end:
-        return -1, end
+        return np.int64(-1), end
     return (value << 8) | np.int64(data[offset + 8]), offset + 9
 
 
 @compiled
-def _big_endian(data: Bytes, offset: int, size: int) -> int:
+def _big_endian(data: Bytes, offset: int, size: int) -> np.int64:
     """Signed."""
     value = np.int64(np.int8(data[offset]))
     for index in range(1, size):
@@ -55,7 +55,7 @@ def _big_endian(data: Bytes, offset: int, size: int) -> int:
 
 
 @compiled
-def _unsigned(data: Bytes, offset: int, size: int) -> int:
+def _unsigned(data: Bytes, offset: int, size: int) -> np.int64:
     value = np.int64(0)
     for index in range(size):
         value = (value << 8) | np.int64(data[offset + index])

@@ -6,7 +6,7 @@ has released it (a module loaded late, a tool that serializes launches) costs th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -18,22 +18,8 @@ waits for the host. Fewer than some dozens would spend most of the time on block
 
 TIME_LIMIT_NS: Final = 10_000_000_000  # enqueuing takes milliseconds; a shorter limit would strike on a host that swaps
 
-UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"
-TOOL_PREFIXES: Final = ("NV_COMPUTE_PROFILER_", "NV_NSIGHT_INJECTION_", "NV_SANITIZER_INJECTION_")
-"""Environment that Nsight Compute and compute-sanitizer set in the processes they start (none of it documented, seen in ncu
-2020 to 2025). Nsight Systems sets others, and may find a blocked stream: it serializes nothing."""
-
 RELEASED: Final = 0
 TIMED_OUT: Final = 1
-
-
-def reason_not_to_block(environment: Mapping[str, str]) -> str | None:
-    """What in the environment would make a blocked stream wait for ever; None: nothing."""
-    if environment.get(UNDER_PROFILER, "0") not in ("", "0"):
-        return UNDER_PROFILER
-    if environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        return "CUDA_LAUNCH_BLOCKING"
-    return next((name for name in environment if name.startswith(TOOL_PREFIXES)), None)
 
 
 class StreamBlocker:

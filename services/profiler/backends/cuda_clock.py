@@ -8,42 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from services.profiler.backends.clock_stamps import sample_clocks
+
 STAMP_BYTES: Final = 16  # two 64-bit counters: cycles, then nanoseconds
-MIN_STEP_COUNT: Final = 100
-"""Steps of the global timer between two stamps for a clock to be told. Each stamp is late by up to one step, so the time
-between two is off by less than one: 1 %. A timer that steps once a microsecond would leave short kernels without a clock."""
-
-Clocks = npt.NDArray[np.float64]
-Stamps = npt.NDArray[np.uint64]
-
-
-def sample_clocks(stamps: Stamps, step_ns: int) -> Clocks:
-    """SM clock of each sample in Hz, NaN where it cannot be told, shape (n,).
-
-    The time between a sample's own stamps is taken where it is long enough; else, step by step, its neighbours on both sides
-    are taken in. So a clock is always the mean over the shortest stretch around the sample that tells it to 1 %.
-
-    Args:
-        stamps: before and after each sample, cycles and nanoseconds: shape (n, 2, 2). Zeros: the stamp was not taken.
-        step_ns: of the global timer.
-    """
-    count = stamps.shape[0]
-    clocks = np.full(count, np.nan)
-    cycles, times_ns = stamps[..., 0].astype(np.int64), stamps[..., 1].astype(np.int64)
-    needed_ns = MIN_STEP_COUNT * step_ns
-    taken_ns = times_ns[times_ns > 0]
-    if taken_ns.size < 2 or np.ptp(taken_ns) < needed_ns:
-        return clocks
-    for neighbour_count in range(count):
-        waiting = np.flatnonzero(np.isnan(clocks))
-        if not waiting.size:
-            break
-        first, last = np.maximum(waiting - neighbour_count, 0), np.minimum(waiting + neighbour_count, count - 1)
-        passed_ns = times_ns[last, 1] - times_ns[first, 0]
-        passed_cycles = cycles[last, 1] - cycles[first, 0]
-        is_told = (times_ns[first, 0] > 0) & (times_ns[last, 1] > 0) & (passed_ns >= needed_ns) & (passed_cycles > 0)
-        clocks[waiting[is_told]] = passed_cycles[is_told] / passed_ns[is_told] * 1e9
-    return clocks
 
 
 class SampleClock:
@@ -71,7 +38,7 @@ class SampleClock:
     def stamp_after(self, sample_index: int) -> None:
         self._enqueue(int(self._buffer), 2 * sample_index + 1)
 
-    def read(self, sample_count: int) -> Clocks:
+    def read(self, sample_count: int) -> npt.NDArray[np.float64]:
         """Clocks of the samples since `clear`, once the stream is idle, shape (sample_count,)."""
         stamps = np.zeros((sample_count, 2, 2), np.uint64)
         self._driver.memcpy_dtoh(stamps, self._buffer)

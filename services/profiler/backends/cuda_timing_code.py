@@ -13,11 +13,12 @@ import numpy as np
 from services.core.model import Device, Dim3, KernelSource
 from services.profiler.backends.base import Build, LaunchConfiguration
 from services.profiler.backends.cuda_arguments import PackedArgument, launcher, pack_arguments
-from services.profiler.backends.cuda_blocking import StreamBlocker, reason_not_to_block
+from services.profiler.backends.cuda_blocking import StreamBlocker
 from services.profiler.backends.cuda_clock import SampleClock
 from services.profiler.backends.cuda_kernels import architecture_of
 from services.profiler.backends.cuda_timing import SampleTimer, max_batch_count
 from services.profiler.backends.nvcc_compiler import NvccCompiler
+from services.profiler.backends.stream_holding import may_hold_streams
 
 SOURCE_FILE: Final = Path(__file__).parent / "device_code" / "timing.cu"
 STEP_BYTES: Final = 8
@@ -47,7 +48,7 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
     functions = {name: module.get_function(name) for name in ("kernalyse_block", "kernalyse_stamp", "kernalyse_timer_step")}
     flush()
     blocker = None
-    if reason_not_to_block(os.environ) is None:
+    if may_hold_streams(os.environ):
         blocker = StreamBlocker(
             driver,
             lambda released, timed_out, limit_ns: enqueue("kernalyse_block", 1, released, timed_out, np.uint64(limit_ns)),

@@ -30,7 +30,7 @@ from services.profiler.backends.base import (
 )
 from services.profiler.backends.cubin_cache import CubinCache
 from services.profiler.backends.cuda_arguments import launcher, pack_arguments
-from services.profiler.backends.cuda_device import describe_device
+from services.profiler.backends.cuda_driver import CudaDriver
 from services.profiler.backends.cuda_errors import DeviceErrors
 from services.profiler.backends.cuda_graph import LaunchGraph
 from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_memory, check_kernel_limits, kernel_resources, load_kernel
@@ -74,7 +74,7 @@ class PyCudaBackend:
         self._compiler = NvccCompiler(None if cache_folder is None else CubinCache(cache_folder))
 
     def devices(self) -> tuple[Device, ...]:
-        return tuple(describe_device(self._driver, index) for index in range(self._driver.Device.count()))
+        return CudaDriver("backend PYCUDA").devices(self.name)
 
     def open(self, device_id: str | None = None) -> CudaSession:
         devices = self.devices()

@@ -173,6 +173,11 @@ class Benchmark:
         """Wall clock of a sample, as the last ones took it."""
         return self._sample_ns
 
+    @property
+    def sampling_ns(self) -> int:
+        """Wall clock of all sampling so far."""
+        return self._criterion.elapsed_ns
+
     def take_method(self, method: TimingMethod) -> None:
         """Times by `method` from here on: what is compared with another benchmark has to be timed alike."""
         self._timing = choose_timing(method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)

@@ -10,14 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from services.core.errors import InvalidParameterError, KernalyseError, MemoryLimitError
+from services.core.errors import InvalidParameterError, MemoryLimitError
 from services.core.model import (
     CacheMode,
     Device,
-    Dim3,
     KernelSweep,
-    LogLevel,
-    LogLines,
     Measurement,
     SampleBatch,
     StopReason,
@@ -25,20 +22,21 @@ from services.core.model import (
     VerificationState,
 )
 from services.core.statistics import Samples
-from services.profiler.backends.base import Build, CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, TimedSamples, check_launch
+from services.profiler.backends.base import CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, TimedSamples, check_launch
 from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.header_bundle import include_folders_of
 from services.profiler.measuring.arguments import bind_arguments
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
 from services.profiler.measuring.busy import DeviceUse, Neighbours
 from services.profiler.measuring.clocks import ClockMeter
 from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.measuring.inputs import Array, BufferPlan, check_fits, input_values, poison_values
+from services.profiler.measuring.inputs import Array, BufferPlan, input_values, poison_values
 from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
-from services.profiler.workloads.events import EventSink, store_artifact
+from services.profiler.workloads.events import EventSink
+from services.profiler.workloads.fitting_sizes import check_device_memory
 from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
+from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 RECHECK_SEED_STEP: Final = 1_000_003  # to the seed of the fresh inputs: any other seed would do
@@ -57,9 +55,8 @@ class Bench:
     clock_meter: ClockMeter
     neighbours: Neighbours
     buffers: DeviceBuffers
+    compiler: SweepCompiler
     references: ReferenceResults = field(default_factory=ReferenceResults)
-    refusals: dict[tuple[Build, Dim3], KernalyseError] = field(default_factory=dict)
-    told: set[tuple[str, str]] = field(default_factory=set)  # compiler logs and listings that were written already
 
 
 class ConfigurationRun:
@@ -76,6 +73,7 @@ class ConfigurationRun:
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
         self._elapsed_ns = 0
+        self.measurement: Measurement | None = None  # when finished
         self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
     @property
@@ -95,7 +93,7 @@ class ConfigurationRun:
         self._bench.sink.write(self.plan.configuration)
         check_requirement(self.plan)
         check_launch(self._bench.session.device, self.plan.definition.kernel_name, self.plan.launch)
-        check_fits(self.plan.buffers(), self._bench.session.device)
+        check_device_memory(self.planned, self._bench.session.device)
 
     def measure(self, on_activity: ActivitySink) -> Measurement:
         """Everything at once."""
@@ -115,7 +113,7 @@ class ConfigurationRun:
 
     def prepare(self) -> PreparedLaunch:
         """Compiles and fills buffers: a launch as the benchmark's, for whoever launches it without one."""
-        self._kernel = self._compile()
+        self._kernel = self._bench.compiler.compile(self.planned)
         return self._load()
 
     def reload(self) -> None:
@@ -188,60 +186,11 @@ class ConfigurationRun:
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._elapsed_ns += time.perf_counter_ns() - start_ns
-        measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
-        self._bench.sink.write(measurement)
-        return measurement
+        self.measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
+        self._bench.sink.write(self.measurement)
+        return self.measurement
 
     # ------------------------------------------------------------ steps
-
-    def _compile(self) -> CompiledKernel:
-        build = self._build()
-        key = (build, self.planned.block)
-        if key in self._bench.refusals:  # a kernel that does not compile costs its compiler's time once
-            raise self._bench.refusals[key]
-        try:
-            compiled = self._bench.session.compile(build, self.planned.block)
-        except KernalyseError as error:
-            self._bench.refusals[key] = error
-            raise
-        self._keep_compiler_output(compiled)
-        return compiled
-
-    def _build(self) -> Build:
-        kernel = self.planned.kernel
-        digest = kernel.bundle_digest
-        return Build(
-            source=kernel.source,
-            function_name=kernel.definition.function,
-            macros=self.planned.macro_values,
-            options=self._bench.sweep.compiler_options,
-            include_folders=() if digest is None else include_folders_of(self._bench.folder / "bundles" / digest.removeprefix("sha256:")),
-        )
-
-    def _keep_compiler_output(self, compiled: CompiledKernel) -> None:
-        bench = self._bench
-        if self.planned.process_index > 0:  # the first process has told the same
-            return
-        log = compiled.compiler_log.strip()
-        if log and ("log", log) not in bench.told:
-            bench.told.add(("log", log))
-            bench.sink.write(LogLines(LogLevel.WARNING, "compiler", tuple(log.splitlines())))
-        for suffix, data in compiled.listings.items():
-            if (suffix, data.decode(errors="replace")) not in bench.told:
-                bench.told.add((suffix, data.decode(errors="replace")))
-                bench.sink.write(store_artifact(bench.folder, self._listing_name(suffix), data))
-
-    def _listing_name(self, suffix: str) -> str:
-        """Unique within the run: the plain name for the first listing, then with what made another one necessary."""
-        stem = file_name_of(self.planned.kernel.definition.kernel_name)
-        names = {name for kind, name in self._bench.told if kind == "name"}
-        variant = "_".join(f"{name}{value}" for name, value in self.planned.macros.items())
-        for name in (stem, f"{stem}.{variant}", f"{stem}.{variant}.{self.planned.block}", f"{stem}.{self.planned.configuration_index}"):
-            artifact_name = f"{name.replace('..', '.')}.{suffix}"
-            if artifact_name not in names:
-                self._bench.told.add(("name", artifact_name))
-                return artifact_name
-        return artifact_name
 
     def _load(self) -> PreparedLaunch:
         """Buffers with their first contents, and the launch that uses them."""
@@ -379,12 +328,6 @@ class _Loaded:
     plans: tuple[BufferPlan, ...]
     buffers: Mapping[str, DeviceBuffer]
     inputs: Mapping[str, Array]  # on the host, those that the kernel reads
-
-
-def file_name_of(kernel_name: str) -> str:
-    """A kernel's name as a file can have it: "scale<float, 4>" becomes scale_float_4."""
-    words = "".join(letter if letter.isalnum() else " " for letter in kernel_name).split()
-    return "_".join(words) if any(letter in kernel_name for letter in "<:") else kernel_name
 
 
 def _joined(first: Verification, recheck: Verification | None) -> Verification:

@@ -25,7 +25,8 @@ from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, 
 
 if TYPE_CHECKING:
     from services.profiler.workloads.configuration_run import Bench
-    from services.profiler.workloads.sweep_plan import PlannedConfiguration
+    from services.profiler.workloads.sweep_compiler import SweepCompiler
+from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 CUDA_LIBRARY = "libcuda.so.1"
 
@@ -81,6 +82,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
         clock_meter=NoClockMeter(),
         neighbours=Neighbours(NoUseMeter()),
         buffers=DeviceBuffers(session),
+        compiler=SweepCompiler(sweep.compiler_options, session, Unheard(), order.folder),
     )
     record = LaunchRecord(order.record_file)
     for configuration_index in wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -27,13 +28,16 @@ def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, 
         ProblemRun([ConfigurationRun(planned, bench) for planned in sides], bench, progress).measure(block_count)
 
 
-def run_pair(baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink) -> PairedComparison:
+def run_pair(
+    baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink, max_duration_ns: float = math.inf
+) -> PairedComparison:
     """Compares two announced configurations. What has not been started is started; what has gets its inputs anew.
 
     Samples are told as those of any configuration; the comparison itself is not, and nothing is finished.
 
     Args:
         block_count: of each side, at least; more are taken until the interval is narrow enough, or time is up.
+        max_duration_ns: of taking turns; fewer than 20 blocks, which it may cut them to, come out as undecided.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.
@@ -46,7 +50,7 @@ def run_pair(baseline: ConfigurationRun, judged: ConfigurationRun, block_count: 
             side.reload()
         else:
             side.start(on_activity)
-    return Turns(baseline, judged, on_activity).compare(block_count)
+    return Turns(baseline, judged, on_activity).compare(block_count, max_duration_ns)
 
 
 class ProblemRun:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from services.core.model import KernelSweep, RunSpec
+from services.profiler.header_bundle import HeaderBundle, bundle_folder, repack_headers
 from services.profiler.workloads.sweep_plan import SweepPlan
 
 SPEC_ARTIFACT: Final = "run_spec.json"
@@ -20,3 +23,11 @@ def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
         for selection, planned in zip(sweep.kernels, plan.kernels, strict=True)
     )
     return replace(spec, work=replace(sweep, kernels=kernels))
+
+
+def kept_headers(plan: SweepPlan, folder: Path) -> Iterator[HeaderBundle]:
+    """The bundles of headers that the sweep's kernels name, as they were uploaded. folder: of the run."""
+    for digest in sorted({kernel.bundle_digest for kernel in plan.kernels if kernel.bundle_digest is not None}):
+        headers = repack_headers(bundle_folder(folder, digest))
+        if headers is not None and headers.digest == digest:
+            yield headers

@@ -2,8 +2,9 @@
 
 RANDOM measures in random order until the budget is spent. HALVING is successive halving: a short look at every
 configuration, then the faster half goes on with twice the samples, and so on; the last two are measured as thoroughly as in
-a sweep over everything. Source: K. Jamieson and A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization", AISTATS 2016, algorithm 1.
+a sweep over everything. Both keep a part of the budget to compare the best of each contest with its runner-up. Source:
+K. Jamieson and A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016,
+algorithm 1.
 
 Own code, because what is spent here are samples of one configuration, which come in any number and add up: libraries such
 as Optuna prune a trial for good, but cannot come back to one for more samples.
@@ -13,14 +14,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from services.core.model import LogLevel, LogLines, StoppingCriterion, StopReason
 from services.core.statistics import MedianInterval, median_interval
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.workloads.confirming import CONFIRMING_RATIO, Candidate, confirm_best
+from services.profiler.workloads.search_budget import ClockNs, SearchBudget
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
 
@@ -28,20 +32,24 @@ FIRST_LOOK_COUNT: Final = 8  # samples: below six the median has no 95 % interva
 FIRST_LOOK_NS: Final = 200_000_000  # of sampling: slow kernels get fewer samples, for the first look is at all of them
 FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no margin to tell
 
-ClockNs = Callable[[], int]
-
 
 def search_at_random(
     configurations: Iterable[PlannedConfiguration], bench: Bench, progress: SweepProgress, clock_ns: ClockNs = time.monotonic_ns
 ) -> None:
-    """Measures one after the other in random order until the budget is spent; the one under way is finished."""
+    """Measures one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
     order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
-    budget = _Budget.of(bench, clock_ns)
-    while waiting and not budget.is_spent():
-        measure_configuration(waiting.pop(0), bench, progress)
+    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
+    searching = budget.part(1 - CONFIRMING_RATIO)
+    contests: defaultdict[object, list[Candidate]] = defaultdict(list)
+    while waiting and not searching.is_spent():
+        planned = waiting.pop(0)
+        measurement = measure_configuration(planned, _limited(bench, searching.left_ns()), progress)
+        if measurement is not None:
+            contests[planned.contest].append(Candidate(planned, measurement))
     _tell_left(len(waiting), bench)
+    _confirm_each(list(contests.values()), bench, progress, budget)
 
 
 def search_by_halving(
@@ -51,10 +59,24 @@ def search_by_halving(
     contests: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         contests.setdefault(planned.contest, []).append(planned)
-    budget, left_count = _Budget.of(bench, clock_ns), 0
+    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
+    searching = budget.part(1 - CONFIRMING_RATIO)
+    left_count, finished = 0, list[list[Candidate]]()
     for position, contest in enumerate(contests.values()):
-        left_count += _Halving(bench, progress, budget.share(len(contests) - position)).hold(contest)
+        halving = _Halving(bench, progress, searching.part(1 / (len(contests) - position)))
+        left_count += halving.hold(contest)
+        finished.append(halving.candidates)
     _tell_left(left_count, bench)
+    _confirm_each(finished, bench, progress, budget)
+
+
+def _limited(bench: Bench, left_ns: float) -> Bench:
+    """With no more time for the samples of a configuration than this, but enough for a look."""
+    measuring = bench.sweep.measuring
+    if left_ns >= measuring.max_duration_ns:
+        return bench
+    limited = replace(measuring, max_duration_ns=min(measuring.max_duration_ns, max(int(left_ns), FIRST_LOOK_NS)))
+    return replace(bench, sweep=replace(bench.sweep, measuring=limited))
 
 
 def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
@@ -65,6 +87,12 @@ def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
     return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
 
 
+def _confirm_each(contests: Sequence[Sequence[Candidate]], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+    """After everything is measured: a comparison that takes longer than thought must cost no configuration its look."""
+    for position, candidates in enumerate(contests):
+        confirm_best(candidates, bench, progress, budget.part(1 / (len(contests) - position)))
+
+
 def _tell_left(left_count: int, bench: Bench) -> None:
     if left_count:
         budget_s = (bench.sweep.budget_ns or 0) / 1e9
@@ -72,33 +100,15 @@ def _tell_left(left_count: int, bench: Bench) -> None:
         bench.sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    end_ns: float
-    clock_ns: ClockNs
-
-    @classmethod
-    def of(cls, bench: Bench, clock_ns: ClockNs) -> _Budget:
-        """That of the sweep, from now on; without one, no end."""
-        budget_ns = bench.sweep.budget_ns
-        return cls(float("inf") if budget_ns is None else clock_ns() + budget_ns, clock_ns)
-
-    def is_spent(self) -> bool:
-        return self.clock_ns() >= self.end_ns
-
-    def share(self, count: int) -> _Budget:
-        """What one of `count` may spend of what is left."""
-        return replace(self, end_ns=self.clock_ns() + (self.end_ns - self.clock_ns()) / count)
-
-
 class _Halving:
     """One contest: configurations of which the fastest is wanted."""
 
-    def __init__(self, bench: Bench, progress: SweepProgress, budget: _Budget) -> None:
+    def __init__(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
         self._bench = bench
         self._progress = progress
         self._budget = budget
         self._on_device: ConfigurationRun | None = None
+        self.candidates: list[Candidate] = []  # what is finished
 
     def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
         """Measures until two are left and thoroughly known, or the budget is spent; answers with how many had no look at all."""
@@ -115,8 +125,8 @@ class _Halving:
             rivals = self._without(rivals, [run for run in rivals if run not in kept])
             look_count *= 2
             rivals = [run for run in rivals if self._look_again(run, look_count)]
-        for run in rivals:
-            self._finish(run, self._last_samples)
+        for position, run in enumerate(rivals):
+            self._finish(run, partial(self._last_samples, len(rivals) - position))
         return len(waiting)
 
     def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
@@ -125,10 +135,18 @@ class _Halving:
             self._finish(run, lambda _: StopReason.ELIMINATED)
         return [run for run in rivals if run not in leaving]
 
-    def _last_samples(self, run: ConfigurationRun) -> StopReason:
-        if self._budget.is_spent():
+    def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
+        """Samples as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
+        if run.samples().size >= run.rule.max_sample_count:
+            return StopReason.SAMPLE_LIMIT
+        left_ns = self._budget.left_ns()
+        if left_ns <= 0:
             return StopReason.BUDGET_SPENT
-        return StopReason.SAMPLE_LIMIT if run.samples().size >= run.rule.max_sample_count else run.sample(run.rule)
+        limit_ns = run.benchmark.sampling_ns + left_ns / sharing_count
+        if limit_ns >= run.rule.max_duration_ns:
+            return run.sample(run.rule)
+        reason = run.sample(replace(run.rule, max_duration_ns=int(limit_ns)))
+        return StopReason.BUDGET_SPENT if reason is StopReason.TIME_LIMIT else reason
 
     def _first_look(self, run: ConfigurationRun) -> None:
         self._bring(None)
@@ -163,6 +181,8 @@ class _Halving:
             run.finish(ending(run))
 
         if self._progress.attempt(run, finish):
+            assert run.measurement is not None
+            self.candidates.append(Candidate(run.planned, run.measurement))
             self._progress.complete()
 
     def _bring(self, run: ConfigurationRun | None) -> None:

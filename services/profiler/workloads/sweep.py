@@ -14,6 +14,7 @@ from services.profiler.workloads.configuration_run import Bench
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.search import search_at_random, search_by_halving
+from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
 from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
 
@@ -49,6 +50,7 @@ def run_sweep(
         clock_meter=open_clock_meter(session.device),
         neighbours=Neighbours(open_use_meter(session.device)),
         buffers=DeviceBuffers(session),
+        compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
     )
     progress = SweepProgress(sink, plan, session.device.device_id, process_index, failed_count)
     try:

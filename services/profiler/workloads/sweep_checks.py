@@ -64,11 +64,12 @@ def check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> None
             expected="one of the two",
             remedy="Leave out the axis to let it follow, or the tie to vary it alone.",
         )
-    shadowed = parameters & {axis.name for axis in sweep.macro_axes}
+    buffers = {buffer.name for definition in definitions for buffer in definition.buffers}
+    shadowed = (parameters | arguments | buffers | set(BLOCK_NAMES)) & {axis.name for axis in sweep.macro_axes}
     if shadowed:
         raise InvalidParameterError(
             f"macro {min(shadowed)}",
-            found="the name of a parameter",
+            found="the name of a parameter of the kernel, or of the block",
             expected="a name that the signature does not use",
             remedy="Rename the one or the other.",
         )
@@ -137,20 +138,44 @@ def _check_block_axis(name: str, values: tuple[int, ...]) -> None:
 def _check_search(sweep: KernelSweep) -> None:
     is_search = sweep.strategy is not SearchStrategy.ALL
     pairing = sweep.pairing or Pairing()
-    for subject, found, is_good, expected in (
-        ("budget_ns", sweep.budget_ns, sweep.budget_ns is None or sweep.budget_ns > 0, "more than 0"),
-        ("budget_ns", sweep.budget_ns, sweep.budget_ns is None or is_search, "none: the strategy all measures everything"),
-        ("process_count", sweep.process_count, 1 <= sweep.process_count <= MAX_PROCESS_COUNT, f"1 to {MAX_PROCESS_COUNT}"),
-        ("process_count", sweep.process_count, sweep.process_count == 1 or not is_search, "1: a search runs in one process"),
-        ("pairing", sweep.strategy.lower(), sweep.pairing is None or not is_search, "the strategy all"),
-        ("pairing.block_count", pairing.block_count, pairing.block_count >= MIN_BLOCK_COUNT, f"at least {MIN_BLOCK_COUNT}"),
-        ("order_seed", sweep.order_seed, sweep.order_seed is None or sweep.order_seed >= 0, "at least 0"),
-        ("done_configuration_indexes", "some", not (sweep.done_configuration_indexes and is_search), "none: a search cannot be continued"),
+    process_count = sweep.process_count
+    correct = "Correct it, or leave it out."
+    for subject, found, is_good, expected, remedy in (
+        ("budget_ns", sweep.budget_ns, sweep.budget_ns is None or sweep.budget_ns > 0, "more than 0", correct),
+        (
+            "budget_ns",
+            sweep.budget_ns,
+            sweep.budget_ns is None or is_search,
+            "none: the strategy all measures everything",
+            "Choose a search by random or halving, or leave the budget out.",
+        ),
+        ("process_count", process_count, 1 <= process_count <= MAX_PROCESS_COUNT, f"1 to {MAX_PROCESS_COUNT}", correct),
+        (
+            "process_count",
+            process_count,
+            process_count == 1 or not is_search,
+            "1: a search runs in one process",
+            "Search first, then measure the best few in several processes.",
+        ),
+        (
+            "pairing",
+            f"the strategy {sweep.strategy.lower()}",
+            sweep.pairing is None or not is_search,
+            "the strategy all",
+            "Leave out one of them: a search compares its best two in pairs by itself.",
+        ),
+        ("pairing.block_count", pairing.block_count, pairing.block_count >= MIN_BLOCK_COUNT, f"at least {MIN_BLOCK_COUNT}", correct),
+        ("order_seed", sweep.order_seed, sweep.order_seed is None or sweep.order_seed >= 0, "at least 0", correct),
+        (
+            "done_configuration_indexes",
+            f"{len(sweep.done_configuration_indexes)} of them",
+            not (sweep.done_configuration_indexes and is_search),
+            "none: a search cannot be continued",
+            "Run it again.",
+        ),
     ):
         if not is_good:
-            raise InvalidParameterError(
-                f"sweep option {subject}", found=str(found), expected=expected, remedy="Correct it, or leave it out."
-            )
+            raise InvalidParameterError(f"sweep option {subject}", found=str(found), expected=expected, remedy=remedy)
 
 
 def _check_options(options: MeasuringOptions) -> None:

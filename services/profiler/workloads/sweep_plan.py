@@ -238,9 +238,22 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
         order_seed=sweep.order_seed,
         notices=tuple(notice for kernel in resolved for notice in kernel.notices),
     )
+    _check_done(plan)
     if sweep.pairing is not None:
         check_pairing([planned.problem for planned in plan.configurations()])
     return plan
+
+
+def _check_done(plan: SweepPlan) -> None:
+    """Raises InvalidParameterError for indexes that the sweep does not have, and when it has no others."""
+    unknown = max(plan.done_indexes, default=-1) >= plan.configuration_count
+    if unknown or len(plan.done_indexes) == plan.configuration_count:
+        raise InvalidParameterError(
+            "sweep option done_configuration_indexes",
+            found=f"{max(plan.done_indexes)} of {plan.configuration_count} configurations" if unknown else "every configuration",
+            expected=f"some of 0 to {plan.configuration_count - 1}, and not all",
+            remedy="Take them from the measurements of the run that is to be continued.",
+        )
 
 
 def _plan_kernel(definition: KernelDefinition, source: KernelSource, bundle_digest: str | None, sweep: KernelSweep) -> PlannedKernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.core.errors import KernalyseError
-from services.core.model import ConfigurationFailed, Progress
+from services.core.model import ConfigurationFailed, Measurement, Progress
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink, run_error
 from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
@@ -70,8 +70,8 @@ class SweepProgress:
             raise self._first_error
 
 
-def measure_configuration(planned: PlannedConfiguration, bench: Bench, progress: SweepProgress) -> None:
-    """Announces and measures one; what goes wrong is told and does not go further."""
+def measure_configuration(planned: PlannedConfiguration, bench: Bench, progress: SweepProgress) -> Measurement | None:
+    """Announces and measures one; what goes wrong is told and does not go further: None."""
     run = ConfigurationRun(planned, bench)
 
     def measure() -> None:
@@ -80,3 +80,4 @@ def measure_configuration(planned: PlannedConfiguration, bench: Bench, progress:
 
     if progress.attempt(run, measure):
         progress.complete()
+    return run.measurement

@@ -63,8 +63,12 @@ class Turns:
         self._margin_ratio = margin_of(baseline.device.kind)
         self._kept_pair_count = 0
 
-    def compare(self, block_count: int) -> PairedComparison:
-        """Turns in the order ABBA: what drifts steadily adds as much to the one side as to the other."""
+    def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
+        """Turns in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+
+        max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
+            rules, once it is.
+        """
         baseline, judged = self._baseline, self._judged
         self._on_activity(f"comparing {judged.run.label} with {baseline.run.label}")
         turns_a_block = self._time_alike()
@@ -77,7 +81,8 @@ class Turns:
                     self._with_device(side).take_turn()
             pair_count += 1
             now_ns = self._clock_ns()
-            is_over = pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full())
+            is_over = now_ns - start_ns >= max_duration_ns
+            is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
             if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
                 baseline.keep_blocks(turns_a_block)
                 judged.keep_blocks(turns_a_block)

@@ -61,7 +61,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("duration_median_low_ns", "Median, low end", "duration"),
         Column("duration_median_high_ns", "Median, high end", "duration"),
         Column("duration_min_ns", "Fastest", "duration", True),
-        Column("duration_mean_ns", "Mean", "duration"),
+        Column("duration_mean_ns", "Mean", "duration", True),
         Column("duration_max_ns", "Slowest", "duration"),
         Column("duration_lower_quartile_ns", "Lower quartile", "duration"),
         Column("duration_upper_quartile_ns", "Upper quartile", "duration"),

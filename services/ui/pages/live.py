@@ -112,7 +112,7 @@ class LivePage(PageBase):
             "runs": self._runs_fragment(overview, run_ids, now_unix_s),
             "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
-            "samples_note": self._samples_note(),
+            "samples_note": self._samples_note(is_over=run is not None and run.state.is_final),
             **self._table_fragments(),
         }
 
@@ -327,8 +327,10 @@ class LivePage(PageBase):
         ]
         return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
 
-    def _samples_note(self) -> str:
+    def _samples_note(self, *, is_over: bool) -> str:
         if self._strips is None or not self._strips.sample_count:
+            if is_over:
+                return "this run has no samples"
             return "one strip a configuration, one dot a launch, the bar is the median"
         text = f"{theme.count(self._strips.sample_count)} samples"
         if self._strips.drawn_count < self._strips.sample_count:

@@ -107,6 +107,7 @@ class RunCard:
     is_imported: bool
     create_text: str
     problem: str
+    notes: str
     tags: tuple[str, ...]
 
 
@@ -133,6 +134,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         is_imported=run.is_imported,
         create_text=theme.moment(int(run.create_time.timestamp() * 1e9)),
         problem=run.error.message if run.error else "",
+        notes=run.notes,
         tags=run.tags,
     )
 

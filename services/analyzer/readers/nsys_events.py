@@ -1,0 +1,123 @@
+"""Tables of events as Nsight Systems exports them: what of their columns is there, in order of start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from services.analyzer.correlation import NONE, Indexes, Integers, range_order, start_order
+from services.analyzer.readers.sqlite_file import SqliteFile, TableColumns, TextColumn
+from services.analyzer.readers.sqlite_pages import NULL_INTEGER
+
+KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
+FILLS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
+NVTX: Final = "NVTX_EVENTS"
+
+
+@dataclass(slots=True, eq=False)
+class Events:
+    """Rows of one table in order of start. A column that the file lacks is null throughout.
+
+    Args:
+        order: place in the file of each row, once they were sorted; None: the same.
+    """
+
+    row_count: int
+    integers: dict[str, Integers]
+    texts: Mapping[str, TextColumn]
+    process: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's process
+    order: npt.NDArray[np.int64] | None = None
+    untimed_count: int = 0  # left out: without a start or an end
+    refused_count: int = 0  # values that are no whole numbers
+    missing: tuple[str, ...] = ()
+    _absent: dict[str, Integers] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: SqliteFile, table_name: str, integers: Sequence[str], texts: Sequence[str] = ()) -> Self:
+        """All rows in the order of the file. No rows when there is no such table.
+
+        Raises InvalidTraceError when the table is damaged.
+        """
+        there = file.column_names(table_name)
+        names, text_names = [name for name in integers if name in there], [name for name in texts if name in there]
+        missing = tuple(name for name in (*integers, *texts) if name not in there)
+        found = file.columns(table_name, names, text_names) if names else TableColumns(0, {}, {})
+        return cls(found.row_count, dict(found.integers), found.texts, refused_count=found.refused_count, missing=missing)
+
+    @classmethod
+    def none(cls) -> Self:
+        return cls(0, {}, {})
+
+    def column(self, name: str) -> Integers:
+        if name in self.integers:
+            return self.integers[name]
+        if name not in self._absent:
+            self._absent[name] = np.full(self.row_count, NULL_INTEGER, dtype=np.int64)
+        return self._absent[name]
+
+    def text(self, name: str) -> TextColumn:
+        return self.texts[name] if name in self.texts else TextColumn(np.full(self.row_count, -1, dtype=np.int32), ())
+
+    def release(self, *names: str) -> None:
+        """Columns that are not asked for again."""
+        for name in names:
+            self.integers.pop(name, None)
+
+    def where(self, is_kept: npt.NDArray[np.bool_]) -> Self:
+        """The rows of a mask. These rows here lose their columns."""
+        return self if bool(is_kept.all()) else self._at(np.flatnonzero(is_kept))
+
+    def timed(self, *, may_be_open: bool = False) -> Self:
+        """Without rows that have no start or, unless they may be open, no end. These rows here lose their columns."""
+        is_timed = self.column("start") != NULL_INTEGER
+        if not may_be_open:
+            is_timed &= self.column("end") != NULL_INTEGER
+        found = self.where(is_timed)
+        found.untimed_count = self.row_count - found.row_count
+        return found
+
+    def by_start(self) -> Self:
+        """In order of start, of equal starts in that of the file. These rows here lose their columns."""
+        return self._ordered(start_order(self.column("start")))
+
+    def by_range(self, end_ns: Integers) -> Self:
+        """In order of start, of equal starts the later end first."""
+        return self._ordered(range_order(self.column("start"), end_ns))
+
+    def moved(self, places: Indexes) -> Indexes:
+        """Places in the file as rows. NONE stays what it is."""
+        if self.order is None:
+            return places
+        rows = np.empty(self.row_count + 1, dtype=np.int32)
+        rows[self.order] = np.arange(self.row_count, dtype=np.int32)
+        rows[-1] = NONE
+        found: Indexes = rows[places]
+        return found
+
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, one part after the other."""
+        names = dict.fromkeys(name for part in parts for name in part.integers)
+        integers = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
+        return cls(sum(part.row_count for part in parts), integers, {})
+
+    def _ordered(self, order: npt.NDArray[np.int64] | None) -> Self:
+        if order is None:
+            return self
+        found = self._at(order)
+        found.order = order
+        return found
+
+    def _at(self, rows: npt.NDArray[np.int64]) -> Self:
+        integers = {}
+        for name in list(self.integers):  # one at a time: both copies of all of them would be twice the memory
+            integers[name] = self.integers.pop(name)[rows]
+        texts = {name: TextColumn(column.codes[rows], column.texts) for name, column in self.texts.items()}
+        process = self.process[rows] if self.process.size else self.process
+        return type(self)(rows.size, integers, texts, process, None, self.untimed_count, self.refused_count, self.missing)

@@ -1,0 +1,233 @@
+"""Reads SQLite exports of Nsight Systems, schemas of 2022 to 2026.
+
+Tables and columns come and go between versions and with what was traced: each is probed. Correlation ids are those of one
+process only; calls are not always in order, and some kernels have none. What is missing is said in the notes.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from services.analyzer.correlation import NONE, Indexes, Nesting, causes, coded, nested
+from services.analyzer.readers import nsys_frames
+from services.analyzer.readers.nsys_environment import Environment, read_environment
+from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
+from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, Launches
+from services.analyzer.readers.nsys_processes import Processes
+from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
+from services.analyzer.readers.selection import EVERYTHING, Selection
+from services.analyzer.readers.sqlite_file import HEADER, SqliteFile
+from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.analyzer.readers.trace_names import TraceNames
+from services.analyzer.table import Table
+from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+from services.core.errors import InvalidTraceError
+
+FORMAT: Final = "nsys-sqlite"
+OWN_TABLES: Final = (KERNELS, CALLS, NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME")
+NS_PER_US: Final = 1000
+
+OF_CALL: Final = ("api_call_index", "launch_thread_id", "launch_start_ns")
+OF_RANGE: Final = ("range_index", "layer_source")
+
+
+class NsysSqliteReader:
+    format = FORMAT
+    description = "an SQLite export of Nsight Systems"
+
+    def matches(self, head: bytes) -> bool:
+        return head.startswith(HEADER)
+
+    def read(self, files: TraceFiles) -> ImportedTables:
+        return self.read_columns(files, EVERYTHING)
+
+    def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
+        with closing(SqliteFile.open(files.path, files.file_name)) as file:
+            return read_tables(file, selection)
+
+
+def read_tables(file: SqliteFile, selection: Selection = EVERYTHING) -> ImportedTables:
+    """Raises InvalidTraceError: it is an SQLite file of another kind, empty, or damaged."""
+    _check_kind(file)
+    environment = read_environment(file)
+    texts = {row["id"]: str(row["value"]) for row in file.rows("StringIds") if row.get("value") is not None}
+    return _Reading(file, selection, environment, TraceNames(texts), list(environment.notes)).tables()
+
+
+def _check_kind(file: SqliteFile) -> None:
+    if not set(OWN_TABLES) & set(file.table_names):
+        names = ", ".join(sorted(file.table_names)[:6])
+        raise InvalidTraceError(
+            f"file {file.name}",
+            found=f"an SQLite file with the tables {names}" if names else "an SQLite file without tables",
+            expected="one that Nsight Systems exported",
+            remedy="Export the report again: nsys export --type sqlite --lazy=false REPORT.nsys-rep",
+        )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One file on its way to tables."""
+
+    file: SqliteFile
+    selection: Selection
+    environment: Environment
+    names: TraceNames
+    notes: list[str]
+    frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+    def tables(self) -> ImportedTables:
+        wants = self.selection.wants
+        kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
+        processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events))
+        kernel_calls, memory_calls = _causes(kernels, calls), _causes(memory, calls)
+        calls = calls.by_start()
+        kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
+        nesting = _nesting(ranges, calls)
+        launches = Launches(kernels, calls, kernel_calls, _around(nesting, kernel_calls))
+        if self._wants_calls:
+            self._say_of(launches)
+        self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)
+        self._add(nsys_frames.api_calls(calls, processes, self.names, self.selection), API_CALLS)
+        self._add(nsys_frames.range_rows(ranges, nesting, processes, self.selection), RANGES)
+        self._add(nsys_frames.memory_ops(memory, calls, memory_calls, processes, self.selection), MEMORY_OPS)
+        if wants(TRACE_DEVICES):
+            self._add(nsys_frames.trace_devices((kernels, memory), processes, self.environment), TRACE_DEVICES)
+        if wants(TRACE_PROCESSES):
+            self._add(nsys_frames.trace_processes(processes, self.environment, self.file.name), TRACE_PROCESSES)
+        if wants(TRACE_NAMES):
+            self._add(self.names.frame(), TRACE_NAMES)
+        return ImportedTables(
+            frames=self.frames,
+            notes="\n".join(self.notes),
+            start_time=self._time(self.environment.first_ns),
+            end_time=self._time(self.environment.last_ns),
+        )
+
+    def _add(self, frame: pl.DataFrame, table: Table) -> None:
+        if frame.width:
+            self.frames[table.table_name] = frame
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def _wants_ranges(self) -> bool:
+        return self.selection.wants(RANGES) or self.selection.wants(KERNEL_LAUNCHES, *OF_RANGE)
+
+    @property
+    def _wants_calls(self) -> bool:
+        wants = self.selection.wants
+        return self._wants_ranges or wants(API_CALLS) or wants(KERNEL_LAUNCHES, *OF_CALL) or wants(MEMORY_OPS, "launch_start_ns")
+
+    def _kernels(self) -> Events:
+        wanted = self.selection.of_table(KERNEL_LAUNCHES)
+        integers = ["start", "end", "deviceId", "globalPid", "correlationId"]
+        there = self.file.column_names(KERNELS)
+        integers += [name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else []
+        integers += [source for name, source in (KERNEL_COUNTS | KERNEL_SMALL_COUNTS).items() if name in wanted and source not in integers]
+        found = self._read(KERNELS, integers, "kernels").timed().by_start()
+        if found.row_count == 0:
+            self.notes.append("It has no kernels: CUDA was not traced, or nothing ran on a device.")
+        self._say_untimed(found, "kernels without start or end")
+        backwards = int((found.column("end") < found.column("start")).sum())
+        if backwards:
+            self.notes.append(f"{backwards} kernels end before they start; their times are kept as they are.")
+        return found
+
+    def _calls(self) -> Events:
+        if not self._wants_calls:
+            return Events.none()
+        wanted = self.selection.of_table(API_CALLS)
+        sources = {"duration_ns": "end", "name_index": "nameId", "return_value": "returnValue"}
+        integers = ["start", "globalTid", "correlationId", *(source for name, source in sources.items() if name in wanted)]
+        found = self._read(CALLS, integers, "calls of the runtime").timed(may_be_open=True)
+        self._say_untimed(found, "calls without a start")
+        return found
+
+    def _memory(self) -> Events:
+        if not (self.selection.wants(MEMORY_OPS) or self.selection.wants(TRACE_DEVICES)):
+            return Events.none()
+        columns = ["start", "end", "deviceId", "streamId", "globalPid", "correlationId", "bytes"]
+        copies, fills = self._read(COPIES, [*columns, "copyKind"], "copies"), self._read(FILLS, columns, "fills")
+        for part, is_fill in ((copies, 0), (fills, 1)):
+            part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
+        found = Events.together((copies, fills)).timed()
+        self._say_untimed(found, "copies and fills without start or end")
+        return found.by_start()
+
+    def _ranges(self) -> Ranges:
+        if not self._wants_ranges:
+            return Ranges.none()
+        wanted = self.selection.of_table(RANGES)
+        found = read_ranges(
+            self.file,
+            self.names,
+            self.environment.last_ns,
+            has_names="name_index" in wanted,
+            has_domains="domain_name_index" in wanted,
+        )
+        self._say_untimed(found.events, "ranges without a start")
+        if found.events.row_count == 0:
+            self.notes.append("It has no NVTX ranges: kernels cannot be put to layers.")
+        open_count = int(found.is_open.sum())
+        if open_count:
+            self.notes.append(f"{open_count} ranges had not ended when the recording did; no kernel is counted as inside of them.")
+        if found.other_count:
+            self.notes.append(f"{found.other_count} other NVTX events, such as marks, are left out.")
+        return found
+
+    def _read(self, table_name: str, integers: list[str], what: str) -> Events:
+        found = Events.read(self.file, table_name, integers)
+        if found.row_count > 0 and found.missing:
+            self.notes.append(f"Its {what} have no {', '.join(found.missing)}: another version wrote them.")
+        if found.refused_count:
+            self.notes.append(f"{found.refused_count} values of table {table_name} are no whole numbers: taken for unknown.")
+        return found
+
+    # ------------------------------------------------------------ notes
+
+    def _say_untimed(self, found: Events, what: str) -> None:
+        if found.untimed_count:
+            self.notes.append(f"{found.untimed_count} {what} are left out.")
+
+    def _say_of(self, launches: Launches) -> None:
+        """What keeps kernels from a call or a range."""
+        kernel_count = launches.kernels.row_count
+        missing_count = int((launches.call_indexes == NONE).sum())
+        if missing_count:
+            self.notes.append(f"{missing_count} of {kernel_count} kernels have no runtime call: their thread and range are not known.")
+        outside_count = int((launches.range_indexes == NONE).sum()) - missing_count
+        if self._wants_ranges and outside_count:
+            self.notes.append(f"{outside_count} of {kernel_count} kernels were launched outside of every range.")
+
+    def _time(self, ns: int | None) -> datetime | None:
+        """Of the recording, by the clock of its machine."""
+        start_ns = self.environment.session_start_unix_ns
+        if start_ns is None or ns is None:
+            return None
+        try:
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=(start_ns + ns) // NS_PER_US)
+        except OverflowError:
+            return None
+
+
+def _causes(work: Events, calls: Events) -> Indexes:
+    return causes(work.process, work.column("correlationId"), calls.process, calls.column("correlationId"))
+
+
+def _nesting(ranges: Ranges, calls: Events) -> Nesting:
+    of_ranges, of_calls = coded(ranges.events.column("globalTid"), calls.column("globalTid"))
+    return nested(of_ranges.codes, ranges.events.column("start"), ranges.end_ns, ~ranges.is_open, of_calls.codes, calls.column("start"))
+
+
+def _around(nesting: Nesting, call_indexes: Indexes) -> Indexes:
+    """Innermost range around each call; NONE of none."""
+    innermost = np.append(nesting.innermost, np.int32(NONE))
+    found: Indexes = innermost[call_indexes]
+    return found

@@ -1,0 +1,94 @@
+"""`kernalyse resume` and `kernalyse rerun`: a run once more, as far as it is left or all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from services.cli.bench_options import JsonOption
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    from services.cli.analyzer_client import AnalyzerClient
+    from services.core.model import Run, RunSpec
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(resume)
+    app.command()(rerun)
+
+
+def resume(
+    run_id: RunArgument,
+    json_path: JsonOption = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Continue a sweep that was cancelled, failed or was lost, as a new run; what it has measured is not measured again.
+
+    Configurations that failed are tried once more. Status 1: as for bench.
+    """
+    from services.cli.run_specs import continued, earlier_runs, kept_spec
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+        run = client.run(run_id)
+        kept = kept_spec(client, run)
+        measured = client.table("measurements", [run.run_id])
+        spec = continued(kept.spec, run, frozenset(measured["configuration_index"].to_list() if measured.height else ()))
+        earlier = [run.run_id, *(one.run_id for one in earlier_runs(client, run))]
+        is_good = _start_and_show(client, run, spec, kept.notices, json_path, tuple(earlier))
+    if not is_good:
+        raise typer.Exit(1)
+
+
+def rerun(
+    run_id: RunArgument,
+    json_path: JsonOption = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Repeat a run exactly: its kernels' sources as they were, its device, method, seeds and order.
+
+    Status 1: as for bench.
+    """
+    from services.cli.run_specs import kept_spec, repeated
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+        run = client.run(run_id)
+        kept = kept_spec(client, run)
+        is_good = _start_and_show(client, run, repeated(kept.spec), kept.notices, json_path)
+    if not is_good:
+        raise typer.Exit(1)
+
+
+def _start_and_show(
+    client: AnalyzerClient,
+    run: Run,
+    spec: RunSpec,
+    notices: tuple[str, ...],
+    json_path: Path | None,
+    earlier_run_ids: tuple[str, ...] = (),
+) -> bool:
+    from services.cli.run_results import follow_and_show
+    from services.cli.run_specs import upload_headers
+    from services.cli.terminal import console as make_console
+
+    console = make_console(stderr=True)
+    for notice in notices:
+        console.print(notice, markup=False, highlight=False)
+    upload_headers(client, run, spec)
+    started = client.start_run(spec, node_id=run.node_id)
+    console.print(f"{'Continuing' if earlier_run_ids else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
+    return follow_and_show(client, started, json_path, console, earlier_run_ids)

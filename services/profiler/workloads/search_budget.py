@@ -1,0 +1,34 @@
+"""The time that a search may take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+ClockNs = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget:
+    """end_ns: of the clock; infinity: no end."""
+
+    end_ns: float
+    clock_ns: ClockNs = time.monotonic_ns
+
+    @classmethod
+    def of(cls, budget_ns: int | None, clock_ns: ClockNs) -> Self:
+        """From now on. None: without end."""
+        return cls(math.inf if budget_ns is None else clock_ns() + budget_ns, clock_ns)
+
+    def left_ns(self) -> float:
+        return self.end_ns - self.clock_ns()
+
+    def is_spent(self) -> bool:
+        return self.left_ns() <= 0
+
+    def part(self, ratio: float) -> Self:
+        """The first part of what is left."""
+        return replace(self, end_ns=self.clock_ns() + self.left_ns() * ratio)

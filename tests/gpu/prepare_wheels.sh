@@ -1,0 +1,60 @@
+#!/bin/sh
+# Gathers what the tests on an NVIDIA device need beside that machine's own Python 3.12 (torch, triton, numpy, scipy, pytest):
+# wheels in one folder, under 64 MiB in all, so that nothing has to be downloaded there.
+#
+#   tests/gpu/prepare_wheels.sh [FOLDER]
+#
+# PyCUDA has no wheels of its own: it is built here, by Python 3.12 and the CUDA toolkit whose nvcc is on PATH or in CUDA_HOME,
+# without cuRAND and against an empty library in the driver's place. Takes about three minutes the first time.
+# PYTHON: a Python 3.12 with pip; python3.12 if not set.
+set -eu
+
+folder=${1:-tests/gpu/wheels}
+python=${PYTHON:-python3.12}
+cd "$(dirname "$0")/../.."
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+# name==version as the project's own lock file has it
+locked() {
+    for name in "$@"; do
+        sed -n "s/^\($name==[^ ;]*\).*/\1/p" requirements.lock requirements-cuda.lock requirements-dev.lock 2>/dev/null | head -n 1 | grep . || echo "$name"
+    done
+}
+
+platforms="--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64"
+platforms="$platforms --platform manylinux2014_x86_64 --platform manylinux1_x86_64 --platform any"
+# shellcheck disable=SC2086,SC2046  # both are lists of words
+"$python" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $platforms -d "$folder" \
+    $(locked grpcio grpcio-status grpcio-health-checking grpcio-reflection protobuf googleapis-common-protos \
+        lark platformdirs pydantic pydantic-core pydantic-settings python-dotenv annotated-types annotated-doc typing-inspection \
+        typing-extensions rich markdown-it-py mdurl pygments typer shellingham \
+        ml-dtypes nvidia-ml-py psutil tree-sitter tree-sitter-cuda \
+        pytest pytest-asyncio pytest-timeout pytest-xdist execnet pluggy iniconfig packaging) \
+    pytools siphash24 cuda-bench
+
+if ! ls "$folder"/pycuda-*-cp312-*.whl >/dev/null 2>&1; then
+    nvcc=$(command -v "${CUDA_HOME:+$CUDA_HOME/bin/}nvcc" || echo /usr/local/cuda/bin/nvcc)
+    toolkit=$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')  # nvcc on PATH may be a script that calls it
+    build=$(mktemp -d)
+    trap 'rm -rf "$build"' EXIT
+    echo 'CUDA_ENABLE_CURAND = False' >"$build/.aksetup-defaults.py"
+    mkdir "$build/stub"
+    echo | gcc -shared -x c - -Wl,-soname,libcuda.so.1 -o "$build/stub/libcuda.so"
+    "$python" -m venv "$build/venv"
+    "$build/venv/bin/python" -m pip install -q setuptools wheel numpy
+    # without --no-as-needed the linker leaves out the empty library, and the module never loads the driver
+    HOME=$build PATH="$toolkit/bin:$PATH" LIBRARY_PATH="$build/stub" LDFLAGS=-Wl,--no-as-needed \
+        "$build/venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps --no-binary pycuda -w "$folder" \
+        "$(locked pycuda)"
+fi
+"$python" - "$folder"/pycuda-*.whl <<'END' || { echo "the PyCUDA of $folder does not load the driver: delete it, and try again" >&2; exit 1; }
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+driver = next(name for name in wheel.namelist() if "/_driver." in name)
+sys.exit(b"libcuda.so.1" not in wheel.read(driver))
+END
+
+size_bytes=$(cat "$folder"/*.whl | wc -c)
+echo "$(ls "$folder"/*.whl | wc -l) wheels, $((size_bytes / 1048576)) MiB, in $folder"
+[ "$size_bytes" -lt 67108864 ] || { echo "more than the 64 MiB that can be carried" >&2; exit 1; }

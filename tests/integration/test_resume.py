@@ -1,0 +1,170 @@
+"""`kernalyse resume` and `kernalyse rerun` as a user runs them: real services, real kernels, runs that really stop."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from services.cli.analyzer_client import AnalyzerClient
+from services.cli.session import Server, analyzer_session
+from services.core.model import KernelSweep, RunSpec, RunState
+from services.core.wire import decode_json
+from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT
+from tests.integration.test_cli import COMMAND, QUICK, kernalyse, wait_for
+from tests.service_processes import ServiceProcess, ServiceProcesses
+
+pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
+
+COUNT = 5
+OWN = """#include "turns.h"
+template <typename T> __global__ void own(const T *a, T *b, int N) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    T sum = T();
+    for (int turn = 0; turn < TURNS * REPEAT; ++turn) sum += a[i % N] + turn;
+    if (i < N) b[i] = sum;
+}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A template kernel of one's own, with a header."""
+    (tmp_path / "own.cu").write_text(OWN)
+    (tmp_path / "turns.h").write_text("#define TURNS 4\n")
+    return tmp_path / "own.cu"
+
+
+def connect(services: ServiceProcesses) -> tuple[ServiceProcess, ServiceProcess, tuple[str, ...]]:
+    """Profiler, analyzer with that node, and the options that lead to it."""
+    profiler, analyzer = services.start("profiler"), services.start("analyzer")
+    token_file = services.folder / "config" / "kernalyse" / "token"
+    options = ("--server", analyzer.address, "--token-file", str(token_file))
+    added = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options)
+    assert added.returncode == 0, added.stderr
+    return profiler, analyzer, options
+
+
+def sweep_of(own: Path) -> tuple[str, ...]:
+    return ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "1", "--min-time", "1")
+
+
+def listed(options: tuple[str, ...]) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = json.loads(kernalyse("runs", "--json", *options).stdout)
+    return runs
+
+
+@contextmanager
+def bench_with_two_measured(own: Path, options: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
+    """A sweep under way."""
+    with subprocess.Popen([*COMMAND, *sweep_of(own), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
+        wait_for(lambda: any(run["completed_configuration_count"] >= 2 for run in listed(options)), "two measurements", 60)
+        yield bench
+        bench.communicate(timeout=60)
+
+
+def assert_everything_was_measured_once(first: pl.DataFrame, second: pl.DataFrame) -> None:
+    assert 2 <= first.height < COUNT
+    assert sorted([*first["configuration_index"], *second["configuration_index"]]) == list(range(COUNT))
+
+
+def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(services: ServiceProcesses, own: Path) -> None:
+    _, _, options = connect(services)
+    with bench_with_two_measured(own, options):
+        assert kernalyse("cancel", "last", *options).returncode == 0
+    (cancelled,) = listed(options)
+    assert cancelled["state"] == "CANCELLED"
+    services.stop_all()
+    own.unlink()  # the run knows its sources
+
+    done = kernalyse("resume", "last")
+    assert done.returncode == 0, done.stderr
+    assert f"Continuing run {cancelled['run_id']}" in done.stderr
+    assert all(f"REPEAT={repeat} " in done.stdout for repeat in range(1, COUNT + 1))  # of both runs
+    assert f"best of {COUNT}: own<float> N=100000 REPEAT=1," in done.stdout
+    shown = kernalyse("show", "last")
+    with analyzer_session(Server(), with_profiler=False) as client:
+        resumed = client.run("last")
+        assert (resumed.state, resumed.spec.continues_run_id) == (RunState.SUCCEEDED, cancelled["run_id"])
+        assert (resumed.completed_configuration_count, resumed.total_configuration_count) == (COUNT, COUNT)
+        run_ids = [cancelled["run_id"], resumed.run_id]
+        assert_everything_was_measured_once(*(client.table("measurements", [run_id]) for run_id in run_ids))
+        candidate_counts = [client.table("best", [run_id])["candidate_count"].to_list() for run_id in run_ids]
+        assert candidate_counts[0][0] < COUNT
+        assert candidate_counts[1] == [COUNT]
+    assert f"run {run_ids[1]} continues run {run_ids[0]}: kernalyse show {run_ids[0]}" in shown.stderr
+
+
+def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(services: ServiceProcesses, own: Path) -> None:
+    profiler, analyzer, options = connect(services)
+    with bench_with_two_measured(own, options):
+        profiler.kill()
+        services.start("profiler")
+    (lost,) = listed(options)
+    assert lost["state"] == "LOST"
+    done = kernalyse("resume", lost["run_id"][:-1], *options)
+    assert done.returncode == 0, done.stderr
+    resumed = listed(options)[0]
+    assert (resumed["state"], resumed["continues_run_id"]) == ("SUCCEEDED", lost["run_id"])
+    with AnalyzerClient(analyzer.endpoint) as client:
+        assert_everything_was_measured_once(*(client.table("measurements", [run["run_id"]]) for run in (lost, resumed)))
+    nothing_left = kernalyse("resume", "last", *options)
+    assert (nothing_left.returncode, "every configuration measured" in nothing_left.stderr) == (1, True)
+
+
+def test_a_run_is_repeated_as_it_was_though_its_files_have_changed_and_its_headers_have_expired(
+    services: ServiceProcesses, private_folders: Path, own: Path
+) -> None:
+    _, analyzer, options = connect(services)
+    bench = (
+        "bench",
+        f"{own}:own<float>",
+        "-p",
+        "N=256,512,1024",
+        "-D",
+        "REPEAT=1,2",
+        "--seed",
+        "7",
+        "--title",
+        "mine",
+        "--input",
+        "normal",
+    )
+    assert kernalyse(*bench, *QUICK, *options).returncode == 0
+    own.write_text("not CUDA any more")
+    own.with_name("turns.h").unlink()
+    (bundle,) = (private_folders / "data").rglob("bundles/[0-9a-f]*")
+    shutil.rmtree(bundle)
+
+    done = kernalyse("rerun", "last", *options)
+    assert done.returncode == 0, done.stderr
+    second, first = listed(options)
+    assert (second["state"], second["title"], second["continues_run_id"]) == ("SUCCEEDED", "mine", None)
+    with AnalyzerClient(analyzer.endpoint) as client:
+        specs = [client.artifact(run["run_id"], SPEC_ARTIFACT) for run in (first, second)]
+        measured = [client.table("measurements", [run["run_id"]]) for run in (first, second)]
+    assert specs[0] == specs[1]
+    sweep = decode_json(specs[1], RunSpec).work
+    assert isinstance(sweep, KernelSweep)
+    assert (sweep.order_seed, sweep.measuring.seed, sweep.measuring.input_distribution) == (7, 7, "NORMAL")
+    columns = ("configuration_index", "label", "seed", "device_id", "compiler_options")
+    assert measured[0].sort("event_index").select(columns).equals(measured[1].sort("event_index").select(columns))
+
+
+def test_what_cannot_be_done_again_is_refused(services: ServiceProcesses) -> None:
+    _, _, options = connect(services)
+    for command in ("resume", "rerun"):
+        done = kernalyse(command, "nosuchrun", *options)
+        assert (done.returncode, "run 'nosuchrun': found no such run" in done.stderr) == (1, True)
+    assert kernalyse("bench", "saxpy", "-p", "N=64,128", "--strategy", "random", "--budget", "5", *QUICK, *options).returncode == 0
+    done = kernalyse("resume", "last", *options)
+    assert (done.returncode, "a search by random" in done.stderr, "kernalyse rerun" in done.stderr) == (1, True, True)
+    assert kernalyse("rerun", "last", *options).returncode == 0

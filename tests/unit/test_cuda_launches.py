@@ -1,0 +1,109 @@
+"""What goes to the driver with a launch, and how samples are cut into batches: nothing here needs a device."""
+
+from __future__ import annotations
+
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from services.core.errors import UnknownKernelError, UnsupportedConstructError
+from services.core.model import KernelSource
+from services.profiler.backends.cuda_arguments import PackedArgument, pack_arguments
+from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT
+from services.profiler.backends.cuda_timing import OPERATIONS_PER_SAMPLE, max_batch_count
+from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
+from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.mangled_names import find_entry
+
+
+def test_arguments_lie_as_in_a_c_struct() -> None:
+    """By the same rules, Python's own struct module with native alignment."""
+    arguments: list[PackedArgument] = [np.int8(-1), np.float64(2.5), np.int16(3), 2**40, np.bool_(True), np.float32(0.5), np.uint64(2**63)]
+    assert pack_arguments(arguments) == struct.pack("@bdhQ?fQ", -1, 2.5, 3, 2**40, True, 0.5, 2**63)
+
+
+def test_sixteen_bit_floats_take_two_bytes() -> None:
+    arguments = [np.float16(1), ml_dtypes.bfloat16(1), np.int32(7)]
+    assert pack_arguments(arguments) == bytes.fromhex("003c803f07000000")
+
+
+def test_kernel_without_parameters_has_no_arguments() -> None:
+    assert pack_arguments([]) == b""
+
+
+@pytest.mark.parametrize("launch_count", [1, 2, 100, 505])
+def test_batch_fits_behind_a_held_stream(launch_count: int) -> None:
+    count = max_batch_count(launch_count)
+    assert count >= 1
+    assert count * (launch_count + OPERATIONS_PER_SAMPLE) < MAX_QUEUED_COUNT
+    assert (count + 1) * (launch_count + OPERATIONS_PER_SAMPLE) >= MAX_QUEUED_COUNT
+
+
+def test_more_launches_than_fit_are_one_sample_at_a_time() -> None:
+    assert max_batch_count(MAX_QUEUED_COUNT) == 1
+
+
+# ---------------------------------------------------------------- names in a cubin
+
+TEXT = """
+extern "C" __global__ void plain(float *y) {}
+__global__ void mangled(float *y) {}
+namespace a { namespace b { __global__ void nested(float *y) {} } }
+__global__ void twice(float *y) {}
+__global__ void twice(int *y) {}
+template <typename T> __global__ void instance(T *y) {}
+template <typename T> __global__ void none(T *y) {}
+template <typename T> __global__ void several(T *y) {}
+"""
+ENTRIES = (
+    "plain",
+    "_Z7mangledPf",
+    "_ZN1a1b6nestedEPf",
+    "_Z5twicePf",
+    "_Z5twicePi",
+    "_Z8instanceIfEvPT_",
+    "_Z7severalIfEvPT_",
+    "_Z7severalIiEvPT_",
+)
+CUBIN = b"\x7fELF\0" + b"\0".join(b".text." + entry.encode() + b"\0.nv.info." + entry.encode() for entry in ENTRIES) + b"\0"
+SOURCE = KernelSource("names.cu", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [("plain", "plain"), ("mangled", "_Z7mangledPf"), ("nested", "_ZN1a1b6nestedEPf"), ("instance", "_Z8instanceIfEvPT_")],
+)
+def test_kernel_is_found_under_its_mangled_name(name: str, entry: str) -> None:
+    assert find_entry(CUBIN, parse_kernel_source(SOURCE).kernel(name), SOURCE.file_name) == entry
+
+
+@pytest.mark.parametrize(
+    ("name", "error_class", "words"),
+    [
+        ("twice", UnknownKernelError, r"_Z5twicePf, _Z5twicePi.*exactly one twice.*extern"),
+        ("several", UnknownKernelError, r"_Z7severalIfEvPT_, _Z7severalIiEvPT_.*Name the instance, for example several<float>"),
+        ("none", UnsupportedConstructError, r"names\.cu, line 8: found the template kernel none<typename T> without an instance"),
+    ],
+)
+def test_name_that_is_not_one_entry_is_refused(name: str, error_class: type[Exception], words: str) -> None:
+    with pytest.raises(error_class, match=words):
+        find_entry(CUBIN, parse_kernel_source(SOURCE).kernel(name), SOURCE.file_name)
+
+
+PTX = """.version 9.0
+.target sm_90
+.visible .global .align 8 .u64 kernalyse_instance = _Z5scaleIfLi4EEvPT_;
+.visible .entry _Z5scaleIfLi4EEvPT_(
+"""
+
+
+def test_the_variable_names_the_instance_and_can_be_taken_out() -> None:
+    assert instance_entry(PTX) == "_Z5scaleIfLi4EEvPT_"
+    assert instance_entry(without_variable(PTX)) is None
+    assert without_variable(PTX) == PTX.replace(PTX.splitlines(keepends=True)[2], "")
+
+
+def test_errors_in_the_instance_name_it_and_not_a_line_of_the_file() -> None:
+    assert '#line 1 "instance scale<\\"x\\">"\n' in with_instance("text", 'scale<"x">')

@@ -51,6 +51,10 @@ LOWER_U: Final = ord("u")
 
 ESCAPED: Final = np.zeros(256, dtype=np.bool_)
 ESCAPED[[ord(letter) for letter in '"\\/bfnrt']] = True
+SPACE: Final = np.zeros(256, dtype=np.bool_)
+SPACE[[ord(letter) for letter in " \n\r\t"]] = True
+NESTS: Final = np.zeros(256, dtype=np.bool_)
+NESTS[[OPEN_OBJECT, OPEN_LIST]] = True
 HEXADECIMAL: Final = np.zeros(256, dtype=np.bool_)
 HEXADECIMAL[[ord(digit) for digit in "0123456789abcdefABCDEF"]] = True
 
@@ -65,10 +69,7 @@ for _index, _word in enumerate(WORDS):
 def after_space(data: Bytes, position: int) -> int:
     """The next position that holds no white space, at most the length of the data."""
     size = data.size
-    while position < size:
-        byte = data[position]
-        if byte > 32 or (byte != 32 and byte != 10 and byte != 13 and byte != 9):
-            return position
+    while position < size and SPACE[data[position]]:
         position += 1
     return position
 
@@ -170,7 +171,7 @@ def after_value(data: Bytes, position: int) -> int:
     if position >= data.size:
         return BROKEN
     byte = data[position]
-    if byte != OPEN_OBJECT and byte != OPEN_LIST:
+    if not NESTS[byte]:
         return after_scalar(data, position)
     closing = np.empty(MAX_DEPTH, dtype=np.uint8)
     depth = 0
@@ -181,7 +182,7 @@ def after_value(data: Bytes, position: int) -> int:
             return BROKEN
         byte = data[position]
         if is_value_due:
-            if byte == OPEN_OBJECT or byte == OPEN_LIST:
+            if NESTS[byte]:
                 if depth == MAX_DEPTH:
                     return BROKEN
                 closing[depth] = byte + 2  # the closing bracket in ASCII
@@ -233,10 +234,10 @@ def after_key(data: Bytes, position: int) -> int:
 
 @compiled
 def has_escape(data: Bytes, start: int, end: int) -> bool:
-    for position in range(start, end):
-        if data[position] == BACKSLASH:
-            return True
-    return False
+    position = start
+    while position < end and data[position] != BACKSLASH:
+        position += 1
+    return position < end
 
 
 @compiled

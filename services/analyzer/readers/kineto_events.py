@@ -204,7 +204,7 @@ def _event_starts(data: Bytes, position: int) -> list[int]:
     starts = [position]
     for thread in range(1, thread_count):
         begin = position + thread * step
-        found = EVENT_START.search(memoryview(data)[begin : begin + SEARCHED_BYTES])
+        found = EVENT_START.search(data[begin : begin + SEARCHED_BYTES].tobytes())
         if found is not None:
             starts.append(begin + found.end())
     return starts

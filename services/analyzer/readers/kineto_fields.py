@@ -21,7 +21,6 @@ class EventKind(IntEnum):
     CALL = auto()
     OPERATOR = auto()
     ANNOTATION = auto()
-    DEVICE_ANNOTATION = auto()
     COPY = auto()
     SET = auto()
     FORWARD_LINK = auto()
@@ -39,7 +38,6 @@ CATEGORIES: Final = {
     "cpu_op": EventKind.OPERATOR,
     "Operator": EventKind.OPERATOR,
     "user_annotation": EventKind.ANNOTATION,
-    "gpu_user_annotation": EventKind.DEVICE_ANNOTATION,
     "gpu_memcpy": EventKind.COPY,
     "Memcpy": EventKind.COPY,
     "gpu_memset": EventKind.SET,
@@ -48,6 +46,8 @@ CATEGORIES: Final = {
     "forward_backward": EventKind.FORWARD_LINK,
 }
 MODULE_PREFIX: Final = "nn.Module: "
+NEVER_MODULE: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK)
+"""Whatever their names begin with."""
 
 
 class Field(IntEnum):

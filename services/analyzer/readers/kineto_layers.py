@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes, Integers, nested
-from services.analyzer.readers.json_scan import NULL
 
 NO_SOURCE: Final = 0
 MODULE: Final = 1
@@ -34,11 +33,13 @@ class HostRanges:
     @property
     def is_backward(self) -> NDArray[np.bool_]:
         """Operators that compute a gradient: they name the thread that ran the forward one, which has itself the thread 0."""
-        return (self.sequence_number >= 0) & (self.forward_thread > 0)
+        found: NDArray[np.bool_] = (self.sequence_number >= 0) & (self.forward_thread > 0)
+        return found
 
     @property
     def is_forward(self) -> NDArray[np.bool_]:
-        return (self.sequence_number >= 0) & (self.forward_thread == 0)
+        found: NDArray[np.bool_] = (self.sequence_number >= 0) & (self.forward_thread == 0)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,7 @@ def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: 
     return Placing(parent, depth, is_backward, range_index, source)
 
 
-def _nested(
-    ranges: HostRanges, chosen: NDArray[np.bool_], thread: Indexes, moment_ns: Integers
-) -> tuple[tuple[Indexes, Indexes], Indexes]:
+def _nested(ranges: HostRanges, chosen: NDArray[np.bool_], thread: Indexes, moment_ns: Integers) -> tuple[tuple[Indexes, Indexes], Indexes]:
     found = nested(ranges.thread, ranges.start_ns, ranges.end_ns, chosen, thread, moment_ns)
     return (found.parent, found.depth), found.innermost
 
@@ -159,7 +158,3 @@ def _inherit(values: Integers, parent: Indexes) -> None:
     for row in range(values.size):
         if values[row] == NONE and parent[row] >= 0:
             values[row] = values[parent[row]]
-
-
-def sequence_numbers(ranges: HostRanges) -> Integers:
-    return np.where(ranges.sequence_number >= 0, ranges.sequence_number, NULL)

@@ -17,6 +17,7 @@ from services.analyzer.readers.kineto_fields import (
     FIELD_COUNT,
     MEMBERS,
     MODULE_PREFIX,
+    NEVER_MODULE,
     EventKind,
     Field,
     ValueKind,
@@ -126,7 +127,7 @@ class _Reading:
 
 def _kind(category: object, name: object) -> EventKind:
     kind = CATEGORIES.get(category, EventKind.OTHER) if isinstance(category, str) else EventKind.OTHER
-    if kind in (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK) or not isinstance(name, str):
+    if kind in NEVER_MODULE or not isinstance(name, str):
         return kind
     return EventKind.MODULE if name.startswith(MODULE_PREFIX) else kind
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from services.analyzer.correlation import coded
 from services.analyzer.readers.json_scan import NULL
 from services.analyzer.readers.kineto_events import KinetoEvents
 from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, TOKEN_FIELDS, EventKind, Field
@@ -21,6 +22,9 @@ TEXT_BASE: Final = 2**40
 
 FILE_STEP: Final = 2**32
 """Between the process ids of files whose processes share a number, as those of containers do."""
+
+NOTHING: Final = -1
+"""Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
 
 EARLIEST_UNIX_NS: Final = 946_684_800 * 10**9  # 2000-01-01
 """Times before it count from something else than the Unix epoch, as those of the boot do."""
@@ -58,7 +62,8 @@ class Counts:
 class Program:
     """Rows of all files. Times are nanoseconds since the first event.
 
-    file_index, process_number, thread_number: of each row; numbers of TEXT_BASE and more stand for text.
+    file_index, process_number, thread_number, thread_code: of each row. Numbers of TEXT_BASE and more stand for text; the code is
+    one for each thread of each process of each file.
     origin_ns: what times count from, nanoseconds since the epoch of the trace.
     """
 
@@ -67,6 +72,7 @@ class Program:
     file_index: Indexes
     process_number: Integers
     thread_number: Integers
+    thread_code: Integers
     origin_ns: int
     counts: Counts
 
@@ -84,6 +90,7 @@ class Program:
             self.file_index[rows],
             self.process_number[rows],
             self.thread_number[rows],
+            self.thread_code[rows],
             self.origin_ns,
             self.counts,
         )
@@ -98,6 +105,7 @@ class Program:
 
 
 def program(files: Sequence[RankFile]) -> Program:
+    """Takes the rows of the files over and changes them."""
     events, file_index = _together(files)
     rows = events.rows
     base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
@@ -112,11 +120,14 @@ def program(files: Sequence[RankFile]) -> Program:
     duration_ns = rows[:, Field.DURATION_NS]
     without = is_timed & (duration_ns == NULL)
     negative = is_timed & (duration_ns < 0) & ~without
-    duration_ns[without | negative] = 0
+    duration_ns[without] = 0
     origin_ns = int(rows[:, Field.TIME_NS].min()) if rows.shape[0] > 0 else 0
     rows[:, Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
-    return Program(tuple(files), events, file_index, process_number[kept], thread_number[kept], origin_ns, counts)
+    process_number, thread_number = process_number[kept], thread_number[kept]
+    (processes,), (threads,) = coded(process_number), coded(thread_number)
+    thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
+    return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
 
 
 def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:
@@ -138,15 +149,15 @@ def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:
 
 
 def _numbers(events: KinetoEvents) -> Integers:
-    """Of each token what it is as the number of a process or thread; the last one is for NULL, which indexes it from behind."""
+    """Of each token what it is as the number of a process or thread; at the end NULL, for NOTHING."""
     wanted = {token for field in (Field.PROCESS, Field.THREAD) for token in np.unique(events.rows[:, field]).tolist() if token != NULL}
     numbers = np.full(len(events.tokens) + 1, NULL, dtype=np.int64)
     for token in wanted:
         text = events.texts[token]
         is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19
         numbers[token] = int(text) if is_number else TEXT_BASE + token
-    events.rows[:, Field.PROCESS][events.rows[:, Field.PROCESS] == NULL] = -1
-    events.rows[:, Field.THREAD][events.rows[:, Field.THREAD] == NULL] = -1
+    for field in (Field.PROCESS, Field.THREAD, Field.NAME):
+        events.rows[:, field][events.rows[:, field] == NULL] = NOTHING
     return numbers
 
 

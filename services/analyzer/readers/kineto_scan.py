@@ -13,16 +13,19 @@ from numpy.typing import NDArray
 
 from services.analyzer.compiled import compiled
 from services.analyzer.readers.json_scan import (
+    BACKSLASH,
     BROKEN,
     CLOSE_LIST,
     CLOSE_OBJECT,
     COLON,
     COMMA,
     MINUS,
+    NINE,
     NULL,
     OPEN_LIST,
     OPEN_OBJECT,
     QUOTE,
+    ZERO,
     Bytes,
     after_scalar,
     after_space,
@@ -38,6 +41,7 @@ from services.analyzer.readers.kineto_fields import (
     FIELD_COUNT,
     MEMBERS,
     MODULE_PREFIX,
+    NEVER_MODULE,
     TOKEN_FIELDS,
     EventKind,
     Field,
@@ -45,6 +49,7 @@ from services.analyzer.readers.kineto_fields import (
     is_kept,
     word_table,
 )
+from services.analyzer.readers.token_table import free_slot, token_index
 
 Integers = NDArray[np.int64]
 
@@ -85,9 +90,7 @@ _IS_TOKEN: Final = int(ValueKind.TOKEN)
 _IS_TRIPLE: Final = int(ValueKind.TRIPLE)
 _IS_ARGUMENTS: Final = int(ValueKind.ARGUMENTS)
 _OTHER: Final = int(EventKind.OTHER)
-_KERNEL: Final = int(EventKind.KERNEL)
-_CALL: Final = int(EventKind.CALL)
-_LINK: Final = int(EventKind.FORWARD_LINK)
+_NEVER_MODULE: Final = np.isin(np.arange(len(EventKind)), NEVER_MODULE)
 _MODULE: Final = int(EventKind.MODULE)
 _LETTER_N: Final = ord("n")
 
@@ -114,10 +117,10 @@ def _place(
 def _is_module(data: Bytes, start: int, end: int) -> bool:
     if end - start < _PREFIX.size:
         return False
-    for index in range(_PREFIX.size):
-        if data[start + index] != _PREFIX[index]:
-            return False
-    return True
+    index = 0
+    while index < _PREFIX.size and data[start + index] == _PREFIX[index]:
+        index += 1
+    return index == _PREFIX.size
 
 
 @compiled
@@ -148,7 +151,7 @@ def _take(data: Bytes, position: int, end: int, kind: int, field: int, row: Inte
     is_text = data[position] == QUOTE
     if kind == _IS_TIME:
         row[field] = thousandths(data, position, end) if not is_text else NULL
-        return row[field] != NULL
+        return bool(row[field] != NULL)
     if kind == _IS_WHOLE:
         row[field] = whole_number(data, position, end)
         return not is_text or not has_escape(data, position, end)
@@ -157,7 +160,7 @@ def _take(data: Bytes, position: int, end: int, kind: int, field: int, row: Inte
         return True
     if kind == _IS_PHASE:
         row[field] = data[position + 1]
-        return is_text and end - position == 3
+        return bool(is_text and end - position == 3)
     if kind == _IS_TOKEN:
         if data[position] != _LETTER_N:  # null
             row[field] = position
@@ -166,8 +169,8 @@ def _take(data: Bytes, position: int, end: int, kind: int, field: int, row: Inte
     row[field] = position
     ends[field] = end
     if kind == _IS_TEXT:
-        return is_text
-    return is_text or data[position] == MINUS or 48 <= data[position] <= 57
+        return bool(is_text)
+    return bool(is_text or data[position] == MINUS or ZERO <= data[position] <= NINE)
 
 
 @compiled
@@ -240,9 +243,9 @@ def _event(data: Bytes, position: int, row: Integers, ends: Integers) -> int:
             end = _arguments(data, position, row, ends)
         else:
             end = after_value(data, position)
-            if end != BROKEN and member >= 0 and _MEMBER_KINDS[member] != _IS_ARGUMENTS:
-                if not _take(data, position, end, int(_MEMBER_KINDS[member]), int(_MEMBER_FIELDS[member]), row, ends):
-                    return BROKEN
+            is_taken = end != BROKEN and member >= 0 and _MEMBER_KINDS[member] != _IS_ARGUMENTS
+            if is_taken and not _take(data, position, end, int(_MEMBER_KINDS[member]), int(_MEMBER_FIELDS[member]), row, ends):
+                return BROKEN
         if end == BROKEN:
             return BROKEN
         position = after_space(data, end)
@@ -267,58 +270,14 @@ def _kind(data: Bytes, row: Integers, ends: Integers) -> int:
             kind = int(_CATEGORY_KINDS[category])
         elif has_escape(data, start, end):
             return BROKEN
-    if kind == _KERNEL or kind == _CALL or kind == _LINK or row[_NAME] == NULL:
+    if _NEVER_MODULE[kind] or row[_NAME] == NULL:
         return kind
     start, end = row[_NAME] + 1, ends[_NAME] - 1
     if _is_module(data, start, end):
         return _MODULE
     if has_escape(data, start, min(end, start + 6 * _PREFIX.size)):
-        return BROKEN if data[start] == 92 or data[start] == _LETTER_N else kind
+        return BROKEN if data[start] == BACKSLASH or data[start] == _LETTER_N else kind
     return kind
-
-
-@compiled
-def _hash(data: Bytes, start: int, end: int) -> int:
-    mixed = np.uint64(14695981039346656037)
-    for position in range(start, end):
-        mixed = (mixed ^ np.uint64(data[position])) * np.uint64(1099511628211)
-    return int((mixed ^ (mixed >> np.uint64(29))) & np.uint64(0x7FFFFFFFFFFFFFFF))
-
-
-@compiled
-def _insert_place(slots: Integers, hashed: int) -> int:
-    """The first free slot for a token of that hash."""
-    slot = hashed & (slots.size - 1)
-    while slots[slot] >= 0:
-        slot = (slot + 1) & (slots.size - 1)
-    return slot
-
-
-@compiled
-def _token(data: Bytes, start: int, end: int, slots: Integers, tokens: Integers, count: int) -> int:
-    """Index of the token; `count` if it is a new one, which then stands in the table.
-
-    tokens: of each its start, its end, its hash.
-    """
-    hashed = _hash(data, start, end)
-    slot = hashed & (slots.size - 1)
-    while slots[slot] >= 0:
-        index = slots[slot]
-        if tokens[index, 2] == hashed and tokens[index, 1] - tokens[index, 0] == end - start:
-            same = True
-            other = tokens[index, 0]
-            for offset in range(end - start):
-                if data[other + offset] != data[start + offset]:
-                    same = False
-                    break
-            if same:
-                return int(index)
-        slot = (slot + 1) & (slots.size - 1)
-    slots[slot] = count
-    tokens[count, 0] = start
-    tokens[count, 1] = end
-    tokens[count, 2] = hashed
-    return count
 
 
 _keeps: Final = compiled(is_kept)
@@ -365,7 +324,7 @@ def scan_events(data: Bytes, position: int, stop: int) -> tuple[int, int, int, I
             tokens = more
             slots = np.full(4 * tokens.shape[0], -1, dtype=np.int64)
             for index in range(token_count):
-                slots[_insert_place(slots, tokens[index, 2])] = index
+                slots[free_slot(slots, tokens[index, 2])] = index
         row = rows[row_count]
         end = _event(data, position, row, ends)
         if end == BROKEN:
@@ -379,14 +338,14 @@ def scan_events(data: Bytes, position: int, stop: int) -> tuple[int, int, int, I
         if _keeps(kind, phase, row[_TIME]):
             for field in _TOKEN_FIELDS:
                 if row[field] != NULL:
-                    index = _token(data, row[field], ends[field], slots, tokens, token_count)
+                    index = token_index(data, row[field], ends[field], slots, tokens, token_count)
                     token_count += index == token_count
                     row[field] = index
             row_count += 1
         else:
             category = row[_CATEGORY]
             if category != NULL:
-                index = _token(data, category, ends[_CATEGORY], slots, tokens, token_count)
+                index = token_index(data, category, ends[_CATEGORY], slots, tokens, token_count)
                 token_count += index == token_count
                 category = index
             index = 0

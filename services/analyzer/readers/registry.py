@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from services.analyzer.readers.kineto import KinetoReader
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, Reader, TraceFiles
@@ -15,7 +16,7 @@ HEAD_BYTES: Final = 64 * 1024
 
 SHOWN_BYTES: Final = 40
 
-READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader())
+READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader(), KinetoReader())
 
 
 def reader_of(files: TraceFiles) -> Reader:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import mmap
 import zlib
 from collections.abc import Iterator
@@ -14,10 +16,8 @@ from numpy.typing import NDArray
 from services.analyzer.readers.trace import TraceFiles
 from services.core.errors import InvalidTraceError, LimitReachedError
 
-try:
-    from isal import isal_zlib as inflating
-except ImportError:  # a third slower
-    inflating = zlib
+# isal unpacks in two thirds of the time; without it everything works the same.
+inflating: Final[Any] = zlib if importlib.util.find_spec("isal") is None else importlib.import_module("isal.isal_zlib")
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31  # with a gzip header and its checksum
@@ -108,6 +108,4 @@ def _check_expansion(files: TraceFiles, packed_bytes: int, unpacked_bytes: int) 
 
 
 def _damaged(files: TraceFiles, found: str) -> InvalidTraceError:
-    return InvalidTraceError(
-        f"file {files.file_name}", found=found, expected="a whole trace", remedy="Write or copy the file again."
-    )
+    return InvalidTraceError(f"file {files.file_name}", found=found, expected="a whole trace", remedy="Write or copy the file again.")

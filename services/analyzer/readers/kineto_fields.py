@@ -164,7 +164,7 @@ class WordTable:
     factors: NDArray[np.int64]
 
 
-PLACE_COUNT: Final = 1024
+PLACE_COUNT: Final = 1024  # a power of two: the remainder is a mask
 MAX_SEARCH_COUNT: Final = 100
 """Trials of factors. Nine of ten suit twenty words; that none does means two words that agree in all that is looked at."""
 

@@ -60,14 +60,15 @@ class KinetoFrames:
 
     @cached_property
     def ranges(self) -> Program:
-        found = self.trace.of_kind(*RANGE_KINDS)
-        order = range_order(found.start_ns, found.start_ns + found.duration_ns)
-        return found if order is None else found.at(order)
+        rows = self.trace.rows_of(*RANGE_KINDS)
+        start_ns = self.trace.start_ns[rows]
+        order = range_order(start_ns, start_ns + self.trace.duration_ns[rows])
+        return self.trace.at(rows if order is None else rows[order])
 
     def _by_start(self, *kinds: EventKind) -> Program:
-        found = self.trace.of_kind(*kinds)
-        order = start_order(found.start_ns)
-        return found if order is None else found.at(order)
+        rows = self.trace.rows_of(*kinds)
+        order = start_order(self.trace.start_ns[rows])
+        return self.trace.at(rows if order is None else rows[order])
 
     # ------------------------------------------------------------ what belongs together
 
@@ -285,7 +286,8 @@ class KinetoFrames:
     def trace_processes(self) -> pl.DataFrame:
         used = set()
         for part in (self.calls, self.ranges):
-            used |= set(zip(part.file_index.tolist(), part.process_number.tolist(), strict=True)) if part.file_index.size else set()
+            for index in range(len(self.trace.files)):
+                used |= {(index, number) for number in np.unique(part.process_number[part.file_index == index]).tolist()}
         used |= set(enumerate(self._main_process.tolist()))
         rows = []
         for index, number in sorted(used):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -81,7 +82,15 @@ class Program:
         return self.origin_ns if self.origin_ns >= EARLIEST_UNIX_NS else None
 
     def of_kind(self, *kinds: EventKind) -> Program:
-        return self.at(np.flatnonzero(np.isin(self.events.rows[:, Field.KIND], kinds)))
+        """In the order of the file."""
+        return self.at(self.rows_of(*kinds))
+
+    def rows_of(self, *kinds: EventKind) -> Integers:
+        return np.flatnonzero(np.isin(self.kinds, [int(kind) for kind in kinds]))
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        return self.events.rows[:, Field.KIND].astype(np.int8)
 
     def at(self, rows: Integers) -> Program:
         return Program(
@@ -113,9 +122,10 @@ def program(files: Sequence[RankFile]) -> Program:
     numbers = _numbers(events)
     process_number = numbers[rows[:, Field.PROCESS]]
     thread_number = numbers[rows[:, Field.THREAD]]
-    kept, unpaired = _paired(rows, np.stack((file_index, process_number, thread_number), axis=1))
-    events, file_index = events.where(kept), file_index[kept]
-    rows = events.rows
+    kept, unpaired = _paired(rows, (file_index, process_number, thread_number))
+    if kept is not None:
+        events, file_index, process_number, thread_number = events.where(kept), file_index[kept], process_number[kept], thread_number[kept]
+        rows = events.rows
     is_timed = (rows[:, Field.PHASE] == COMPLETE) & (rows[:, Field.KIND] != EventKind.FORWARD_LINK)
     duration_ns = rows[:, Field.DURATION_NS]
     without = is_timed & (duration_ns == NULL)
@@ -124,7 +134,6 @@ def program(files: Sequence[RankFile]) -> Program:
     origin_ns = int(rows[:, Field.TIME_NS].min()) if rows.shape[0] > 0 else 0
     rows[:, Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
-    process_number, thread_number = process_number[kept], thread_number[kept]
     (processes,), (threads,) = coded(process_number), coded(thread_number)
     thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
     return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
@@ -161,17 +170,17 @@ def _numbers(events: KinetoEvents) -> Integers:
     return numbers
 
 
-def _paired(rows: Integers, threads: Integers) -> tuple[NDArray[Any], int]:
-    """Makes complete events of begins and ends: the rows to keep, and how many halves have no other one."""
+def _paired(rows: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
+    """Makes complete events of begins and ends: the rows to keep (None: all), and how many halves have no other one."""
     phase = rows[:, Field.PHASE]
     halves = np.flatnonzero((phase == BEGIN) | (phase == END))
     if halves.size == 0:
-        return np.arange(rows.shape[0]), 0
+        return None, 0
     stacks: dict[tuple[int, ...], list[int]] = {}
     is_kept = ~np.isin(np.arange(rows.shape[0]), halves)
     unpaired = 0
     for row in halves[np.argsort(rows[halves, Field.TIME_NS], kind="stable")].tolist():
-        stack = stacks.setdefault(tuple(threads[row].tolist()), [])
+        stack = stacks.setdefault(tuple(int(part[row]) for part in threads), [])
         if phase[row] == BEGIN:
             stack.append(row)
         elif stack:

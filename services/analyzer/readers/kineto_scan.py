@@ -42,6 +42,7 @@ from services.analyzer.readers.kineto_fields import (
     MEMBERS,
     MODULE_PREFIX,
     NEVER_MODULE,
+    PLACE_COUNT,
     TOKEN_FIELDS,
     EventKind,
     Field,
@@ -104,7 +105,7 @@ def _place(
     if length == 0 or length > words.shape[1]:
         return -1
     mixed = length * factors[0] + data[start] * factors[1] + data[end - 1] * factors[2] + data[start + length * 3 // 5] * factors[3]
-    word = int(places[mixed % places.size])
+    word = int(places[mixed & (PLACE_COUNT - 1)])
     if word < 0 or lengths[word] != length:
         return -1
     for index in range(length):

@@ -58,16 +58,9 @@ def trace_bytes(files: TraceFiles) -> Iterator[NDArray[np.uint8]]:
     with files.path.open("rb") as file:
         if file.seek(0, 2) == 0:
             raise _damaged(files, "nothing in it")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            if not is_packed(mapped[: len(GZIP_MAGIC)]):
-                data = np.frombuffer(mapped, dtype=np.uint8)
-                try:
-                    yield data
-                finally:
-                    del data  # a mapping that something looks at cannot be closed
-                return
-            unpacked = _unpacked(files, mapped)
-    yield np.frombuffer(unpacked, dtype=np.uint8)
+        # Never closed by hand: that fails while something still looks at it. It goes with the last view of it.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    yield np.frombuffer(_unpacked(files, mapped) if is_packed(mapped[: len(GZIP_MAGIC)]) else mapped, dtype=np.uint8)
 
 
 def _unpacked(files: TraceFiles, packed: mmap.mmap) -> bytearray:

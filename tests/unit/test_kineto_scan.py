@@ -220,7 +220,7 @@ def test_stretches_together_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> No
     whole = scanned_events(array(text))
     for thread_bytes in (1500, 7001, 20011):
         monkeypatch.setattr(kineto_events, "BYTES_PER_THREAD", thread_bytes)
-        monkeypatch.setattr(kineto_events.os, "cpu_count", lambda: 16)
+        monkeypatch.setattr("os.cpu_count", lambda: 16)
         parts = scanned_events(array(text))
         assert isinstance(whole, KinetoEvents)
         assert isinstance(parts, KinetoEvents)

@@ -17,8 +17,8 @@ from services.analyzer.compiled import compiled
 Bytes = NDArray[np.uint8]
 
 BROKEN: Final = -1
-MAX_DEPTH: Final = 512
-"""Of nested values. The plain parser ends its process's stack somewhat below 1000; no profiler nests more than a dozen."""
+MAX_DEPTH: Final = 63
+"""Of nested values, one bit each. No profiler nests more than a dozen; what nests deeper is left to the plain parser."""
 
 MAX_NUMBER_LENGTH: Final = 300
 """Characters. The plain parser refuses whole numbers of more than 4300 digits; no profiler writes more than 25."""
@@ -173,7 +173,7 @@ def after_value(data: Bytes, position: int) -> int:
     byte = data[position]
     if not NESTS[byte]:
         return after_scalar(data, position)
-    closing = np.empty(MAX_DEPTH, dtype=np.uint8)
+    objects = 0  # a bit for each value around, the innermost lowest: set for objects, clear for lists
     depth = 0
     is_value_due = True
     while True:
@@ -185,12 +185,12 @@ def after_value(data: Bytes, position: int) -> int:
             if NESTS[byte]:
                 if depth == MAX_DEPTH:
                     return BROKEN
-                closing[depth] = byte + 2  # the closing bracket in ASCII
+                objects = 2 * objects + (byte == OPEN_OBJECT)
                 depth += 1
                 position = after_space(data, position + 1)
                 if position >= data.size:
                     return BROKEN
-                if data[position] == closing[depth - 1]:
+                if data[position] == (CLOSE_OBJECT if objects & 1 else CLOSE_LIST):
                     is_value_due = False
                 elif byte == OPEN_OBJECT:
                     position = after_key(data, position)
@@ -202,7 +202,8 @@ def after_value(data: Bytes, position: int) -> int:
                 return BROKEN
             is_value_due = False
             continue
-        if byte == closing[depth - 1]:
+        if byte == (CLOSE_OBJECT if objects & 1 else CLOSE_LIST):
+            objects >>= 1
             depth -= 1
             position += 1
             if depth == 0:
@@ -210,7 +211,7 @@ def after_value(data: Bytes, position: int) -> int:
         elif byte == COMMA:
             is_value_due = True
             position += 1
-            if closing[depth - 1] == CLOSE_OBJECT:
+            if objects & 1:
                 position = after_key(data, after_space(data, position))
                 if position == BROKEN:
                     return BROKEN

@@ -43,6 +43,10 @@ class Archive:
         paths = (self._root / run_id / f"{table.table_name}.parquet" for run_id in run_ids)
         return [table.conform(pl.scan_parquet(path)) for path in paths if path.exists()]
 
+    def has(self, table: Table, run_id: str) -> bool:
+        """Whether the run has rows of the table."""
+        return (self._root / run_id / f"{table.table_name}.parquet").exists()
+
     def delete(self, run_id: str) -> None:
         shutil.rmtree(self._root / run_id, ignore_errors=True)
 

@@ -5,14 +5,35 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
+
+
+def _load_without_linear_algebra() -> None:
+    """Numba looks for SciPy's, a third of the time until the first call. No function here multiplies matrices."""
+    if "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = cast(Any, None)  # what Python takes for a module that is not there
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        del sys.modules["scipy.linalg"]
+
+
+_load_without_linear_algebra()
 
 Function = TypeVar("Function", bound=Callable[..., object])
+
 
 IMPORTED: Final = re.compile(r"^from (services\.[\w.]+) import", re.MULTILINE)
 
@@ -39,16 +60,27 @@ def _imported(module_name: str, seen: set[str]) -> set[str]:
     """The module and, of this project, all that it imports."""
     if module_name not in seen and module_name in sys.modules:
         seen.add(module_name)
-        for name in _names_in(_source(module_name)):
+        for name in IMPORTED.findall(_source(module_name).decode()):
             _imported(name, seen)
     return seen
-
-
-def _names_in(source: bytes) -> Iterator[str]:
-    return iter(IMPORTED.findall(source.decode()))
 
 
 @cache
 def _source(module_name: str) -> bytes:
     file = getattr(sys.modules[module_name], "__file__", None)
     return b"" if file is None else Path(file).read_bytes()
+
+
+def _word(_context: Any, data: Any, offset: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
+        word = builder.load(pointer)
+        word.align = 1
+        return word
+
+    return types.uint64(data, offset), generate
+
+
+word = cast(Callable[[npt.NDArray[np.uint8], int], np.uint64], intrinsic(_word))
+"""Eight bytes at any offset as one number, in the machine's order. Only within compiled functions; nothing is checked."""

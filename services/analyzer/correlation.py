@@ -238,6 +238,9 @@ def _code(column: Integers, first_row: int, codes: Indexes, slots: Indexes, keys
     mask = slots.size - 1
     for row in range(first_row, column.size):
         key = column[row]
+        if row > first_row and key == column[row - 1]:  # one thread does many things in a row
+            codes[row] = codes[row - 1]
+            continue
         slot = (key ^ (key >> 29) ^ (key >> 47)) & mask
         while slots[slot] >= 0 and keys[slots[slot]] != key:
             slot = (slot + 1) & mask

@@ -18,6 +18,7 @@ from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
 from services.analyzer.store import Store
 from services.analyzer.trace_arrival import ArrivedTrace, Extent, TracePart
+from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidTraceError
 from services.core.model import ImportedTrace, Run, RunSpec, RunState
 
@@ -33,6 +34,7 @@ STORED_ORDER: Final = (
     SAMPLES,
     MEASUREMENTS,
     *(table for table in STORED_TABLES if table not in (CONFIGURATIONS, SAMPLES, MEASUREMENTS)),
+    *TRACE_TABLES,
 )
 
 
@@ -124,7 +126,8 @@ def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str,
         frame = frames.get(table.table_name)
         if frame is None or frame.is_empty():
             continue
-        rows_per_event = SAMPLES_PER_EVENT if table is SAMPLES else 1
+        # Nobody watches a trace arrive: each of its tables is one event.
+        rows_per_event = SAMPLES_PER_EVENT if table is SAMPLES else frame.height if table in TRACE_TABLES else 1
         event_index = next_event_index + pl.int_range(pl.len(), dtype=pl.Int64) // rows_per_event
         stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=event_index)
         next_event_index += -(-frame.height // rows_per_event)

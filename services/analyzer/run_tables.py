@@ -31,6 +31,8 @@ from services.analyzer.schema import (
 )
 from services.analyzer.store import Store
 from services.analyzer.table import Table
+from services.analyzer.trace_answers import TRACE_ANALYSES
+from services.analyzer.trace_tables import BREAKDOWN, LAYERS, TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
@@ -54,12 +56,15 @@ def run_table(
         place = roofline if table is ROOFLINE else counted_roofline
         return place(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
     if table is KERNELS:
-        return kernel_summary(
+        of_sweeps = kernel_summary(
             store.read(CONFIGURATIONS, run_ids),
             store.read(MEASUREMENTS, run_ids),
             store.read(FAILURES, run_ids),
             run_table(store, ROOFLINE, run_ids),
         )
+        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids)])
+    if table in (LAYERS, BREAKDOWN):
+        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids)])
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
@@ -71,6 +76,19 @@ def run_table(
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
+
+
+def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None) -> list[pl.LazyFrame]:
+    """The table worked out for each run that is a trace."""
+    analysis = TRACE_ANALYSES[table.table_name]
+    return [
+        table.conform(
+            analysis.answer({part.table_name: store.read(part, [record.run.run_id]) for part in TRACE_TABLES}).with_columns(
+                run_id=pl.lit(record.run.run_id), event_index=pl.lit(record.next_event_index - 1)
+            )
+        )
+        for record in store.runs.of(store.trace_run_ids(run_ids))
+    ]
 
 
 def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:

@@ -12,7 +12,7 @@ from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
-from services.analyzer.trace_tables import KERNEL_FIGURES, TRACE_ANALYSES, TRACE_TABLES
+from services.analyzer.trace_tables import ANSWERED_TABLES, KERNEL_FIGURES, TRACE_TABLES
 from services.core.errors import TableNotFoundError
 
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
@@ -353,7 +353,7 @@ STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
     *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, BEST, COMPARISON, RUNS),
-    *(*TRACE_TABLES, *TRACE_ANALYSES),
+    *(*TRACE_TABLES, *ANSWERED_TABLES),
 )
 
 

@@ -42,6 +42,7 @@ from services.analyzer.run_records import RunRecord, RunRecords, insert_run, rea
 from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table
+from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
 from services.core.errors import RunNotFoundError, StorageFullError
 from services.core.model import (
     CeilingsMeasured,
@@ -214,10 +215,15 @@ class Store:
             if run_ids is not None:
                 compacted = compacted.where(runs.c.run_id.in_(run_ids))
             compacted_run_ids = list(connection.scalars(compacted))
-            live = _read_live(connection, table, run_ids, first_event_index, end_event_index)
+            is_trace = table in TRACE_TABLES  # these come whole, never event by event
+            live = table.empty() if is_trace else _read_live(connection, table, run_ids, first_event_index, end_event_index)
         archived = [_between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
         # Both, always: events may still come in after a run was compacted.
         return pl.concat([*archived, live.lazy()])
+
+    def trace_run_ids(self, run_ids: Sequence[str] | None) -> list[str]:
+        """Those of the runs that are traces, or all that are, oldest first."""
+        return [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
 
     def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
         """Rows of what a watcher is shown, all tables together, by event: columns event_index, row_count, in order."""

@@ -176,5 +176,5 @@ BREAKDOWN: Final = _table(
     Column("memory_op_count", COUNT, "Copies and fills."),
 )
 
-TRACE_ANALYSES: Final = (LAYERS, BREAKDOWN)
-"""Computed from the tables above when somebody asks."""
+ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN)
+"""Worked out from the tables above when somebody asks."""

@@ -27,7 +27,7 @@ def import_files(
             metavar="FILE|FOLDER...",
             exists=True,
             readable=True,
-            help="NVBench JSON or kernalyse's own; of a folder every such file in it and below.",
+            help="NVBench JSON, kernalyse's own, SQLite exports of Nsight Systems; of a folder every such file in it and below.",
         ),
     ],
     server: ServerOption = None,
@@ -109,8 +109,9 @@ def _import(client: AnalyzerClient, path: Path, place: str, console: Console) ->
 
 
 def _say(run: Run, is_known: bool, console: Console) -> None:
-    counts = f"{run.total_configuration_count or 0} configurations, {run.failed_configuration_count} without a measurement"
+    is_trace = not run.total_configuration_count
+    counts = f"{run.total_configuration_count} configurations, {run.failed_configuration_count} without a measurement"
     known = "; imported before: delete that run to read the file anew" if is_known else ""
-    typer.echo(f"{run.run_id} {run.spec.title}: {counts}{known}")
+    typer.echo(f"{run.run_id} {run.spec.title}: {'trace' if is_trace else counts}{known}")
     if not is_known:
         console.print(run.notes, markup=False, highlight=False, style="dim")

@@ -16,6 +16,7 @@ EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",
     "holoviews": "ui",
     "matplotlib": "ui",
+    "numba": "analyzer",
     "numpy": "profiler",
     "panel": "ui",
     "polars": "analyzer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
 
+MAX_NAME_LENGTH: Final = 64
+CUT_COLUMNS: Final = ("kernel_name", "layer", "name")
+"""Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
+
 OVERVIEW_COLUMNS: Final = {
     "measurements": (
         "label", "sample_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "noise_ratio", "stop_reason",
@@ -32,8 +36,14 @@ OVERVIEW_COLUMNS: Final = {
         "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
     ),
     "kernels": (
-        "kernel_name", "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
+        "kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_min_ns", "duration_median_ns", "duration_max_ns",
+        "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
+    ),
+    "layers": ("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source"),
+    "breakdown": (
+        "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
+        "memory_ns", "memory_only_ns",
     ),
     "best": (
         "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
@@ -64,11 +74,15 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    run_or_file: Annotated[
+        str, typer.Argument(metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, which is read and not stored.")
+    ],
     table_names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...", help="measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …"
+            metavar="[TABLE]...",
+            help="Of runs: measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …. "
+            "Of traces: kernels (the default), layers, breakdown, kernel_launches, api_calls, ranges, memory_ops, …",
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
@@ -81,25 +95,57 @@ def show(
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Print tables of a run, or write them to files."""
-    from services.cli.session import Server, analyzer_session
+    """Print tables of a run or a file, or write them to files."""
     from services.cli.usage import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
-    names = list(dict.fromkeys(table_names or ["measurements"]))
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        run = client.run(run_id)
-        frames = {name: client.table(name, [run.run_id]) for name in names}
+    if Path(run_or_file).is_file():
+        from services.cli.shown_file import tables_of_file
+
+        frames, notes = tables_of_file(Path(run_or_file), table_names or [])
+    else:
+        server_options = (server, token, token_file, ca_file, insecure)
+        frames, notes = _tables_of_run(run_or_file, table_names or [], server_options)
     if output_format is OutputFormat.JSON:
         _write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
-        if run.spec.continues_run_id is not None:
-            earlier = run.spec.continues_run_id
-            typer.echo(f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before", err=True)
         _show_tables(frames, output)
     else:
         _write_frames(frames, output_format, output)
+    for note in notes:
+        typer.echo(note, err=True)
+
+
+def _tables_of_run(
+    text: str, table_names: Sequence[str], server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
+) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
+    from services.cli.session import Server, analyzer_session
+    from services.core.model import ImportedTrace
+
+    with analyzer_session(Server(*server_options), with_profiler=False) as client:
+        run = client.run(text)
+        is_trace = isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
+        names = dict.fromkeys(table_names or ["kernels" if is_trace else "measurements"])
+        frames = {name: _of_its_kind(client.table(name, [run.run_id])) for name in names}
+    earlier = run.spec.continues_run_id
+    notes = [f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before"] if earlier else []
+    return frames, notes + (run.notes.splitlines() if is_trace else [])
+
+
+def _of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of sweeps and of traces share a table: without the columns of the other kind."""
+    from services.analyzer.trace_tables import KERNEL_FIGURES
+
+    figures = [column.name for column in KERNEL_FIGURES]
+    if "configuration_count" not in frame.columns or "launch_count" not in frame.columns:
+        return frame
+    if frame["launch_count"].null_count() == frame.height:
+        return frame.drop(figures)
+    if frame["configuration_count"].null_count() == frame.height:
+        return frame.select("run_id", "event_index", "kernel_name", *figures)
+    return frame
 
 
 def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
@@ -159,14 +205,24 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     table = plain_table()
     for column in columns:
         table.add_column(column, justify="right" if frame[column].dtype.is_numeric() else "left", overflow="fold")
-    for row in frame.select(columns).head(MAX_SHOWN_ROWS).iter_rows():
-        table.add_row(*(Text(_cell(value)) for value in row))
+    rows = frame.select(columns).head(MAX_SHOWN_ROWS).rows()
+    for row in rows:
+        table.add_row(
+            *(Text(_cut(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
+        )
     console.print(table)
+    if any(len(str(row[columns.index(column)])) > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
+        console.print("Long names are cut. Whole ones: --format json, csv or parquet.")
     if name == "best":
         for line in best_lines(frame):
             console.print(line, markup=False, highlight=False)
     if frame.height > MAX_SHOWN_ROWS:
         console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
+
+
+def _cut(name: str) -> str:
+    """Both ends of a long name: templates begin alike."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
 
 
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:

@@ -209,7 +209,7 @@ def test_a_document_that_breaks_off_says_where(results: RunResults, tmp_path: Pa
     [
         (b"", "found nothing in it; expected results of kernalyse"),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, r"content that begins with b'\\x89PNG"),
-        (b"SQLite format 3\0", "SQLite format 3"),
+        (b"\x7fELF", "ELF"),
         (b"kernel,ns\nsaxpy,1\n", "NVBench JSON"),
         (b'{"schema": "kernalyse-results/1"} and more', "cannot be read"),
         (b'{"schema": "kernalyse-results/1", "x": "\xff"}', "cannot be read"),

@@ -22,7 +22,7 @@ def kernel_summary(
     The best configuration is the one of the highest efficiency; without ceilings that of the highest flop rate, and for
     kernels without flop that of the highest byte rate. Implausible ones count only for kernels that have no other.
     """
-    return (
+    return KERNELS.conform(
         _announced(configurations)
         .join(_failed(configurations, failures), on=KEYS, how="left", maintain_order="left")
         .join(_measured(measurements), on=KEYS, how="left", maintain_order="left")
@@ -31,7 +31,6 @@ def kernel_summary(
             pl.max_horizontal("event_index", "failed_event_index", "measured_event_index", "roofline_event_index").alias("event_index"),
             pl.col("failed_configuration_count", "sample_count", "verification_failed_count", "implausible_count").fill_null(0),
         )
-        .select(pl.col(name).cast(dtype) for name, dtype in KERNELS.schema.items())
     )
 
 

@@ -6,7 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.table import COUNT
+from services.analyzer.correlation import coded
+from services.analyzer.coverage import covered_ns
+from services.analyzer.table import COUNT, INDEX
 
 _WORK: Final = ("process_id", "device_index", "start_ns", "duration_ns")
 INPUT: Final = {
@@ -21,6 +23,15 @@ COMMUNICATION: Final = r"(?i)nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?s
 
 KEYS: Final = ("process_id", "device_index")
 
+KERNEL: Final = 1
+COMPUTE: Final = 2
+COMMUNICATES: Final = 4
+MEMORY: Final = 8
+ANY: Final = 16
+DEVICE_STEP: Final = 2**20  # more devices than a process has
+UNIONS: Final = {"busy_ns": 0, "compute_ns": 1, "communication_ns": 2, "memory_ns": 3, "worked_ns": 4}
+"""Places of the bits above."""
+
 
 def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.LazyFrame, devices: pl.LazyFrame) -> pl.LazyFrame:
     """One row per process and device: table breakdown.
@@ -29,25 +40,13 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
         launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
             the first two in order of start.
     """
+    kernels = launches.select(*TIMES, "name_index", is_kernel=True)
+    memory = memory_ops.select(*TIMES, name_index=pl.lit(None, dtype=INDEX), is_kernel=False)
     is_communication = pl.col("name").str.contains(COMMUNICATION)
-    kinds = names.select("name_index", is_communication=is_communication)
-    kernels = launches.join(kinds, on="name_index", how="left", maintain_order="left").select(*_times(), "is_communication", is_kernel=True)
-    memory = memory_ops.select(*_times(), is_communication=pl.lit(None, dtype=pl.Boolean), is_kernel=False)
-    is_kernel = pl.col("is_kernel")
-    communicates = is_kernel & pl.col("is_communication").fill_null(False)
+    communicating = names.filter(is_communication).select("name_index")
     return (
         kernels.merge_sorted(memory, key="start_ns")
-        .group_by(KEYS, maintain_order=True)
-        .agg(
-            span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
-            worked_ns=_union_ns(pl.lit(True)),
-            busy_ns=_union_ns(is_kernel),
-            compute_ns=_union_ns(is_kernel & ~communicates),
-            communication_ns=_union_ns(communicates),
-            memory_ns=_union_ns(~is_kernel),
-            launch_count=is_kernel.sum().cast(COUNT),
-            memory_op_count=(~is_kernel).sum().cast(COUNT),
-        )
+        .map_batches(lambda work: _summed(work, communicating), schema=SUMMED)
         .with_columns(
             idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
             # What both cover counts once in busy_ns.
@@ -63,14 +62,44 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
     )
 
 
-def _times() -> tuple[pl.Expr, ...]:
-    """What ends before it starts takes no time."""
-    end_ns = pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)
-    return pl.col("process_id"), pl.col("device_index"), pl.col("start_ns"), end_ns.alias("end_ns")
+TIMES: Final = (*KEYS, "start_ns", "duration_ns")
+SUMMED: Final = {
+    "process_id": COUNT,
+    "device_index": INDEX,
+    "span_ns": COUNT,
+    "launch_count": COUNT,
+    "memory_op_count": COUNT,
+    **dict.fromkeys(UNIONS, COUNT),
+}
 
 
-def _union_ns(is_counted: pl.Expr) -> pl.Expr:
-    """Length of the union of intervals in order of start: what each adds past the furthest end before it."""
-    start_ns, end_ns = pl.col("start_ns").filter(is_counted), pl.col("end_ns").filter(is_counted)
-    reach_ns = end_ns.cum_max().shift(1)
-    return (end_ns - pl.max_horizontal(start_ns, reach_ns)).clip(lower_bound=0).sum()
+def _summed(work: pl.DataFrame, communicating: pl.LazyFrame) -> pl.DataFrame:
+    """One row per process and device that did some of the work."""
+    unknown = -1  # no process and no device has this number
+    process_id, device_index = (work[name].cast(COUNT).fill_null(unknown) for name in KEYS)
+    (device,) = coded(((process_id * DEVICE_STEP) + device_index).to_numpy())
+    is_communication = work["name_index"].is_in(communicating.collect()["name_index"].implode())
+    kinds = work.select(
+        pl.when(~pl.col("is_kernel"))
+        .then(MEMORY | ANY)
+        .when(is_communication)
+        .then(COMMUNICATES | KERNEL | ANY)
+        .otherwise(COMPUTE | KERNEL | ANY)
+        .cast(pl.UInt8)
+    )
+    unions = covered_ns(
+        device.codes, kinds.to_series().to_numpy(), work["start_ns"].to_numpy(), work["duration_ns"].to_numpy(), device.keys.size
+    )
+    return (
+        work.select(*TIMES, "is_kernel", device=pl.Series(device.codes))
+        .group_by("device")
+        .agg(
+            pl.col(*KEYS).first(),
+            span_ns=(pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)).max() - pl.col("start_ns").min(),
+            launch_count=pl.col("is_kernel").sum().cast(COUNT),
+            memory_op_count=(~pl.col("is_kernel")).sum().cast(COUNT),
+        )
+        .sort("device")
+        .hstack([pl.Series(name, unions[:, bit]) for name, bit in UNIONS.items()])
+        .select(list(SUMMED))
+    )

@@ -6,8 +6,8 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.correlation import ancestors
-from services.analyzer.table import COUNT, INDEX
+from services.analyzer.correlation import NONE, ancestors
+from services.analyzer.table import COUNT, INDEX, TEXT
 
 INPUT: Final = {
     "kernel_launches": ("range_index", "duration_ns", "layer_source"),
@@ -26,18 +26,16 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
         depth: kernels count for the range at this depth, from 0 for the outermost, or the innermost where that is less deep;
             None: for the innermost.
     """
-    layers = ranges.select("range_index", "name_index")
-    placed = launches.select("range_index", "layer_source", "duration_ns")
-    if depth is not None:
-        placed = placed.join(_at_depth(ranges, depth), on="range_index", how="left").with_columns(range_index=pl.col("layer_range_index"))
+    counted = launches.select("range_index", "layer_source", "duration_ns").map_batches(
+        lambda frame: _named(frame, ranges, depth),
+        schema={"range_index": INDEX, "name_index": INDEX, "layer_source": TEXT, "duration_ns": COUNT},
+    )
     return (
-        placed.group_by("range_index", "layer_source")
-        .agg(launch_count=pl.len().cast(COUNT), duration_sum_ns=pl.col("duration_ns").sum())
-        .join(layers, on="range_index", how="left")
-        .group_by("name_index", "layer_source")
+        counted.group_by("name_index", "layer_source")
         .agg(
-            pl.col("launch_count", "duration_sum_ns").sum(),
-            call_count=pl.col("range_index").count().cast(COUNT),
+            launch_count=pl.len().cast(COUNT),
+            duration_sum_ns=pl.col("duration_ns").sum(),
+            call_count=pl.col("range_index").drop_nulls().n_unique().cast(COUNT),
         )
         .join(names.select("name_index", layer="name"), on="name_index", how="left")
         .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum())
@@ -46,14 +44,13 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
     )
 
 
-def _at_depth(ranges: pl.LazyFrame, depth: int) -> pl.LazyFrame:
-    """For each range_index the layer_range_index that stands for it."""
-
-    def place(frame: pl.DataFrame) -> pl.DataFrame:
-        parents = frame["parent_range_index"].fill_null(-1).to_numpy()
-        found = ancestors(parents, frame["depth"].to_numpy(), depth)
-        return frame.select("range_index").with_columns(layer_range_index=pl.Series(found, dtype=INDEX))
-
-    return ranges.select("range_index", "parent_range_index", "depth").map_batches(
-        place, schema={"range_index": INDEX, "layer_range_index": INDEX}
-    )
+def _named(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) -> pl.DataFrame:
+    """Kernels with the range that they count for and its name. A range's index is its row: to look it up takes no join."""
+    if depth is None:
+        found = ranges.select("name_index").collect()
+        range_index = launches["range_index"]
+    else:
+        found = ranges.select("name_index", "parent_range_index", "depth").collect()
+        rows = ancestors(found["parent_range_index"].fill_null(NONE).to_numpy(), found["depth"].to_numpy(), depth)
+        range_index = pl.Series("range_index", rows, dtype=INDEX).gather(launches["range_index"])
+    return launches.select(range_index, found["name_index"].gather(range_index).alias("name_index"), "layer_source", "duration_ns")

@@ -32,6 +32,7 @@ class Events:
     integers: dict[str, Integers]
     texts: Mapping[str, TextColumn]
     process: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's process
+    thread: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # the same of its thread, as far as it has one
     order: npt.NDArray[np.int64] | None = None
     untimed_count: int = 0  # left out: without a start or an end
     refused_count: int = 0  # values that are no whole numbers
@@ -119,5 +120,5 @@ class Events:
         for name in list(self.integers):  # one at a time: both copies of all of them would be twice the memory
             integers[name] = self.integers.pop(name)[rows]
         texts = {name: TextColumn(column.codes[rows], column.texts) for name, column in self.texts.items()}
-        process = self.process[rows] if self.process.size else self.process
-        return type(self)(rows.size, integers, texts, process, None, self.untimed_count, self.refused_count, self.missing)
+        process, thread = (codes[rows] if codes.size else codes for codes in (self.process, self.thread))
+        return type(self)(rows.size, integers, texts, process, thread, None, self.untimed_count, self.refused_count, self.missing)

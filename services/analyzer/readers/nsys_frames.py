@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Indexes, Integers, Nesting
+from services.analyzer.correlation import NONE, Indexes, Integers, Nesting, coded
 from services.analyzer.readers.nsys_environment import Environment
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import ID_MASK, durations, indexes, numbers, process_id, small_numbers, taken
@@ -59,6 +59,12 @@ DIRECTIONS: Final = {
     13: "managed_device_to_device",
 }
 """By CUpti_ActivityMemcpyKind."""
+
+MEMORY_SOURCES: Final = {"direction": "copyKind", "stream_index": "streamId", "bytes": "bytes", "correlation_id": "correlationId"}
+"""Of copies and fills, by the column that needs it; fills have no copyKind."""
+
+DEVICE_BITS: Final = 32
+DEVICE_MASK: Final = (1 << DEVICE_BITS) - 1
 
 Columns = Mapping[str, Callable[[], pl.Series]]
 
@@ -125,7 +131,6 @@ def range_rows(ranges: Ranges, nesting: Nesting, processes: Processes, selection
 
 
 def memory_ops(memory: Events, calls: Events, call_indexes: Indexes, processes: Processes, selection: Selection) -> pl.DataFrame:
-    """Fills have no copyKind."""
     columns: Columns = {
         "op_index": lambda: row_numbers(memory.row_count),
         "kind": lambda: _either(memory.column("is_fill") == 1, "set", "copy"),
@@ -144,12 +149,11 @@ def memory_ops(memory: Events, calls: Events, call_indexes: Indexes, processes: 
 
 def trace_devices(works: Sequence[Events], processes: Processes, environment: Environment) -> pl.DataFrame:
     """Devices that did some of the works."""
-    used = {
-        pair
-        for work in works
-        for pair in pl.DataFrame({"process": work.process, "device": work.column("deviceId")}).unique().rows()
-        if NULL_INTEGER not in pair
-    }
+    used: set[tuple[int, int]] = set()
+    for work in works:
+        device = work.column("deviceId")
+        (pairs,) = coded((work.process.astype(np.int64) << DEVICE_BITS | device & DEVICE_MASK)[device != NULL_INTEGER])
+        used |= {(pair >> DEVICE_BITS, pair & DEVICE_MASK) for pair in pairs.keys.tolist()}
     rows = []
     for process, device_index in sorted(used):
         gpu = environment.gpu(process_id(processes.keys[process]), device_index)

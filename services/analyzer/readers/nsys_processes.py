@@ -1,16 +1,17 @@
-"""Processes of an export of Nsight Systems: their ids, and which one each event is of."""
+"""Processes and threads of an export of Nsight Systems: their ids, and which one each event is of."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
 from services.analyzer.correlation import Integers, coded
 from services.analyzer.readers.nsys_events import Events
-from services.analyzer.readers.nsys_numbers import process_id, process_keys
+from services.analyzer.readers.nsys_numbers import PROCESS_SHIFT, process_id
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 
 
@@ -22,19 +23,31 @@ class Processes:
     ids: Integers
 
     @classmethod
-    def of(cls, named_keys: set[int], of_device: tuple[Events, ...], of_host: tuple[Events, ...]) -> Self:
-        """Those of all events, each of which is told its code.
+    def of(cls, named_keys: Iterable[int], of_device: Sequence[Events], of_host: Sequence[Events]) -> Self:
+        """Those of all events, each of which is told the code of its process, and on the host of its thread.
 
         Args:
             named_keys: processes that the file names, with or without events.
         """
-        parts = (*of_device, *of_host)
-        columns = [process_keys(part.column("globalPid" if part in of_device else "globalTid")) for part in parts]
-        found = coded(*columns)
-        for part, column in zip(parts, found, strict=True):
-            part.process = column.codes
-        keys = max((column.keys.tolist() for column in found), key=len)
+        coding = _Coding()
+        coding.tell(of_device, "globalPid")
+        coding.tell(of_host, "globalTid")
+        keys = tuple(coding.codes)
         # The system's number, unless two machines of one recording have processes of the same.
         counts = Counter(process_id(key) for key in {*keys, *named_keys} if key != NULL_INTEGER)
         ids = [key if key == NULL_INTEGER or counts[process_id(key)] > 1 else process_id(key) for key in keys]
-        return cls(tuple(keys), np.array(ids, dtype=np.int64))
+        return cls(keys, np.array(ids, dtype=np.int64))
+
+
+@dataclass(slots=True)
+class _Coding:
+    """codes: of process keys."""
+
+    codes: dict[int, int] = field(default_factory=dict)
+
+    def tell(self, parts: Sequence[Events], column: str) -> None:
+        found = coded(*(part.column(column) for part in parts))
+        for part, threads in zip(parts, found, strict=True):
+            keys = [key if key == NULL_INTEGER else key >> PROCESS_SHIFT for key in threads.keys.tolist()]
+            table = np.array([self.codes.setdefault(key, len(self.codes)) for key in keys], dtype=np.int32)
+            part.thread, part.process = threads.codes, table[threads.codes] if table.size else threads.codes

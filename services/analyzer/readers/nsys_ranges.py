@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -47,32 +48,42 @@ def read_ranges(file: SqliteFile, names: TraceNames, session_end_ns: int | None,
     integers = ["start", "end", "eventType", "globalTid", *(["textId"] if named else []), *(["domainId"] if has_domains else [])]
     found = Events.read(file, NVTX, integers, ["text"] if named else [])
     types = found.column("eventType")
-    is_start_end = np.isin(types, START_END_TYPES)
-    is_range = is_start_end | np.isin(types, PUSH_POP_TYPES)
+    is_range = _is_one_of(types, (*PUSH_POP_TYPES, *START_END_TYPES))
     domains = _domains(found, names) if has_domains else {}
     other_count = found.row_count - int(is_range.sum()) - int((types == DOMAIN_TYPE).sum())
-    found.release("eventType")
-    found.integers["is_start_end"] = is_start_end.astype(np.int64)
     found = found.where(is_range).timed(may_be_open=True)
     end_ns = found.column("end")
-    is_open = end_ns == NULL_INTEGER
-    if bool(is_open.any()):
+    has_open = bool((end_ns == NULL_INTEGER).any())
+    if has_open:
         last_ns = max(int(end_ns.max()), int(found.column("start").max()), session_end_ns or 0)
-        found.integers["end"] = np.where(is_open, last_ns, end_ns)
-    found.integers["is_open"] = is_open.astype(np.int64)
-    found = found.by_range(found.column("end"))
-    name = _range_names(found, names) if has_names else np.empty(0, dtype=np.int32)
-    domain = _of_domains(found, domains) if has_domains else np.empty(0, dtype=np.int32)
-    flags = found.integers.pop("is_open").astype(np.bool_), found.integers.pop("is_start_end").astype(np.bool_)
-    return Ranges(found, found.column("end"), *flags, name, domain, other_count)
+        end_ns = np.where(end_ns == NULL_INTEGER, last_ns, end_ns)
+    found = found.by_range(end_ns)
+    is_open = found.column("end") == NULL_INTEGER
+    return Ranges(
+        found,
+        np.where(is_open, last_ns, found.column("end")) if has_open else found.column("end"),
+        is_open,
+        _is_one_of(found.column("eventType"), START_END_TYPES),
+        _range_names(found, names) if has_names else np.empty(0, dtype=np.int32),
+        _of_domains(found, domains) if has_domains else np.empty(0, dtype=np.int32),
+        other_count,
+    )
+
+
+def _is_one_of(values: Integers, wanted: Sequence[int]) -> Flags:
+    found = np.zeros(values.size, dtype=np.bool_)
+    for value in wanted:
+        found |= values == value
+    return found
 
 
 def _range_names(found: Events, names: TraceNames) -> Indexes:
     """The text, else what textId refers to, else nothing: then the range has the empty name."""
-    by_text, by_id = names.of_texts(found.text("text")), names.of_ids(found.column("textId"))
-    name = np.where(by_text == NONE, by_id, by_text)
-    if bool((name == NONE).any()):
-        name[name == NONE] = names.index_of(UNNAMED)
+    name = names.of_texts(found.text("text"))
+    without_text = np.flatnonzero(name == NONE)
+    if without_text.size:
+        by_id = names.of_ids(found.column("textId")[without_text])
+        name[without_text] = np.where(by_id == NONE, names.index_of(UNNAMED), by_id) if bool((by_id == NONE).any()) else by_id
     return name
 
 

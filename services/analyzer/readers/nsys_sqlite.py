@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Indexes, Nesting, causes, coded, nested
+from services.analyzer.correlation import NONE, Indexes, Nesting, causes, nested
 from services.analyzer.readers import nsys_frames
 from services.analyzer.readers.nsys_environment import Environment, read_environment
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
-from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, Launches
+from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
@@ -91,6 +91,9 @@ class _Reading:
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         nesting = _nesting(ranges, calls)
         launches = Launches(kernels, calls, kernel_calls, _around(nesting, kernel_calls))
+        if self.selection is EVERYTHING:
+            counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
+            self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
         if self._wants_calls:
             self._say_of(launches)
         self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)
@@ -153,8 +156,13 @@ class _Reading:
     def _memory(self) -> Events:
         if not (self.selection.wants(MEMORY_OPS) or self.selection.wants(TRACE_DEVICES)):
             return Events.none()
-        columns = ["start", "end", "deviceId", "streamId", "globalPid", "correlationId", "bytes"]
-        copies, fills = self._read(COPIES, [*columns, "copyKind"], "copies"), self._read(FILLS, columns, "fills")
+        wanted = self.selection.of_table(MEMORY_OPS)
+        columns = ["start", "end", "deviceId", "globalPid"]
+        columns += [source for name, source in MEMORY_SOURCES.items() if name in wanted]
+        if "launch_start_ns" in wanted and "correlationId" not in columns:
+            columns.append("correlationId")
+        copies = self._read(COPIES, columns, "copies")
+        fills = self._read(FILLS, [name for name in columns if name != "copyKind"], "fills")
         for part, is_fill in ((copies, 0), (fills, 1)):
             part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
         found = Events.together((copies, fills)).timed()
@@ -222,8 +230,8 @@ def _causes(work: Events, calls: Events) -> Indexes:
 
 
 def _nesting(ranges: Ranges, calls: Events) -> Nesting:
-    of_ranges, of_calls = coded(ranges.events.column("globalTid"), calls.column("globalTid"))
-    return nested(of_ranges.codes, ranges.events.column("start"), ranges.end_ns, ~ranges.is_open, of_calls.codes, calls.column("start"))
+    events = ranges.events
+    return nested(events.thread, events.column("start"), ranges.end_ns, ~ranges.is_open, calls.thread, calls.column("start"))
 
 
 def _around(nesting: Nesting, call_indexes: Indexes) -> Indexes:

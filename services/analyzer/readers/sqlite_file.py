@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -60,6 +61,7 @@ class _StoredTable:
     column_names: tuple[str, ...]
     rowid_position: int  # -1: no column is the row's id
     is_plain: bool  # every column is stored in its place
+    has_row_ids: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,14 @@ class _Spilled:
 
     rows: Integers
     ids: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class _TextBuffer:
+    """Where the texts of a part lie, a row for each column; filled anew with each part."""
+
+    offsets: Integers
+    lengths: Codes
 
 
 class _UnusualTableError(Exception):
@@ -115,7 +125,8 @@ class SqliteFile:
     def close(self) -> None:
         self._connection.close()
         if self._pages is not None:
-            self._pages.close()
+            with suppress(BufferError):  # an error on its way up still refers to the pages: they go with it
+                self._pages.close()
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -150,7 +161,7 @@ class SqliteFile:
             except sqlite3.DatabaseError as error:
                 raise _damaged(f"{self.name}, table {table_name}", error) from error
         try:
-            return _read_through_sqlite(self._connection, table_name, integers, texts)
+            return _read_through_sqlite(self._connection, table_name, self._tables[table_name], integers, texts)
         except sqlite3.DatabaseError as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
 
@@ -178,19 +189,22 @@ def _damaged(place: str, error: sqlite3.DatabaseError) -> InvalidTraceError:
 
 
 def _stored_tables(connection: sqlite3.Connection) -> dict[str, _StoredTable]:
-    rows = connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
-    return {name: _stored_table(connection, name, root_page or 0) for name, root_page in rows}
+    rows = connection.execute("SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+    return {name: _stored_table(connection, name, root_page or 0, sql or "") for name, root_page, sql in rows}
 
 
-def _stored_table(connection: sqlite3.Connection, name: str, root_page: int) -> _StoredTable:
+def _stored_table(connection: sqlite3.Connection, name: str, root_page: int, sql: str) -> _StoredTable:
     columns = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
     keys = [position for position, (*_, key_place, _hidden) in enumerate(columns) if key_place > 0]
-    is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER"
+    # An integer key is the row's id, unless it was declared in a way that gives it an index of its own (as with DESC).
+    indexes = connection.execute(f"PRAGMA index_list({quoted(name)})").fetchall()
+    is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
     return _StoredTable(
         root_page,
         tuple(column[1] for column in columns),
         keys[0] if is_rowid else -1,
         is_plain=root_page > 0 and all(column[6] == 0 for column in columns),
+        has_row_ids=re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is None,
     )
 
 
@@ -201,12 +215,16 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Columns of one table, and where they are decoded to: of texts the codes."""
+    """Columns of one table, and where they are decoded to: of texts the codes. Names are in the order of the table."""
 
     table: _StoredTable
-    names: tuple[str, ...]  # in the order of the table
-    integers: Mapping[str, Integers]
+    names: tuple[str, ...]
+    numbers: Integers  # a row for each column of integers
     codes: Mapping[str, Codes]
+
+    @property
+    def integers(self) -> dict[str, Integers]:
+        return dict(zip((name for name in self.names if name not in self.codes), self.numbers, strict=True))
 
     @property
     def positions(self) -> Integers:
@@ -230,15 +248,14 @@ class _PageReading:
             raise _UnusualTableError
         data = np.frombuffer(self.pages, dtype=np.uint8)
         leaves = self._leaves(data, table.root_page)
-        row_counts = np.empty(leaves.size, dtype=np.int64)
-        count_rows(data, self.page_size, leaves, row_counts)
+        row_counts = self._row_counts(data, leaves)
         first_rows = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(row_counts)))
         row_count = int(first_rows[-1])
         wanted = _Wanted(
             table,
             names,
-            {name: np.empty(row_count, dtype=np.int64) for name in integers},
-            {name: np.empty(row_count, dtype=np.int32) for name in texts},
+            np.empty((len(names) - len(texts), row_count), dtype=np.int64),
+            {name: np.empty(row_count, dtype=np.int32) for name in names if name in texts},
         )
         worker_count = max(1, min(os.cpu_count() or 1, leaves.size * self.page_size // PART_BYTES))
         bounds = np.linspace(0, leaves.size, worker_count + 1).astype(np.int64).tolist()
@@ -257,26 +274,34 @@ class _PageReading:
             raise _UnusualTableError
         return leaves[:count]
 
+    def _row_counts(self, data: Bytes, leaves: Integers) -> Integers:
+        counts = np.empty(leaves.size, dtype=np.int64)
+        step = max(1, PART_BYTES // self.page_size)
+        for part in range(0, leaves.size, step):
+            count_rows(data, self.page_size, leaves[part : part + step], counts[part : part + step])
+            if leaves.size > step:  # a table of one part is decoded at once
+                self._release(leaves[part : part + step])
+        return counts
+
     def _share(
         self, data: Bytes, wanted: _Wanted, leaves: Integers, first_rows: Integers, first: int, end: int
     ) -> tuple[dict[str, InternedTexts], _Spilled]:
         """Decodes the leaves of one thread, part by part. Codes are of its own texts."""
         interned = {name: InternedTexts(data) for name in wanted.codes}
-        spilled: list[_Spilled] = []
         step = max(1, PART_BYTES // self.page_size)
-        for part in range(first, end, step):
-            part_leaves = leaves[part : min(part + step, end)]
-            rows = slice(int(first_rows[part]), int(first_rows[part + part_leaves.size]))
-            spilled.append(self._part(data, wanted, part_leaves, rows, interned))
-            self._release(part_leaves)
-        rows_of, ids_of = [part.rows for part in spilled], [part.ids for part in spilled]
-        nothing = [np.empty(0, dtype=np.int64)]
-        return interned, _Spilled(np.concatenate(rows_of or nothing), np.concatenate(ids_of or nothing))
+        parts = [(part, min(part + step, end)) for part in range(first, end, step)]
+        most = max((int(first_rows[part_end] - first_rows[part]) for part, part_end in parts), default=0)
+        texts = _TextBuffer(np.empty((len(interned), most), dtype=np.int64), np.empty((len(interned), most), dtype=np.int32))
+        spilled = [_Spilled(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
+        for part, part_end in parts:
+            rows = slice(int(first_rows[part]), int(first_rows[part_end]))
+            spilled.append(self._part(data, wanted, leaves[part:part_end], rows, texts, interned))
+            self._release(leaves[part:part_end])
+        return interned, _Spilled(np.concatenate([part.rows for part in spilled]), np.concatenate([part.ids for part in spilled]))
 
-    def _part(self, data: Bytes, wanted: _Wanted, leaves: Integers, rows: slice, interned: Mapping[str, InternedTexts]) -> _Spilled:
-        row_count = rows.stop - rows.start
-        decoded = np.empty((len(wanted.names), row_count), dtype=np.int64)
-        lengths = np.empty((len(wanted.codes), row_count), dtype=np.int32)
+    def _part(
+        self, data: Bytes, wanted: _Wanted, leaves: Integers, rows: slice, texts: _TextBuffer, interned: Mapping[str, InternedTexts]
+    ) -> _Spilled:
         spilled_rows, spilled_ids = np.empty((2, MAX_SPILLED_ROWS), dtype=np.int64)
         spilled_count = decode_rows(
             data,
@@ -286,20 +311,17 @@ class _PageReading:
             wanted.positions,
             wanted.is_text,
             wanted.table.rowid_position,
-            decoded,
-            lengths,
+            wanted.numbers[:, rows],
+            texts.offsets,
+            texts.lengths,
             spilled_rows,
             spilled_ids,
         )
         if spilled_count < 0:
             raise _UnusualTableError
-        text_index = 0
-        for name, values in zip(wanted.names, decoded, strict=True):
-            if name in wanted.codes:
-                wanted.codes[name][rows] = interned[name].add(values, lengths[text_index])
-                text_index += 1
-            else:
-                wanted.integers[name][rows] = values
+        row_count = rows.stop - rows.start
+        for (name, codes), offsets, lengths in zip(wanted.codes.items(), texts.offsets, texts.lengths, strict=True):
+            interned[name].add(offsets[:row_count], lengths[:row_count], codes[rows])
         return _Spilled(spilled_rows[:spilled_count] + rows.start, spilled_ids[:spilled_count])
 
     def _release(self, leaves: Integers) -> None:
@@ -322,28 +344,33 @@ class _PageReading:
         return known
 
     def _fill_spilled(self, table_name: str, wanted: _Wanted, spilled: _Spilled, known: Mapping[str, dict[str, int]]) -> None:
+        integers = wanted.integers
         query = f"SELECT {', '.join(map(quoted, wanted.names))} FROM {quoted(table_name)} WHERE rowid = ?"
         for row, row_id in zip(spilled.rows.tolist(), spilled.ids.tolist(), strict=True):
             values = self.connection.execute(query, (row_id,)).fetchone() or ()
             for name, value in zip(wanted.names, values, strict=True):
-                if name in wanted.integers:
+                if name in integers:
                     if value is not None and (not isinstance(value, int) or value == NULL_INTEGER):
                         raise _UnusualTableError
-                    wanted.integers[name][row] = NULL_INTEGER if value is None else value
+                    integers[name][row] = NULL_INTEGER if value is None else value
                 elif value is None or isinstance(value, str):
                     wanted.codes[name][row] = -1 if value is None else known[name].setdefault(value, len(known[name]))
                 else:
                     raise _UnusualTableError
 
 
-def _read_through_sqlite(connection: sqlite3.Connection, table_name: str, integers: Sequence[str], texts: Sequence[str]) -> TableColumns:
+def _read_through_sqlite(
+    connection: sqlite3.Connection, table_name: str, table: _StoredTable, integers: Sequence[str], texts: Sequence[str]
+) -> TableColumns:
     names = [*integers, *texts]
     number_parts: list[npt.NDArray[np.int64]] = []
     codes: dict[str, list[int]] = {name: [] for name in texts}
     known: dict[str, dict[str, int]] = {name: {} for name in texts}
     row_count = refused_count = 0
     with closing(connection.cursor()) as cursor:
-        cursor.execute(f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)} ORDER BY rowid")
+        cursor.execute(
+            f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)}{' ORDER BY rowid' if table.has_row_ids else ''}"
+        )
         while rows := cursor.fetchmany(FETCHED_ROWS):
             row_count += len(rows)
             columns = list(zip(*rows, strict=True))

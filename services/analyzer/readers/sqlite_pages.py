@@ -25,41 +25,52 @@ TOO_MANY_SPILLED: Final = -3
 _TABLE_INTERIOR: Final = 5
 _TABLE_LEAF: Final = 13
 _MAX_DEPTH: Final = 24  # SQLite's own limit is 20
-_MAX_COLUMNS: Final = 2000  # SQLite's own limit
 _MAX_SERIAL_TYPE: Final = 2**32  # of a text of 2 GiB, SQLite's own limit: larger ones would overflow sums of sizes
 
 
 @compiled
-def _varint(data: Bytes, offset: int, end: int) -> tuple[np.int64, int]:
+def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
-    value = np.int64(0)
+    value = 0
     for index in range(8):
         if offset + index >= end:
-            return np.int64(-1), end
-        byte = data[offset + index]
-        value = (value << 7) | np.int64(byte & 0x7F)
+            return -1, end
+        byte = int(data[offset + index])
+        value = (value << 7) | (byte & 0x7F)
         if byte < 0x80:
             return value, offset + index + 1
     if offset + 8 >= end:
-        return np.int64(-1), end
-    return (value << 8) | np.int64(data[offset + 8]), offset + 9
+        return -1, end
+    return (value << 8) | int(data[offset + 8]), offset + 9
 
 
 @compiled
-def _big_endian(data: Bytes, offset: int, size: int) -> np.int64:
-    """Signed."""
-    value = np.int64(np.int8(data[offset]))
-    for index in range(1, size):
-        value = (value << 8) | np.int64(data[offset + index])
-    return value
+def _unsigned_2(data: Bytes, offset: int) -> int:
+    return (int(data[offset]) << 8) | int(data[offset + 1])
 
 
 @compiled
-def _unsigned(data: Bytes, offset: int, size: int) -> np.int64:
-    value = np.int64(0)
-    for index in range(size):
-        value = (value << 8) | np.int64(data[offset + index])
-    return value
+def _unsigned_4(data: Bytes, offset: int) -> int:
+    return (_unsigned_2(data, offset) << 16) | _unsigned_2(data, offset + 2)
+
+
+@compiled
+def _integer(data: Bytes, offset: int, kind: int) -> int:
+    """The value of an integer of serial type 1 to 6, two's complement."""
+    first = int(data[offset])
+    if first >= 0x80:
+        first -= 0x100
+    if kind == 1:
+        return first
+    if kind == 2:
+        return (first << 8) | int(data[offset + 1])
+    if kind == 3:
+        return (first << 16) | _unsigned_2(data, offset + 1)
+    if kind == 4:
+        return (first << 24) | (_unsigned_2(data, offset + 1) << 8) | int(data[offset + 3])
+    if kind == 5:
+        return (first << 40) | (_unsigned_4(data, offset + 1) << 8) | int(data[offset + 5])
+    return (first << 56) | (_unsigned_4(data, offset + 1) << 24) | (_unsigned_2(data, offset + 5) << 8) | int(data[offset + 7])
 
 
 @compiled
@@ -89,7 +100,7 @@ def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, lea
             continue
         if kind != _TABLE_INTERIOR:
             return UNUSUAL if depth == 0 else DAMAGED
-        cell_count = _unsigned(data, header + 3, 2)
+        cell_count = _unsigned_2(data, header + 3)
         cell = cells[depth]
         if cell == 0:
             visited += 1
@@ -100,12 +111,12 @@ def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, lea
             continue
         cells[depth] = cell + 1
         if cell == cell_count:
-            child = _unsigned(data, header + 8, 4)
+            child = _unsigned_4(data, header + 8)
         else:
-            place = _unsigned(data, header + 12 + 2 * cell, 2)
+            place = _unsigned_2(data, header + 12 + 2 * cell)
             if place + 4 > page_size:
                 return DAMAGED
-            child = _unsigned(data, base + place, 4)
+            child = _unsigned_4(data, base + place)
         depth += 1
         if depth >= _MAX_DEPTH:
             return DAMAGED
@@ -119,7 +130,7 @@ def count_rows(data: Bytes, page_size: int, leaves: Integers, row_counts: Intege
     """Rows of each leaf."""
     for index in range(leaves.size):
         header = (leaves[index] - 1) * page_size + (100 if leaves[index] == 1 else 0)
-        row_counts[index] = _unsigned(data, header + 3, 2)
+        row_counts[index] = _unsigned_2(data, header + 3)
 
 
 @compiled
@@ -132,6 +143,7 @@ def decode_rows(
     is_text: npt.NDArray[np.bool_],
     rowid_position: int,
     columns: Integers,
+    text_offsets: Integers,
     text_lengths: Codes,
     spilled_rows: Integers,
     spilled_ids: Integers,
@@ -142,24 +154,33 @@ def decode_rows(
         usable_size: page_size less what is reserved at the end of each page.
         positions: of the wanted columns in the table, ascending.
         rowid_position: position of the column that is the row's id; -1: there is none.
-        columns: one row per wanted column, one place per table row. Integers, and of texts the offset in `data`.
-        text_lengths: one row per wanted text column: bytes; -1: null.
+        columns: one row per wanted column of integers, one place per table row.
+        text_offsets, text_lengths: the same for texts: where they begin in `data`, and their bytes; -1: null.
         spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
     """
     wanted_count = positions.size
     last_position = positions[wanted_count - 1]
-    serial_types = np.empty(_MAX_COLUMNS + 1, dtype=np.int64)
+    number_of = np.full(last_position + 1, -1, dtype=np.int64)  # row of `columns`
+    text_of = np.full(last_position + 1, -1, dtype=np.int64)  # row of `text_offsets`
+    number_count = text_count = 0
+    for index in range(wanted_count):
+        if is_text[index]:
+            text_of[positions[index]] = text_count
+            text_count += 1
+        else:
+            number_of[positions[index]] = number_count
+            number_count += 1
     row, spilled_count = 0, 0
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
         base = (page - 1) * page_size
         end = base + usable_size
         header = base + (100 if page == 1 else 0)
-        cell_count = _unsigned(data, header + 3, 2)
+        cell_count = _unsigned_2(data, header + 3)
         if header + 8 + 2 * cell_count > end:
             return DAMAGED
         for cell in range(cell_count):
-            place = base + _unsigned(data, header + 8 + 2 * cell, 2)
+            place = base + _unsigned_2(data, header + 8 + 2 * cell)
             if place < header:
                 return DAMAGED
             payload_size, place = _varint(data, place, end)
@@ -177,69 +198,63 @@ def decode_rows(
             body = place + header_size
             if header_size < 1 or header_size > payload_size:
                 return DAMAGED
-            if body > local_end:
-                if spilled_count >= spilled_rows.size:
-                    return TOO_MANY_SPILLED
-                spilled_rows[spilled_count], spilled_ids[spilled_count] = row, row_id
-                spilled_count += 1
-                for index in range(text_lengths.shape[0]):
-                    text_lengths[index, row] = -1
-                row += 1
-                continue
-            # A row may have fewer values than the table has columns: those added since are missing.
-            value_count = 0
-            while value_count <= last_position and type_place < body:
-                serial_types[value_count], type_place = _varint(data, type_place, local_end)
-                value_count += 1
-            if type_place > body or value_count <= last_position:
-                return UNUSUAL
+            is_spilled = body > local_end
             offset = body
-            wanted, text = 0, 0
-            is_spilled = False
-            for position in range(last_position + 1):
-                kind = serial_types[position]
-                if kind < 0 or kind > _MAX_SERIAL_TYPE:
-                    return DAMAGED
-                if kind < 10:
-                    size = kind if kind < 5 else (6 if kind == 5 else (8 if kind < 8 else 0))
-                elif kind < 12:
-                    return DAMAGED
+            position = 0
+            while position <= last_position and not is_spilled:
+                # A row may have fewer values than the table has columns: those added since are missing.
+                if type_place >= body:
+                    return UNUSUAL
+                kind = int(data[type_place])
+                type_place += 1
+                if kind >= 0x80:
+                    kind, type_place = _varint(data, type_place - 1, body)
+                if kind >= 12:
+                    if kind > _MAX_SERIAL_TYPE:
+                        return DAMAGED
+                    size = (kind - 12) >> 1
+                elif kind <= 4:
+                    size = kind
+                elif kind == 5:
+                    size = 6
+                elif kind <= 7:
+                    size = 8
                 else:
-                    size = (kind - 12) // 2
-                if positions[wanted] == position:
+                    size = 0
+                if kind < 0 or 10 <= kind <= 11:
+                    return DAMAGED
+                number, text = number_of[position], text_of[position]
+                if number >= 0:
                     if offset + size > local_end:
                         is_spilled = True
-                        break
-                    if is_text[wanted]:
-                        if kind == 0:
-                            text_lengths[text, row] = -1
-                        elif kind >= 13 and kind % 2 == 1:
-                            columns[wanted, row] = offset
-                            text_lengths[text, row] = size
-                        else:
-                            return UNUSUAL
-                        text += 1
                     elif kind == 0:
-                        columns[wanted, row] = row_id if position == rowid_position else NULL_INTEGER
+                        columns[number, row] = row_id if position == rowid_position else NULL_INTEGER
                     elif kind < 7:
-                        value = _big_endian(data, offset, size)
+                        value = _integer(data, offset, kind)
                         if value == NULL_INTEGER:
                             return UNUSUAL
-                        columns[wanted, row] = value
-                    elif kind == 8:
-                        columns[wanted, row] = 0
-                    elif kind == 9:
-                        columns[wanted, row] = 1
+                        columns[number, row] = value
+                    elif 8 <= kind <= 9:
+                        columns[number, row] = kind - 8
                     else:
                         return UNUSUAL
-                    wanted += 1
+                elif text >= 0:
+                    if offset + size > local_end:
+                        is_spilled = True
+                    elif kind == 0:
+                        text_lengths[text, row] = -1
+                    elif kind >= 13 and kind % 2 == 1:
+                        text_offsets[text, row], text_lengths[text, row] = offset, size
+                    else:
+                        return UNUSUAL
                 offset += size
+                position += 1
             if is_spilled:
                 if spilled_count >= spilled_rows.size:
                     return TOO_MANY_SPILLED
                 spilled_rows[spilled_count], spilled_ids[spilled_count] = row, row_id
                 spilled_count += 1
-                for index in range(text_lengths.shape[0]):
+                for index in range(text_count):
                     text_lengths[index, row] = -1
             row += 1
     return spilled_count

@@ -1,0 +1,68 @@
+"""Every table that is worked out from a trace: what it needs, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
+from services.analyzer.table import Table
+from services.analyzer.trace_tables import BREAKDOWN, LAYERS, TRACE_TABLES
+
+TraceFrames = Mapping[str, pl.LazyFrame]
+Input = Mapping[str, Sequence[str]]
+
+KERNELS_NAME: Final = "kernels"
+"""Shared with what sweeps say of their kernels, hence no table of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceAnalysis:
+    """input: columns of the tables of a trace that it needs, by table. answer: its rows, without run_id and event_index."""
+
+    input: Input
+    answer: Callable[[TraceFrames], pl.LazyFrame]
+
+
+TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
+    KERNELS_NAME: TraceAnalysis(
+        trace_kernels.INPUT, lambda trace: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
+    ),
+    LAYERS.table_name: TraceAnalysis(
+        trace_layers.INPUT, lambda trace: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"])
+    ),
+    BREAKDOWN.table_name: TraceAnalysis(
+        trace_breakdown.INPUT,
+        lambda trace: trace_breakdown.trace_breakdown(
+            trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
+        ),
+    ),
+}
+"""By the name of the table that they answer."""
+
+
+def inputs(table_names: Iterable[str]) -> list[Input]:
+    """Columns that these tables need of a trace: those of analyses, and of tables of traces themselves all."""
+    stored = {table.table_name: table for table in TRACE_TABLES}
+    return [
+        TRACE_ANALYSES[name].input if name in TRACE_ANALYSES else {name: stored[name].column_names}
+        for name in table_names
+        if name in TRACE_ANALYSES or name in stored
+    ]
+
+
+def trace_frames(frames: Mapping[str, pl.DataFrame]) -> TraceFrames:
+    """What a reader gave as tables of a trace: those that it did not give have no rows, columns that it did not give are null."""
+    return {table.table_name: _conformed(table, frames.get(table.table_name)) for table in TRACE_TABLES}
+
+
+def _conformed(table: Table, frame: pl.DataFrame | None) -> pl.LazyFrame:
+    return table.empty().lazy() if frame is None else table.conform(frame.lazy())
+
+
+def answerable(table_name: str) -> bool:
+    """Whether a trace alone has the table."""
+    return table_name in TRACE_ANALYSES or any(table.table_name == table_name for table in TRACE_TABLES)

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "live_latency": "From a sample's measurement to its drawing in a browser",
     "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",
     "beside_kernel_tuner": "Medians beside Kernel Tuner's, block by block",
+    "kineto_reading": "Reading a Kineto trace of a million events, beside Holistic Trace Analysis",
     "trace_reading": "A trace of Nsight Systems to kernels, layers and busy times, beside sqlite3 with pandas",
     "verdicts": "How often paired comparisons are right, on each OpenCL CPU runtime",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from services.analyzer.readers.kineto import KinetoReader
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.results import ResultsReader
@@ -16,7 +17,7 @@ HEAD_BYTES: Final = 64 * 1024
 
 SHOWN_BYTES: Final = 40
 
-READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader(), NsysSqliteReader())
+READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader(), NsysSqliteReader(), KinetoReader())
 
 
 def reader_of(files: TraceFiles) -> Reader:

@@ -1,0 +1,110 @@
+"""Reads traces that PyTorch's profiler (Kineto) exports, and Chrome traces with events of its categories.
+
+JSON, plain or gzip, of 2021 to today, of CUDA and HIP; one file of each rank. Times are decimal microseconds and become whole
+nanoseconds exactly. What is not kept is said in the notes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+
+from services.analyzer.correlation import NONE
+from services.analyzer.readers.kineto_events import Unscanned, scanned_events
+from services.analyzer.readers.kineto_fields import Field
+from services.analyzer.readers.kineto_frames import KinetoFrames
+from services.analyzer.readers.kineto_layers import FORWARD, MODULE
+from services.analyzer.readers.kineto_plain import plain_events
+from services.analyzer.readers.kineto_program import Program, RankFile, program
+from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.analyzer.readers.trace_bytes import trace_bytes, unpacked_head
+
+FORMAT: Final = "kineto"
+HEAD_BYTES: Final = 64 * 1024
+
+OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*(?:\{\s*\"|\[\s*\{)")
+SIGN: Final = re.compile(rb'"(?:traceEvents|deviceProperties|schemaVersion|torch_profiler_kwargs)"\s*:|"ph"\s*:\s*"')
+OTHER_SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
+"""Profiles of ONNX Runtime are Chrome traces too; they begin with its session."""
+
+LAUNCH_LINKS: Final = ("ac2g", "async")
+"""Links from calls to what they started: correlation ids say the same."""
+
+
+class KinetoReader:
+    format = FORMAT
+    description = "a trace of PyTorch's profiler or of Chrome, JSON or .json.gz"
+
+    def matches(self, head: bytes) -> bool:
+        head = unpacked_head(head, HEAD_BYTES)
+        return OPENING.match(head) is not None and SIGN.search(head) is not None and OTHER_SIGN.search(head) is None
+
+    def read(self, files: TraceFiles) -> ImportedTables:
+        """Raises InvalidTraceError, and LimitReachedError for what unpacks to more than fits."""
+        ranks = [_rank_file(files)]
+        for name, path in sorted(files.companions.items()):
+            companion = TraceFiles(name, path, files.arrived_unix_ns)
+            with path.open("rb") as file:
+                if self.matches(file.read(HEAD_BYTES)):
+                    ranks.append(_rank_file(companion))
+        trace = program(ranks)
+        frames = KinetoFrames(trace)
+        start_ns = trace.session_start_unix_ns
+        rows = trace.events.rows
+        last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0)) if rows.size else 0
+        return ImportedTables(
+            frames=frames.all(),
+            notes="\n".join(_notes(trace, frames)),
+            start_time=None if start_ns is None else _time(start_ns),
+            end_time=None if start_ns is None else _time(start_ns + last_ns),
+        )
+
+
+def _rank_file(files: TraceFiles) -> RankFile:
+    with trace_bytes(files) as data:
+        events = scanned_events(data)
+        if isinstance(events, Unscanned):
+            events = plain_events(data, files.file_name, events)
+        return RankFile(files.file_name, events)
+
+
+def _time(unix_ns: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=unix_ns // 1000)
+
+
+def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
+    events = trace.events
+    names = ", ".join(file.file_name for file in trace.files)
+    yield f"Kineto trace of {events.event_count} events" + (f" in {len(trace.files)} files: {names}." if len(trace.files) > 1 else ".")
+    kernel_count = frames.kernel_calls.size
+    if kernel_count == 0:
+        yield "It has no kernels: no device was traced, or nothing ran on one."
+    without_call = int((frames.kernel_calls == NONE).sum())
+    if without_call:
+        yield f"{without_call} of {kernel_count} kernels have no runtime call: their thread and range are not known."
+    sources = frames.placing.source
+    if kernel_count and not np.isin(sources, (MODULE, FORWARD)).any():
+        yield "Its kernels are in no module: record with with_modules or with_stack to have layers by module."
+    forward_count = int((sources == FORWARD).sum())
+    if forward_count:
+        yield f"{forward_count} kernels of the backward pass are counted for the module of their forward operator."
+    if (frames.kernels.events.rows[:, Field.SHARED_BYTES] > 0).any():
+        yield "Shared memory of kernels is recorded as one sum: static and dynamic apart are not known."
+    counts = trace.counts
+    if counts.without_duration:
+        yield f"{counts.without_duration} events have no duration: it counts as 0."
+    if counts.negative:
+        yield f"{counts.negative} events end before they start; their times are kept as they are."
+    if counts.unpaired:
+        yield f"{counts.unpaired} begins and ends of events without their other half are left out."
+    left_out = [
+        f"{count} {category or 'without category'} ({phase or 'no phase'})"
+        for (category, phase), count in sorted(events.dropped_counts.items(), key=lambda item: -item[1])
+        if category not in LAUNCH_LINKS
+    ]
+    if left_out:
+        yield f"Left out, for no table holds them: {', '.join(left_out)}."

@@ -1,0 +1,188 @@
+"""What is read of an event of a Kineto trace: which members, as what, and which events are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.analyzer.readers.json_scan import NULL
+from services.core.errors import InternalError
+
+
+class EventKind(IntEnum):
+    """What an event is, by its category and name."""
+
+    OTHER = 0  # not kept, unless it is one half of a pair
+    KERNEL = auto()
+    CALL = auto()
+    OPERATOR = auto()
+    ANNOTATION = auto()
+    COPY = auto()
+    SET = auto()
+    FORWARD_LINK = auto()
+    MODULE = auto()
+
+
+CATEGORIES: Final = {
+    "kernel": EventKind.KERNEL,
+    "Kernel": EventKind.KERNEL,  # names with capitals: until 2021
+    "cuda_runtime": EventKind.CALL,  # of HIP too
+    "cuda_driver": EventKind.CALL,
+    "hip_runtime": EventKind.CALL,
+    "hip_driver": EventKind.CALL,
+    "Runtime": EventKind.CALL,
+    "cpu_op": EventKind.OPERATOR,
+    "Operator": EventKind.OPERATOR,
+    "user_annotation": EventKind.ANNOTATION,
+    "gpu_memcpy": EventKind.COPY,
+    "Memcpy": EventKind.COPY,
+    "gpu_memset": EventKind.SET,
+    "Memset": EventKind.SET,
+    "fwdbwd": EventKind.FORWARD_LINK,
+    "forward_backward": EventKind.FORWARD_LINK,
+}
+MODULE_PREFIX: Final = "nn.Module: "
+NEVER_MODULE: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK)
+"""Whatever their names begin with."""
+
+
+class Field(IntEnum):
+    """A column of an event's row of int64."""
+
+    PHASE = 0  # the letter's code
+    KIND = auto()
+    CATEGORY = auto()  # token
+    NAME = auto()  # token
+    PROCESS = auto()  # token
+    THREAD = auto()  # token
+    TIME_NS = auto()
+    DURATION_NS = auto()
+    FLOW_ID = auto()
+    CORRELATION_ID = auto()
+    EXTERNAL_ID = auto()
+    DEVICE_INDEX = auto()
+    STREAM_INDEX = auto()
+    BYTES = auto()
+    REGISTERS = auto()
+    SHARED_BYTES = auto()
+    SEQUENCE_NUMBER = auto()
+    FORWARD_THREAD = auto()
+    GRAPH_NODE_ID = auto()
+    INPUT_SHAPES = auto()  # token
+    INPUT_DTYPES = auto()  # token
+    FLOP = auto()  # token
+    GRID_X = auto()
+    GRID_Y = auto()
+    GRID_Z = auto()
+    BLOCK_X = auto()
+    BLOCK_Y = auto()
+    BLOCK_Z = auto()
+
+
+FIELD_COUNT: Final = len(Field)
+
+
+class ValueKind(IntEnum):
+    """How the value of a member is read."""
+
+    PHASE = 0  # a string of one letter
+    TEXT = auto()  # a string, kept as token
+    IDENTITY = auto()  # a string or a number, kept as token
+    TIME = auto()  # decimal microseconds, to whole nanoseconds
+    WHOLE = auto()  # a whole number, or a string of its digits; whatever else is null
+    TOKEN = auto()  # anything but null, kept as token
+    TRIPLE = auto()  # three whole numbers; whatever else is null
+    ARGUMENTS = auto()  # the object of arguments
+
+
+MEMBERS: Final[dict[str, tuple[Field, ValueKind]]] = {
+    "ph": (Field.PHASE, ValueKind.PHASE),
+    "cat": (Field.CATEGORY, ValueKind.TEXT),
+    "name": (Field.NAME, ValueKind.TEXT),
+    "pid": (Field.PROCESS, ValueKind.IDENTITY),
+    "tid": (Field.THREAD, ValueKind.IDENTITY),
+    "ts": (Field.TIME_NS, ValueKind.TIME),
+    "dur": (Field.DURATION_NS, ValueKind.TIME),
+    "id": (Field.FLOW_ID, ValueKind.WHOLE),
+    "args": (Field.KIND, ValueKind.ARGUMENTS),
+}
+ARGUMENTS: Final[dict[str, tuple[Field, ValueKind]]] = {
+    "correlation": (Field.CORRELATION_ID, ValueKind.WHOLE),
+    "External id": (Field.EXTERNAL_ID, ValueKind.WHOLE),
+    "external id": (Field.EXTERNAL_ID, ValueKind.WHOLE),
+    "device": (Field.DEVICE_INDEX, ValueKind.WHOLE),
+    "stream": (Field.STREAM_INDEX, ValueKind.WHOLE),
+    "bytes": (Field.BYTES, ValueKind.WHOLE),
+    "registers per thread": (Field.REGISTERS, ValueKind.WHOLE),
+    "shared memory": (Field.SHARED_BYTES, ValueKind.WHOLE),
+    "Sequence number": (Field.SEQUENCE_NUMBER, ValueKind.WHOLE),
+    "Fwd thread id": (Field.FORWARD_THREAD, ValueKind.WHOLE),
+    "graph node id": (Field.GRAPH_NODE_ID, ValueKind.WHOLE),
+    "Input Dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
+    "Input dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
+    "Input type": (Field.INPUT_DTYPES, ValueKind.TOKEN),
+    "flops": (Field.FLOP, ValueKind.TOKEN),
+    "grid": (Field.GRID_X, ValueKind.TRIPLE),
+    "block": (Field.BLOCK_X, ValueKind.TRIPLE),
+}
+TOKEN_FIELDS: Final = tuple(
+    field
+    for field, kind in dict([*MEMBERS.values(), *ARGUMENTS.values()]).items()
+    if kind in (ValueKind.TEXT, ValueKind.IDENTITY, ValueKind.TOKEN)
+)
+
+COMPLETE: Final = ord("X")
+BEGIN: Final = ord("B")
+END: Final = ord("E")
+FLOW_START: Final = ord("s")
+FLOW_END: Final = ord("f")
+
+
+def is_kept(kind: int, phase: int, time_ns: int) -> bool:
+    """Whether tables are made of an event: complete ones of known kinds, links, and halves of pairs, whatever they are of."""
+    if time_ns == NULL:
+        return False
+    if phase in (BEGIN, END):
+        return True
+    return phase in (FLOW_START, FLOW_END) if kind == EventKind.FORWARD_LINK else phase == COMPLETE and kind != EventKind.OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class WordTable:
+    """Words that are looked up in bytes, by a hash that has no two of them in one place.
+
+    places: by hash, the word's index or -1. words: their bytes, filled up with zeros. factors: of the hash.
+    """
+
+    places: NDArray[np.int16]
+    words: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    factors: NDArray[np.int64]
+
+
+PLACE_COUNT: Final = 1024  # a power of two: the remainder is a mask
+MAX_SEARCH_COUNT: Final = 100
+"""Trials of factors. Nine of ten suit twenty words; that none does means two words that agree in all that is looked at."""
+
+
+def word_table(words: tuple[str, ...]) -> WordTable:
+    data = [word.encode() for word in words]
+    rows = np.zeros((len(data), max(map(len, data))), dtype=np.uint8)
+    for index, word in enumerate(data):
+        rows[index, : len(word)] = np.frombuffer(word, dtype=np.uint8)
+    random = np.random.default_rng(seed=0)
+    for _ in range(MAX_SEARCH_COUNT):
+        factors = random.integers(1, PLACE_COUNT, size=4)
+        places = [
+            int(len(word) * factors[0] + word[0] * factors[1] + word[-1] * factors[2] + word[len(word) * 3 // 5] * factors[3]) % PLACE_COUNT
+            for word in data
+        ]
+        if len(set(places)) == len(places):
+            table = np.full(PLACE_COUNT, -1, dtype=np.int16)
+            table[places] = np.arange(len(data))
+            return WordTable(table, rows, np.array([len(word) for word in data]), factors)
+    raise InternalError(f"words {', '.join(words)}", found="two that this hash cannot tell apart", expected="a place for each")

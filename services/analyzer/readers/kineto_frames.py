@@ -1,0 +1,398 @@
+"""A Kineto trace as frames of the canonical tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
+from services.analyzer.readers.json_scan import NULL
+from services.analyzer.readers.kineto_events import decoded
+from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
+from services.analyzer.readers.kineto_layers import SOURCES, HostRanges, Links, Placing, placed
+from services.analyzer.readers.kineto_program import FILE_STEP, TEXT_BASE, Program
+from services.analyzer.table import FLAG, NUMBER, TEXT, Column, Table
+from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+
+RANGE_KINDS: Final = {EventKind.OPERATOR: "operator", EventKind.ANNOTATION: "annotation", EventKind.MODULE: "module"}
+
+DIRECTIONS: Final = {
+    "HtoD": "host_to_device",
+    "DtoH": "device_to_host",
+    "DtoD": "device_to_device",
+    "HtoH": "host_to_host",
+    "PtoP": "peer_to_peer",
+    "HtoA": "host_to_array",
+    "AtoH": "array_to_host",
+    "AtoA": "array_to_array",
+    "AtoD": "array_to_device",
+    "DtoA": "device_to_array",
+}
+"""By the second word of a copy's name: "Memcpy HtoD (Pageable -> Device)"."""
+
+
+@dataclass(frozen=True)
+class KinetoFrames:
+    """Makes the frames of one trace; each part of it in order of start."""
+
+    trace: Program
+
+    # ------------------------------------------------------------ its parts
+
+    @cached_property
+    def kernels(self) -> Program:
+        return self._by_start(EventKind.KERNEL)
+
+    @cached_property
+    def calls(self) -> Program:
+        return self._by_start(EventKind.CALL)
+
+    @cached_property
+    def memory(self) -> Program:
+        return self._by_start(EventKind.COPY, EventKind.SET)
+
+    @cached_property
+    def ranges(self) -> Program:
+        rows = self.trace.rows_of(*RANGE_KINDS)
+        start_ns = self.trace.start_ns[rows]
+        order = range_order(start_ns, start_ns + self.trace.duration_ns[rows])
+        return self.trace.at(rows if order is None else rows[order])
+
+    def _by_start(self, *kinds: EventKind) -> Program:
+        rows = self.trace.rows_of(*kinds)
+        order = start_order(self.trace.start_ns[rows])
+        return self.trace.at(rows if order is None else rows[order])
+
+    # ------------------------------------------------------------ what belongs together
+
+    @cached_property
+    def kernel_calls(self) -> Indexes:
+        return self._causes(self.kernels)
+
+    def _causes(self, work: Program) -> Indexes:
+        """For each row its call, the first of several; NONE without. A file is of one process."""
+        calls = self.calls
+        count = calls.file_index.size
+        found = causes(work.file_index, _ids(work), calls.file_index[::-1].copy(), _ids(calls)[::-1].copy())
+        return np.where(found == NONE, NONE, count - 1 - found).astype(np.int32)
+
+    @cached_property
+    def placing(self) -> Placing:
+        ranges, calls = self.ranges, self.calls
+        links = self.trace.of_kind(EventKind.FORWARD_LINK)
+        of_ranges, of_calls, of_links = coded(ranges.thread_code, calls.thread_code, links.thread_code)
+        rows = ranges.events
+        host = HostRanges(
+            thread=of_ranges.codes,
+            file_index=ranges.file_index,
+            start_ns=ranges.start_ns,
+            end_ns=ranges.start_ns + ranges.duration_ns,
+            is_module=rows.column(Field.KIND) == EventKind.MODULE,
+            sequence_number=rows.column(Field.SEQUENCE_NUMBER),
+            forward_thread=rows.column(Field.FORWARD_THREAD),
+        )
+        flow = Links(
+            key=links.events.column(Field.FLOW_ID) * len(self.trace.files) + links.file_index,
+            is_start=links.events.column(Field.PHASE) == FLOW_START,
+            thread=of_links.codes,
+            time_ns=links.start_ns,
+        )
+        return placed(host, flow, _taken(of_calls.codes, self.kernel_calls, NONE), _taken(calls.start_ns, self.kernel_calls, NULL))
+
+    # ------------------------------------------------------------ processes and names
+
+    @cached_property
+    def _main_process(self) -> Integers:
+        """Of each file the process that calls the runtime most, else the one with most ranges, else 0."""
+        found = np.zeros(len(self.trace.files), dtype=np.int64)
+        for file in range(found.size):
+            for part in (self.calls, self.ranges):
+                numbers, counts = np.unique(part.process_number[part.file_index == file], return_counts=True)
+                numbers, counts = numbers[numbers != NULL], counts[numbers != NULL]
+                if numbers.size > 0:
+                    found[file] = numbers[np.argmax(counts)]
+                    break
+        return found
+
+    @cached_property
+    def _offsets(self) -> Integers:
+        """Of each file what makes its process ids unique within the run."""
+        taken: set[int] = set()
+        offsets = np.zeros(len(self.trace.files), dtype=np.int64)
+        for file in range(offsets.size):
+            own = {int(self._main_process[file])}
+            for part in (self.calls, self.ranges):
+                own |= set(np.unique(part.process_number[part.file_index == file]).tolist())
+            offsets[file] = file * FILE_STEP if own & taken else 0
+            taken |= own
+        return offsets
+
+    def _process_ids(self, part: Program) -> Integers:
+        """Of host events."""
+        known = np.where(part.process_number == NULL, self._main_process[part.file_index], part.process_number)
+        return known + self._offsets[part.file_index]
+
+    def _work_process_ids(self, work: Program, call_indexes: Indexes) -> Integers:
+        """Of what ran on a device, where events name the device for a process: that of the call, else of the file."""
+        main = self._main_process[work.file_index] + self._offsets[work.file_index]
+        return np.where(call_indexes == NONE, main, _taken(self._process_ids(self.calls), call_indexes, 0))
+
+    @cached_property
+    def _names(self) -> tuple[Indexes, tuple[str, ...]]:
+        """Of each token its row of trace_names, and the names in that order."""
+        tokens = self.trace.events.texts
+        used = np.zeros(len(tokens) + 1, dtype=np.bool_)
+        for part in (self.kernels, self.calls, self.ranges):
+            used[part.events.column(Field.NAME)] = True
+        indexes: dict[str, int] = {}
+        table = np.zeros(len(tokens) + 1, dtype=np.int32)
+        for token in np.flatnonzero(used[:-1]).tolist():
+            table[token] = indexes.setdefault(tokens[token], len(indexes))
+        if used[-1]:
+            table[-1] = indexes.setdefault("", len(indexes))
+        return table, tuple(indexes)
+
+    def _name_indexes(self, part: Program) -> Indexes:
+        found: Indexes = self._names[0][part.events.column(Field.NAME)]
+        return found
+
+    # ------------------------------------------------------------ frames
+
+    def all(self) -> dict[str, pl.DataFrame]:
+        """By table name."""
+        return {
+            KERNEL_LAUNCHES.table_name: self.kernel_launches(),
+            API_CALLS.table_name: self.api_calls(),
+            RANGES.table_name: self.range_rows(),
+            MEMORY_OPS.table_name: self.memory_ops(),
+            TRACE_DEVICES.table_name: self.trace_devices(),
+            TRACE_PROCESSES.table_name: self.trace_processes(),
+            TRACE_NAMES.table_name: self.trace_names(),
+        }
+
+    def trace_names(self) -> pl.DataFrame:
+        names = self._names[1]
+        return _frame(TRACE_NAMES, {"name_index": np.arange(len(names)), "name": pl.Series(names, dtype=TEXT)})
+
+    def kernel_launches(self) -> pl.DataFrame:
+        kernels, calls = self.kernels, self.kernel_calls
+        column = kernels.events.column
+        shared = column(Field.SHARED_BYTES)
+        return _frame(
+            KERNEL_LAUNCHES,
+            {
+                "launch_index": np.arange(calls.size),
+                "name_index": self._name_indexes(kernels),
+                "process_id": self._work_process_ids(kernels, calls),
+                **_place(kernels),
+                **_times(kernels),
+                "correlation_id": column(Field.CORRELATION_ID),
+                "api_call_index": calls,
+                "launch_thread_id": _taken(_thread_ids(self.calls), calls, NULL),
+                "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
+                "range_index": self.placing.range_index,
+                "layer_source": pl.Series(SOURCES, dtype=TEXT).gather(self.placing.source),
+                "graph_node_id": column(Field.GRAPH_NODE_ID),
+                "grid_x": column(Field.GRID_X),
+                "grid_y": column(Field.GRID_Y),
+                "grid_z": column(Field.GRID_Z),
+                "block_x": column(Field.BLOCK_X),
+                "block_y": column(Field.BLOCK_Y),
+                "block_z": column(Field.BLOCK_Z),
+                "registers_per_thread": column(Field.REGISTERS),
+                # Kineto writes static and dynamic shared memory as one sum: each is known only where the sum is nothing.
+                "static_shared_bytes": np.where(shared == 0, 0, NULL),
+                "dynamic_shared_bytes": np.where(shared == 0, 0, NULL),
+            },
+        )
+
+    def api_calls(self) -> pl.DataFrame:
+        calls = self.calls
+        return _frame(
+            API_CALLS,
+            {
+                "call_index": np.arange(calls.file_index.size),
+                "name_index": self._name_indexes(calls),
+                "process_id": self._process_ids(calls),
+                "thread_id": _thread_ids(calls),
+                **_times(calls),
+                "correlation_id": calls.events.column(Field.CORRELATION_ID),
+            },
+        )
+
+    def range_rows(self) -> pl.DataFrame:
+        ranges, placing = self.ranges, self.placing
+        column = ranges.events.column
+        kinds = pl.Series([RANGE_KINDS.get(kind) for kind in EventKind], dtype=TEXT)
+        return _frame(
+            RANGES,
+            {
+                "range_index": np.arange(ranges.file_index.size),
+                "name_index": self._name_indexes(ranges),
+                "kind": kinds.gather(column(Field.KIND)),
+                "process_id": self._process_ids(ranges),
+                "thread_id": _thread_ids(ranges),
+                **_times(ranges),
+                "is_open": np.zeros(ranges.file_index.size, dtype=np.bool_),
+                "parent_range_index": placing.parent,
+                "depth": placing.depth,
+                "sequence_number": np.where(column(Field.SEQUENCE_NUMBER) < 0, NULL, column(Field.SEQUENCE_NUMBER)),
+                "is_backward": pl.Series([False, True, None], dtype=FLAG).gather(placing.is_backward),
+                "flop": self._tokens(column(Field.FLOP), _number, NUMBER),
+                "input_shapes": self._tokens(column(Field.INPUT_SHAPES), _compact, TEXT),
+                "input_dtypes": self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT),
+            },
+        )
+
+    def memory_ops(self) -> pl.DataFrame:
+        memory, calls = self.memory, self._causes(self.memory)
+        is_copy = memory.events.column(Field.KIND) == EventKind.COPY
+        return _frame(
+            MEMORY_OPS,
+            {
+                "op_index": np.arange(calls.size),
+                "kind": pl.Series(["set", "copy"], dtype=TEXT).gather(is_copy.astype(np.int32)),
+                "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), _direction, TEXT),
+                "process_id": self._work_process_ids(memory, calls),
+                **_place(memory),
+                **_times(memory),
+                "bytes": memory.events.column(Field.BYTES),
+                "correlation_id": memory.events.column(Field.CORRELATION_ID),
+                "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
+            },
+        )
+
+    def trace_devices(self) -> pl.DataFrame:
+        """Devices that something ran on."""
+        used = set()
+        for work, calls in ((self.kernels, self.kernel_calls), (self.memory, self._causes(self.memory))):
+            devices, processes = _place(work)["device_index"], self._work_process_ids(work, calls)
+            used |= set(zip(work.file_index.tolist(), processes.tolist(), devices.tolist(), strict=True))
+        rows = []
+        for file, process, device in sorted(used):
+            if device != NULL:
+                rows.append({"process_id": process, "device_index": device} | _device(self.trace.files[file].events.document, device))
+        return (
+            TRACE_DEVICES.conform(pl.LazyFrame(rows, schema=None if rows else TRACE_DEVICES.schema)).collect().drop("run_id", "event_index")
+        )
+
+    def trace_processes(self) -> pl.DataFrame:
+        used = set()
+        for part in (self.calls, self.ranges):
+            for index in range(len(self.trace.files)):
+                used |= {(index, number) for number in np.unique(part.process_number[part.file_index == index]).tolist()}
+        used |= set(enumerate(self._main_process.tolist()))
+        rows = []
+        for index, number in sorted(used):
+            if number == NULL:
+                continue
+            file = self.trace.files[index]
+            host_name = file.events.document.get("host_name")
+            rows.append(
+                {
+                    "process_id": number + int(self._offsets[index]),
+                    "system_process_id": number if 0 < number < TEXT_BASE else None,
+                    "rank_index": file.distributed("rank"),
+                    "world_size": file.distributed("world_size"),
+                    "host_name": host_name if isinstance(host_name, str) else None,
+                    "file_name": file.file_name,
+                    "session_start_unix_ns": self.trace.session_start_unix_ns,
+                }
+            )
+        return TRACE_PROCESSES.conform(pl.LazyFrame(rows, infer_schema_length=None)).collect().drop("run_id", "event_index")
+
+    def _tokens(self, tokens: Integers, read: Any, dtype: Any) -> pl.Series:
+        """What is read of each token once, for all rows that refer to it."""
+        (column,) = coded(tokens)
+        raw = self.trace.events.tokens
+        values = [None if token < 0 else read(raw[token]) for token in column.keys.tolist()]
+        return pl.Series(values, dtype=dtype, strict=False).gather(column.codes)
+
+
+def _frame(table: Table, columns: Mapping[str, NDArray[Any] | pl.Series]) -> pl.DataFrame:
+    """Columns in the table's order with its types; NULL and, of indexes, NONE as null, and what does not fit too."""
+    height = max((len(values) for values in columns.values()), default=0)
+    return pl.DataFrame(
+        [
+            _series(column, columns[column.name])
+            if column.name in columns
+            else pl.repeat(None, height, dtype=column.dtype, eager=True).alias(column.name)
+            for column in table.columns[2:]
+        ]
+    )
+
+
+def _series(column: Column, values: NDArray[Any] | pl.Series) -> pl.Series:
+    found = pl.Series(column.name, values)
+    if isinstance(values, np.ndarray) and values.dtype != np.bool_:
+        is_null = values == (NONE if values.dtype == np.int32 else NULL)
+        found = found.set(pl.Series(is_null), None) if bool(is_null.any()) else found
+    return found.cast(column.dtype, strict=False)
+
+
+def _place(work: Program) -> dict[str, Integers]:
+    """Device and stream: as arguments say, else as process and thread of the event do."""
+    device, stream = work.events.column(Field.DEVICE_INDEX), work.events.column(Field.STREAM_INDEX)
+    fits = (work.process_number >= 0) & (work.process_number < 2**31)
+    device = np.where((device == NULL) & fits, work.process_number, device)
+    stream = np.where((stream == NULL) & (work.thread_number < TEXT_BASE), work.thread_number, stream)
+    return {"device_index": device, "stream_index": stream}
+
+
+def _times(part: Program) -> dict[str, Integers]:
+    return {"start_ns": part.start_ns, "duration_ns": part.duration_ns}
+
+
+def _ids(part: Program) -> Integers:
+    column = part.events.column(Field.CORRELATION_ID)
+    return np.where(column == NULL, NO_ID, column)
+
+
+def _thread_ids(part: Program) -> Integers:
+    return np.where(part.thread_number >= TEXT_BASE, NULL, part.thread_number)
+
+
+def _taken(values: NDArray[Any], places: Indexes, nothing: int) -> NDArray[Any]:
+    """values[place]; nothing where the place is NONE."""
+    if values.size == 0:
+        return np.full(places.size, nothing, dtype=values.dtype)
+    return np.where(places == NONE, nothing, values[places]).astype(values.dtype)
+
+
+def _number(token: bytes) -> float | None:
+    value = decoded(token)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _compact(token: bytes) -> str:
+    return json.dumps(decoded(token), separators=(",", ":"))
+
+
+def _direction(token: bytes) -> str | None:
+    words = token.strip(b'"').decode("utf-8", "replace").split()
+    return DIRECTIONS.get(words[1]) if len(words) > 1 else None
+
+
+def _device(document: Mapping[str, Any], device_index: int) -> dict[str, Any]:
+    properties = document.get("deviceProperties")
+    for device in properties if isinstance(properties, list) else ():
+        if isinstance(device, dict) and device.get("id") == device_index:
+            major, minor = device.get("computeMajor"), device.get("computeMinor")
+            return {
+                "device_name": _typed(device.get("name"), str),
+                "compute_capability": f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else None,
+                "sm_count": _typed(device.get("numSms"), int),
+                "memory_bytes": _typed(device.get("totalGlobalMem"), int),
+            }
+    return {}
+
+
+def _typed(value: object, kind: type) -> Any:
+    return value if isinstance(value, kind) else None

@@ -1,0 +1,160 @@
+"""Where the kernels of a Kineto trace belong: the module that launched them or whose gradient they compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.analyzer.compiled import compiled
+from services.analyzer.correlation import NONE, Indexes, Integers, nested
+
+NO_SOURCE: Final = 0
+MODULE: Final = 1
+FORWARD: Final = 2
+RANGE: Final = 3
+SOURCES: Final = (None, "module", "forward", "range")
+
+
+@dataclass(frozen=True, slots=True)
+class HostRanges:
+    """Ranges in the order of their table. thread: code of each; sequence_number, forward_thread: NULL where not recorded."""
+
+    thread: Indexes
+    file_index: Indexes
+    start_ns: Integers
+    end_ns: Integers
+    is_module: NDArray[np.bool_]
+    sequence_number: Integers
+    forward_thread: Integers
+
+    @property
+    def is_backward(self) -> NDArray[np.bool_]:
+        """Operators that compute a gradient: they name the thread that ran the forward one, which has itself the thread 0."""
+        found: NDArray[np.bool_] = (self.sequence_number >= 0) & (self.forward_thread > 0)
+        return found
+
+    @property
+    def is_forward(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (self.sequence_number >= 0) & (self.forward_thread == 0)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Flow events from forward to backward operators, both ends in one list. key: same in both ends."""
+
+    key: Integers
+    is_start: NDArray[np.bool_]
+    thread: Indexes
+    time_ns: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """parent, depth, is_backward (1, 0, NONE: not known): of ranges. range_index, source (of SOURCES): of launches."""
+
+    parent: Indexes
+    depth: Indexes
+    is_backward: NDArray[np.int8]
+    range_index: Indexes
+    source: NDArray[np.int8]
+
+
+def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: Integers) -> Placing:
+    """Finds for each launch the innermost module, else the module of the forward operator, else the innermost range.
+
+    Args:
+        launch_thread: code, NONE where no call was recorded. launch_ns: any order.
+    """
+    everything = np.ones(ranges.start_ns.size, dtype=np.bool_)
+    is_called = np.flatnonzero(launch_thread != NONE)
+    moments = is_called[np.argsort(launch_ns[is_called], kind="stable")]
+    around, innermost = _nested(ranges, everything, launch_thread[moments], launch_ns[moments])
+    _, module = _nested(ranges, ranges.is_module, launch_thread[moments], launch_ns[moments])
+    forward = _forward_modules(ranges, links, around)
+    backward_module = np.where(innermost >= 0, forward[innermost], NONE) if forward.size > 0 else innermost
+    range_index = np.full(launch_ns.size, NONE, dtype=np.int32)
+    source = np.zeros(launch_ns.size, dtype=np.int8)
+    range_index[moments] = np.select([module >= 0, backward_module >= 0], [module, backward_module], innermost)
+    source[moments] = np.select([module >= 0, backward_module >= 0, innermost >= 0], [MODULE, FORWARD, RANGE], NO_SOURCE)
+    parent, depth = around
+    backward = np.where(ranges.is_backward, 1, NONE)
+    _inherit(backward, parent)
+    is_backward = np.where((backward == NONE) & ranges.is_forward, 0, backward).astype(np.int8)
+    return Placing(parent, depth, is_backward, range_index, source)
+
+
+def _nested(ranges: HostRanges, chosen: NDArray[np.bool_], thread: Indexes, moment_ns: Integers) -> tuple[tuple[Indexes, Indexes], Indexes]:
+    found = nested(ranges.thread, ranges.start_ns, ranges.end_ns, chosen, thread, moment_ns)
+    return (found.parent, found.depth), found.innermost
+
+
+def _forward_modules(ranges: HostRanges, links: Links, around: tuple[Indexes, Indexes]) -> Indexes:
+    """Of each range the module of the forward operator whose gradient it computes or helps to compute; NONE for others."""
+    forward = np.full(ranges.start_ns.size, NONE, dtype=np.int64)
+    _by_sequence_number(ranges, forward)
+    _by_links(ranges, links, forward)
+    _inherit(forward, around[0])
+    # The module of an operator is the innermost one at its start.
+    linked = np.flatnonzero(forward != NONE)
+    targets = np.unique(forward[linked])
+    _, module = _nested(ranges, ranges.is_module, ranges.thread[targets], ranges.start_ns[targets])
+    module_of = np.full(ranges.start_ns.size + 1, NONE, dtype=np.int32)
+    module_of[targets] = module
+    return module_of[forward]
+
+
+def _by_sequence_number(ranges: HostRanges, forward: Integers) -> None:
+    """The last forward operator of the number before the backward one: earlier ones made no node and left it to the next."""
+    origins, ends = np.flatnonzero(ranges.is_forward), np.flatnonzero(ranges.is_backward)
+    if origins.size == 0 or ends.size == 0:
+        return
+    order = origins[np.lexsort((origins, ranges.sequence_number[origins], ranges.file_index[origins]))]
+    _last_before(ranges.file_index, ranges.sequence_number, order, ends, forward)
+
+
+@compiled
+def _last_before(file_index: Indexes, number: Integers, origins: Integers, ends: Integers, forward: Integers) -> None:
+    """origins: ordered by file, number and place."""
+    for end in ends:
+        low, high = 0, origins.size
+        while low < high:
+            middle = (low + high) // 2
+            row = origins[middle]
+            is_after = (
+                file_index[row] > file_index[end]
+                or (file_index[row] == file_index[end] and number[row] > number[end])
+                or (file_index[row] == file_index[end] and number[row] == number[end] and row > end)
+            )
+            if is_after:
+                high = middle
+            else:
+                low = middle + 1
+        if low > 0:
+            row = origins[low - 1]
+            if file_index[row] == file_index[end] and number[row] == number[end]:
+                forward[end] = row
+
+
+def _by_links(ranges: HostRanges, links: Links, forward: Integers) -> None:
+    """A link starts at the start of the forward operator and ends at that of the backward one; it is surer than a number."""
+    order = np.argsort(links.time_ns, kind="stable")
+    is_operator = ~ranges.is_module
+    _, innermost = _nested(ranges, is_operator, links.thread[order], links.time_ns[order])
+    found = np.full(order.size, NONE, dtype=np.int64)
+    found[order] = innermost
+    starts = {key: row for key, row in zip(links.key[links.is_start].tolist(), found[links.is_start].tolist(), strict=True) if row >= 0}
+    for key, row in zip(links.key[~links.is_start].tolist(), found[~links.is_start].tolist(), strict=True):
+        if row >= 0 and key in starts:
+            forward[row] = starts[key]
+
+
+@compiled
+def _inherit(values: Integers, parent: Indexes) -> None:
+    """Gives each range without a value that of the range around it: parents come before what they hold."""
+    for row in range(values.size):
+        if values[row] == NONE and parent[row] >= 0:
+            values[row] = values[parent[row]]

@@ -1,0 +1,193 @@
+"""The events of all files of a Kineto trace together: processes told apart, halves of pairs joined, one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.analyzer.correlation import coded
+from services.analyzer.readers.json_scan import NULL
+from services.analyzer.readers.kineto_events import KinetoEvents
+from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, TOKEN_FIELDS, EventKind, Field
+
+Integers = NDArray[np.int64]
+Indexes = NDArray[np.int32]
+
+TEXT_BASE: Final = 2**40
+"""Added to the token of a process or thread that is no number: "Spans", "stream 7". No system has so large numbers."""
+
+FILE_STEP: Final = 2**32
+"""Between the process ids of files whose processes share a number, as those of containers do."""
+
+NOTHING: Final = -1
+"""Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
+
+EARLIEST_UNIX_NS: Final = 946_684_800 * 10**9  # 2000-01-01
+"""Times before it count from something else than the Unix epoch, as those of the boot do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFile:
+    """One file of a trace: of one process of the job."""
+
+    file_name: str
+    events: KinetoEvents
+
+    @property
+    def base_ns(self) -> int:
+        """What its times count from, by the clock of its machine."""
+        base = self.events.document.get("baseTimeNanoseconds")
+        return int(base) if isinstance(base, int | float) else 0
+
+    def distributed(self, name: str) -> int | None:
+        info = self.events.document.get("distributedInfo")
+        value = info.get(name) if isinstance(info, dict) else None
+        return int(value) if isinstance(value, int | str) and str(value).lstrip("-").isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What could not be taken as it is."""
+
+    unpaired: int = 0
+    negative: int = 0
+    without_duration: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """Rows of all files. Times are nanoseconds since the first event.
+
+    file_index, process_number, thread_number, thread_code: of each row. Numbers of TEXT_BASE and more stand for text; the code is
+    one for each thread of each process of each file.
+    origin_ns: what times count from, nanoseconds since the epoch of the trace.
+    """
+
+    files: tuple[RankFile, ...]
+    events: KinetoEvents
+    file_index: Indexes
+    process_number: Integers
+    thread_number: Integers
+    thread_code: Integers
+    origin_ns: int
+    counts: Counts
+
+    @property
+    def session_start_unix_ns(self) -> int | None:
+        return self.origin_ns if self.origin_ns >= EARLIEST_UNIX_NS else None
+
+    def of_kind(self, *kinds: EventKind) -> Program:
+        """In the order of the file."""
+        return self.at(self.rows_of(*kinds))
+
+    def rows_of(self, *kinds: EventKind) -> Integers:
+        return np.flatnonzero(np.isin(self.kinds, [int(kind) for kind in kinds]))
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        return self.events.rows[:, Field.KIND].astype(np.int8)
+
+    def at(self, rows: Integers) -> Program:
+        return Program(
+            self.files,
+            self.events.where(rows),
+            self.file_index[rows],
+            self.process_number[rows],
+            self.thread_number[rows],
+            self.thread_code[rows],
+            self.origin_ns,
+            self.counts,
+        )
+
+    @property
+    def start_ns(self) -> Integers:
+        return self.events.column(Field.TIME_NS)
+
+    @property
+    def duration_ns(self) -> Integers:
+        return self.events.column(Field.DURATION_NS)
+
+
+def program(files: Sequence[RankFile]) -> Program:
+    """Takes the rows of the files over and changes them."""
+    events, file_index = _together(files)
+    rows = events.rows
+    base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
+    rows[:, Field.TIME_NS] += base_ns[file_index]
+    numbers = _numbers(events)
+    process_number = numbers[rows[:, Field.PROCESS]]
+    thread_number = numbers[rows[:, Field.THREAD]]
+    kept, unpaired = _paired(rows, (file_index, process_number, thread_number))
+    if kept is not None:
+        events, file_index, process_number, thread_number = events.where(kept), file_index[kept], process_number[kept], thread_number[kept]
+        rows = events.rows
+    is_timed = (rows[:, Field.PHASE] == COMPLETE) & (rows[:, Field.KIND] != EventKind.FORWARD_LINK)
+    duration_ns = rows[:, Field.DURATION_NS]
+    without = is_timed & (duration_ns == NULL)
+    negative = is_timed & (duration_ns < 0) & ~without
+    duration_ns[without] = 0
+    origin_ns = int(rows[:, Field.TIME_NS].min()) if rows.shape[0] > 0 else 0
+    rows[:, Field.TIME_NS] -= origin_ns
+    counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
+    (processes,), (threads,) = coded(process_number), coded(thread_number)
+    thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
+    return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
+
+
+def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:
+    """Rows of all files that refer to the same tokens, and the file of each."""
+    indexes: dict[bytes, int] = {}
+    parts = []
+    dropped: dict[tuple[str | None, str | None], int] = {}
+    for file in files:
+        table = np.array([*(indexes.setdefault(token, len(indexes)) for token in file.events.tokens), NULL], dtype=np.int64)
+        rows = file.events.rows.copy() if len(files) > 1 else file.events.rows
+        for field in TOKEN_FIELDS if len(files) > 1 else ():
+            rows[:, field] = table[np.where(rows[:, field] == NULL, table.size - 1, rows[:, field])]
+        parts.append(rows)
+        for key, count in file.events.dropped_counts.items():
+            dropped[key] = dropped.get(key, 0) + count
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    file_index = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[0] for part in parts])
+    return KinetoEvents(rows, tuple(indexes), sum(file.events.event_count for file in files), dropped, {}), file_index
+
+
+def _numbers(events: KinetoEvents) -> Integers:
+    """Of each token what it is as the number of a process or thread; at the end NULL, for NOTHING."""
+    wanted = {token for field in (Field.PROCESS, Field.THREAD) for token in np.unique(events.rows[:, field]).tolist() if token != NULL}
+    numbers = np.full(len(events.tokens) + 1, NULL, dtype=np.int64)
+    for token in wanted:
+        text = events.texts[token]
+        is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19
+        numbers[token] = int(text) if is_number else TEXT_BASE + token
+    for field in (Field.PROCESS, Field.THREAD, Field.NAME):
+        events.rows[:, field][events.rows[:, field] == NULL] = NOTHING
+    return numbers
+
+
+def _paired(rows: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
+    """Makes complete events of begins and ends: the rows to keep (None: all), and how many halves have no other one."""
+    phase = rows[:, Field.PHASE]
+    halves = np.flatnonzero((phase == BEGIN) | (phase == END))
+    if halves.size == 0:
+        return None, 0
+    stacks: dict[tuple[int, ...], list[int]] = {}
+    is_kept = ~np.isin(np.arange(rows.shape[0]), halves)
+    unpaired = 0
+    for row in halves[np.argsort(rows[halves, Field.TIME_NS], kind="stable")].tolist():
+        stack = stacks.setdefault(tuple(int(part[row]) for part in threads), [])
+        if phase[row] == BEGIN:
+            stack.append(row)
+        elif stack:
+            begin = stack.pop()
+            rows[begin, Field.DURATION_NS] = rows[row, Field.TIME_NS] - rows[begin, Field.TIME_NS]
+            rows[begin, Field.PHASE] = COMPLETE
+            is_kept[begin] = rows[begin, Field.KIND] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
+        else:
+            unpaired += 1
+    return np.flatnonzero(is_kept), unpaired + sum(map(len, stacks.values()))

@@ -1,0 +1,147 @@
+"""Reading a large Kineto trace beside Holistic Trace Analysis: `python -m tests.benchmarks.kineto_reading`.
+
+The trace is made by the shared folder's scale_kineto.py: eight copies of h100_owlv2, 1.06 million events, 316 MB. Both sides are cold
+processes that take turns; each answers with a summary of the kernels and the busy time, this project also with the kernels by
+innermost module. The figure is the ratio of the shortest times. Where other programs keep the cores busy it is too low, for this
+project's side wants two of them at once; the ratio of the processors' time beside it then says more.
+
+The machine code of the scan is kept on disk from an earlier run, except in the line "first ever", which compiles it. The
+peer runs in a virtual environment of its own, made at the first call with `pip install HolisticTraceAnalysis orjson`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+PEER = "HolisticTraceAnalysis==0.5.0"
+COPIES = 8
+ROUNDS = 3
+MIN_RATIO = 12.0
+MAX_GZIP_SECONDS = 0.6
+MAX_FIRST_SECONDS = 15.0
+CHECKOUT = Path(__file__).parents[2]
+SHARED = CHECKOUT.parent / "shared"
+
+OWN_ANSWER = """
+import sys
+from pathlib import Path
+from services.analyzer.analyses.trace_breakdown import trace_breakdown
+from services.analyzer.analyses.trace_kernels import trace_kernels
+from services.analyzer.analyses.trace_layers import trace_layers
+from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.trace import TraceFiles
+path = Path(sys.argv[1])
+frames = {name: frame.lazy() for name, frame in KinetoReader().read(TraceFiles(path.name, path, 0)).frames.items()}
+launches, names = frames["kernel_launches"], frames["trace_names"]
+kernels = trace_kernels(launches, names).collect()
+busy = trace_breakdown(launches, frames["memory_ops"], names, frames["trace_devices"]).collect()
+layers = trace_layers(launches, frames["ranges"], names).collect()
+print(kernels["launch_count"].sum(), busy["busy_ns"].sum(), layers.height)
+"""
+
+PEER_ANSWER = """
+import logging, sys
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
+kinds, kernels = analysis.get_gpu_kernel_breakdown(visualize=False)
+busy = analysis.get_temporal_breakdown(visualize=False)
+print(len(kernels), len(busy))
+"""
+
+
+def peer_python(folder: Path) -> Path | None:
+    """Of an environment with the peer; None when it cannot be installed."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    found = subprocess.run([python, "-c", "import hta, orjson"], capture_output=True, check=False)
+    if found.returncode:
+        installed = subprocess.run([python, "-m", "pip", "install", "--quiet", PEER, "orjson"], capture_output=True, text=True, check=False)
+        if installed.returncode:
+            print(f"skipped: {PEER} cannot be installed: {installed.stderr.strip().splitlines()[-1]}")
+            return None
+    return python
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """A process: by the clock, and of all processors together."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def took(command: list[str | Path], environment: dict[str, str] | None = None) -> Took:
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})}, check=False)
+    wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{command[0]} failed: {done.stderr.strip()[-2000:]}")
+    return Took(wall_s, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def own(path: Path, cache: Path | None = None) -> Took:
+    return took([sys.executable, "-c", OWN_ANSWER, path], None if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
+
+
+def least(runs: list[Took]) -> Took:
+    return Took(min(run.wall_s for run in runs), min(run.cpu_s for run in runs))
+
+
+def compare(trace: Path, python: Path, rounds: int, work: Path) -> bool:
+    first = own(trace, work / "empty_cache")
+    own(trace)
+    packed_trace = work / "trace.json.gz"
+    with trace.open("rb") as source, gzip.open(packed_trace, "wb", compresslevel=6) as target:
+        shutil.copyfileobj(source, target)
+    plain_runs, packed_runs, peer_runs = [], [], []
+    for _ in range(rounds):
+        plain_runs.append(own(trace))
+        packed_runs.append(own(packed_trace))
+        peer_runs.append(took([python, "-c", PEER_ANSWER, trace]))
+    plain, packed, peer = least(plain_runs), least(packed_runs), least(peer_runs)
+    ratio, cpu_ratio = peer.wall_s / plain.wall_s, peer.cpu_s / plain.cpu_s
+    print(f"kernalyse       {plain.wall_s:6.2f} s, {plain.cpu_s:6.2f} s of processors  (compiled code from an earlier run)")
+    print(f"  first ever    {first.wall_s:6.2f} s, {first.cpu_s:6.2f} s  (compiles; at most {MAX_FIRST_SECONDS:.0f} s)")
+    print(f"  .json.gz      {packed.wall_s:6.2f} s  ({packed.wall_s - plain.wall_s:+.2f} s; at most {MAX_GZIP_SECONDS} s)")
+    print(f"HTA 0.5.0       {peer.wall_s:6.2f} s, {peer.cpu_s:6.2f} s")
+    print(f"ratio           {ratio:6.1f}, {cpu_ratio:.1f} of processors  (at least {MIN_RATIO:.0f}; load {os.getloadavg()[0]:.1f})")
+    return ratio >= MIN_RATIO
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=SHARED, help="folder with data and tools")
+    parser.add_argument("--environment", type=Path, default=CHECKOUT / "build" / "peer-hta", help="virtual environment of the peer")
+    parser.add_argument("--trace", type=Path, help="an uncompressed trace to read instead")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    source = arguments.shared / "data" / "kineto" / "h100_owlv2.json.gz"
+    if arguments.trace is None and not source.exists():
+        print(f"skipped: {source} is not there")
+        return 0
+    python = peer_python(arguments.environment)
+    if python is None:
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        trace = arguments.trace or work / "trace.json"
+        if arguments.trace is None:
+            took([python, arguments.shared / "tools" / "scale_kineto.py", source, str(COPIES), trace])
+        return 0 if compare(trace, python, arguments.rounds, work) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -16,6 +17,11 @@ from tests.service_processes import ServiceProcess, ServiceProcesses
 
 # pyopencl keeps a database in the cache folder open, which `private_folders` would delete under it after the first test.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+
+# PoCL chooses its cache folder when it is loaded and builds nothing once that is gone, so it must outlive a test's own folders.
+if "POCL_CACHE_DIR" not in os.environ:
+    os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="kernalyse-pocl-")
+    atexit.register(shutil.rmtree, os.environ["POCL_CACHE_DIR"], ignore_errors=True)
 
 SERIAL_FOLDERS = ("browser", "gpu")  # one set of services for all of them, one device
 

@@ -64,7 +64,7 @@ def test_resources_are_those_that_cuobjdump_tells(cuda_backend: BackendName, ses
 }"""
     build, block = Build(KernelSource("k.cu", text), "k"), Dim3(192)
     architecture = "sm_" + (session.device.compute_capability or "").replace(".", "")
-    (tmp_path / "k.cubin").write_bytes(NvccCompiler().compile(build, architecture).cubin)
+    (tmp_path / "k.cubin").write_bytes(NvccCompiler().compile(build, architecture).code)
     told = subprocess.run([cuobjdump, "-res-usage", str(tmp_path / "k.cubin")], capture_output=True, text=True, check=True).stdout
     numbers = {name: int(number) for name, number in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", told)}
     resources = session.resources(session.compile(build, block), LaunchConfiguration(block, Dim3(1)))

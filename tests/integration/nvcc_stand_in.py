@@ -16,7 +16,7 @@ import pytest
 
 from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import CubinCache
+from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_compiler import find_nvcc
 from services.profiler.backends.nvcc_options import build_options
@@ -63,7 +63,7 @@ def build_folder() -> Path:
 
 
 def real_builder() -> ProgramBuilder:
-    return ProgramBuilder(ARCHITECTURE, CubinCache(build_folder() / "cache"))
+    return ProgramBuilder(ARCHITECTURE, CodeCache(build_folder() / "cache"))
 
 
 @cache

@@ -13,8 +13,8 @@ from services.core.errors import BackendUnavailableError, CompileError, InvalidS
 from services.core.model import KernelSource, ParameterValue
 from services.profiler.backends import nvcc_compiler, nvcc_process
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache
-from services.profiler.backends.cuda_timing_code import SOURCE_FILE
+from services.profiler.backends.code_cache import CodeCache, CompiledCode
+from services.profiler.backends.cuda_timing_code import FUNCTION_NAMES, timing_build
 from services.profiler.backends.disassembly import find_disassembler
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
@@ -48,7 +48,7 @@ __global__ void plain(float *y) { y[0] = 1; }
 )
 
 
-def compile_alone(build: Build, architecture: str = SM_90) -> CompiledCubin:
+def compile_alone(build: Build, architecture: str = SM_90) -> CompiledCode:
     return NvccCompiler().compile(build, architecture)
 
 
@@ -69,18 +69,18 @@ def factor(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_device_code_of_timing_compiles_for_every_device(architecture: str) -> None:
-    source = KernelSource(SOURCE_FILE.name, SOURCE_FILE.read_text(encoding="utf-8"))
-    compiled = compile_alone(Build(source, "kernalyse_block"), architecture)
+    build = timing_build()
+    compiled = compile_alone(build, architecture)
     assert compiled.log == ""
-    for name in ("kernalyse_block", "kernalyse_stamp", "kernalyse_timer_step"):
-        assert find_entry(compiled.cubin, parse_kernel_source(source).kernel(name), source.file_name) == name
+    for name in FUNCTION_NAMES:
+        assert find_entry(compiled.code, parse_kernel_source(build.source).kernel(name), build.source.file_name) == name
 
 
 @pytest.mark.parametrize("kernel_name", load_catalog().kernel_names)
 def test_catalogue_kernel_has_an_entry_and_a_report(kernel_name: str) -> None:
     definition, source = load_catalog().definition(kernel_name), load_catalog().source(kernel_name)
     compiled = compile_alone(Build(source, definition.function))
-    entry = compiled.entry or find_entry(compiled.cubin, parse_kernel_source(source).kernel(definition.function), source.file_name)
+    entry = compiled.entry or find_entry(compiled.code, parse_kernel_source(source).kernel(definition.function), source.file_name)
     usage = read_report(compiled.listings["ptxas.txt"].decode())[entry]
     assert usage.register_count is not None
     assert 0 < usage.register_count <= 255
@@ -109,7 +109,7 @@ def test_headers_are_found_in_their_folders_and_beside_the_source(factor: Path, 
 def test_the_architecture_of_the_request_counts(option: str) -> None:
     build = Build(TEMPLATES, "plain", options=(option,))
     cubins = {
-        name: compile_alone(one, architecture).cubin
+        name: compile_alone(one, architecture).code
         for name, one, architecture in (
             ("asked for", build, SM_90),
             ("sm_80", Build(TEMPLATES, "plain"), "sm_80"),
@@ -137,13 +137,13 @@ def test_template_instance_is_made_and_found(function_name: str, entry: str) -> 
     compiled = compile_alone(Build(TEMPLATES, function_name))
     assert compiled.entry == entry
     assert entry in read_report(compiled.listings["ptxas.txt"].decode())
-    assert f".text.{entry}".encode() in compiled.cubin
+    assert f".text.{entry}".encode() in compiled.code
 
 
 def test_nothing_is_left_of_what_found_the_instance() -> None:
     """The variable that names the instance is in no listing, and takes no memory of the device."""
     compiled = compile_alone(Build(TEMPLATES, "scale<float, 4>"))
-    assert b"kernalyse_instance" not in compiled.cubin
+    assert b"kernalyse_instance" not in compiled.code
     assert all(b"kernalyse_instance" not in listing for listing in compiled.listings.values())
 
 
@@ -211,7 +211,7 @@ def test_instance_that_cannot_be_is_refused(function_name: str, error_class: typ
 def test_template_without_arguments_is_refused_by_its_name() -> None:
     compiled = compile_alone(Build(TEMPLATES, "scale"))
     with pytest.raises(UnsupportedConstructError, match=r"scale<typename T, int N> without an instance"):
-        find_entry(compiled.cubin, parse_kernel_source(TEMPLATES).kernel("scale"), TEMPLATES.file_name)
+        find_entry(compiled.code, parse_kernel_source(TEMPLATES).kernel("scale"), TEMPLATES.file_name)
 
 
 def test_text_that_is_no_source_is_refused_before_nvcc() -> None:
@@ -243,7 +243,7 @@ class Counting(NvccCompiler):
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> Counting:
-    return Counting(CubinCache(tmp_path / "cache"))
+    return Counting(CodeCache(tmp_path / "cache"))
 
 
 def test_second_build_is_the_first_one_and_takes_no_time(compiler: Counting) -> None:
@@ -251,7 +251,7 @@ def test_second_build_is_the_first_one_and_takes_no_time(compiler: Counting) -> 
     first, second = (compiler.compile(build, SM_90) for _ in range(2))
     assert first.compile_ns > 0
     assert second.compile_ns == 0
-    assert (first.cubin, first.entry, first.log, first.listings) == (second.cubin, second.entry, second.log, second.listings)
+    assert (first.code, first.entry, first.log, first.listings) == (second.code, second.entry, second.log, second.listings)
 
 
 def test_build_is_kept_by_what_it_is_made_of(compiler: Counting, factor: Path, tmp_path: Path) -> None:
@@ -307,10 +307,10 @@ import sys
 from pathlib import Path
 from services.core.model import KernelSource
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import CubinCache
+from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.nvcc_compiler import NvccCompiler
 build = Build(KernelSource("k.cu", "__global__ void k(float *y) { y[0] = 1; }"), "k")
-print(len(NvccCompiler(CubinCache(Path(sys.argv[1]))).compile(build, "sm_90").cubin))
+print(len(NvccCompiler(CodeCache(Path(sys.argv[1]))).compile(build, "sm_90").code))
 """
 
 
@@ -321,4 +321,4 @@ def test_processes_that_compile_at_once_leave_one_whole_entry(tmp_path: Path) ->
     assert len(sizes_bytes) == 1
     assert int(sizes_bytes.pop()) > 0
     assert [path.suffix for path in tmp_path.iterdir()] == [".zip"]
-    assert Counting(CubinCache(tmp_path)).is_kept(Build(KernelSource("k.cu", "__global__ void k(float *y) { y[0] = 1; }"), "k"))
+    assert Counting(CodeCache(tmp_path)).is_kept(Build(KernelSource("k.cu", "__global__ void k(float *y) { y[0] = 1; }"), "k"))

@@ -27,7 +27,7 @@ class StreamBlocker:
 
     Args:
         driver: of PyCUDA.
-        enqueue: puts kernalyse_block of timing.cu on the stream, with the addresses of its two flags and its time limit in ns.
+        enqueue: puts kernalyse_hold_stream on the stream, with the addresses of its two flags and its time limit in ns.
     """
 
     def __init__(self, driver: Any, enqueue: Callable[[int, int, int], None], time_limit_ns: int = TIME_LIMIT_NS) -> None:

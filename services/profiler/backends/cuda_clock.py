@@ -18,11 +18,11 @@ class SampleClock:
 
     Args:
         driver: of PyCUDA.
-        enqueue: puts kernalyse_stamp of timing.cu on the stream, with the address of the stamps and the index of one.
+        enqueue: puts kernalyse_write_stamp on the stream, with the address of a stamp.
         step_ns: of the global timer.
     """
 
-    def __init__(self, driver: Any, stream: Any, enqueue: Callable[[int, int], None], step_ns: int, max_sample_count: int) -> None:
+    def __init__(self, driver: Any, stream: Any, enqueue: Callable[[int], None], step_ns: int, max_sample_count: int) -> None:
         self._driver = driver
         self._stream = stream
         self._enqueue = enqueue
@@ -33,10 +33,13 @@ class SampleClock:
         self._driver.memset_d32_async(self._buffer, 0, 2 * sample_count * STAMP_BYTES // 4, self._stream)
 
     def stamp_before(self, sample_index: int) -> None:
-        self._enqueue(int(self._buffer), 2 * sample_index)
+        self._stamp(2 * sample_index)
 
     def stamp_after(self, sample_index: int) -> None:
-        self._enqueue(int(self._buffer), 2 * sample_index + 1)
+        self._stamp(2 * sample_index + 1)
+
+    def _stamp(self, index: int) -> None:
+        self._enqueue(int(self._buffer) + index * STAMP_BYTES)
 
     def read(self, sample_count: int) -> npt.NDArray[np.float64]:
         """Clocks of the samples since `clear`, once the stream is idle, shape (sample_count,)."""

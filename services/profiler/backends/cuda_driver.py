@@ -12,6 +12,7 @@ from services.profiler.backends.nvcc_compiler import toolkit_version
 LIBRARY: Final = "libcuda.so.1"
 REMEDY: Final = "Install NVIDIA's driver, or use --backend opencl."
 NAME_BYTES: Final = 256  # the driver cuts longer ones
+PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
 
 # Of CUdevice_attribute in cuda.h.
 MAX_THREADS_PER_BLOCK: Final = 1

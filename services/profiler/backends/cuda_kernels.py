@@ -50,9 +50,9 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
     signature = parse_kernel_source(build.source).kernel(build.function_name)
     architecture = architecture_of(device)
     compiled = compiler.compile(build, architecture)
-    entry = compiled.entry or find_entry(compiled.cubin, signature, build.source.file_name)
+    entry = compiled.entry or find_entry(compiled.code, signature, build.source.file_name)
     try:
-        module = driver.module_from_buffer(compiled.cubin)
+        module = driver.module_from_buffer(compiled.code)
         function = module.get_function(entry)
     except driver.RuntimeError as error:  # no binary for this device
         raise CompileError(
@@ -70,7 +70,7 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
         listings=compiled.listings,
         signature=signature,
         entry=entry,
-        cubin=compiled.cubin,
+        cubin=compiled.code,
         usage=read_report(report).get(entry, NOTHING),
         function=function,
         module=module,

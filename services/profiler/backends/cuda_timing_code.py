@@ -20,14 +20,19 @@ from services.profiler.backends.cuda_timing import SampleTimer, max_batch_count
 from services.profiler.backends.nvcc_compiler import NvccCompiler
 from services.profiler.backends.stream_holding import may_hold_streams
 
-SOURCE_FILE: Final = Path(__file__).parent / "device_code" / "timing.cu"
+SOURCE_FILE: Final = Path(__file__).parent / "device_code" / "measuring_program" / "timing_kernels.cuh"
+HOLD, STAMP, STEP = FUNCTION_NAMES = ("kernalyse_hold_stream", "kernalyse_write_stamp", "kernalyse_measure_timer_step")
 STEP_BYTES: Final = 8
 
 
 @lru_cache(maxsize=4)
 def _timing_cubin(compiler: NvccCompiler, architecture: str) -> bytes:
-    source = KernelSource(SOURCE_FILE.name, SOURCE_FILE.read_text(encoding="utf-8"))
-    return compiler.compile(Build(source, "kernalyse_block"), architecture).cubin
+    return compiler.compile(timing_build(), architecture).code
+
+
+def timing_build() -> Build:
+    """The header as a source of its own; nvcc goes by the ending of its name."""
+    return Build(KernelSource(f"{SOURCE_FILE.stem}.cu", SOURCE_FILE.read_text(encoding="utf-8")), HOLD)
 
 
 def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any, flush: Callable[[], None]) -> SampleTimer:
@@ -45,22 +50,22 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
     def enqueue(name: str, block_count: int, *arguments: PackedArgument) -> None:
         launcher(functions[name], LaunchConfiguration(Dim3(1), Dim3(block_count)), pack_arguments(arguments), stream)()
 
-    functions = {name: module.get_function(name) for name in ("kernalyse_block", "kernalyse_stamp", "kernalyse_timer_step")}
+    functions = {name: module.get_function(name) for name in FUNCTION_NAMES}
     flush()
     blocker = None
     if may_hold_streams(os.environ):
         blocker = StreamBlocker(
             driver,
-            lambda released, timed_out, limit_ns: enqueue("kernalyse_block", 1, released, timed_out, np.uint64(limit_ns)),
+            lambda released, timed_out, limit_ns: enqueue(HOLD, 1, released, timed_out, np.uint64(limit_ns)),
         )
         blocker.warm_up()
-    step_ns = _timer_step_ns(driver, stream, lambda address: enqueue("kernalyse_timer_step", 1, address))
+    step_ns = _timer_step_ns(driver, stream, lambda address: enqueue(STEP, 1, address))
     clock = None
     if step_ns:
         clock = SampleClock(
             driver,
             stream,
-            lambda stamps, index: enqueue("kernalyse_stamp", device.compute_unit_count or 1, stamps, np.int32(index)),
+            lambda stamp: enqueue(STAMP, device.compute_unit_count or 1, stamp),
             step_ns,
             max_batch_count(launch_count=1),
         )

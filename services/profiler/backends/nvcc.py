@@ -31,7 +31,7 @@ from services.profiler.backends.base import (
     Timing,
     check_launch,
 )
-from services.profiler.backends.cubin_cache import CubinCache
+from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.cuda_driver import REMEDY, CudaDriver
 from services.profiler.backends.kernel_source import SourceFunction
 from services.profiler.backends.measuring_program import KernelAttributes, MeasuringProgram
@@ -98,7 +98,7 @@ class NvccBackend:
             raise BackendUnavailableError("backend NVCC", found="no nvcc to compile with", remedy=TOOLKIT)
         self._driver = CudaDriver("backend NVCC")
         check_versions(self._driver.version(), toolkit_version())
-        self._cache = None if cache_folder is None else CubinCache(cache_folder)
+        self._cache = None if cache_folder is None else CodeCache(cache_folder)
         self._builders: dict[str, ProgramBuilder] = {}
 
     def devices(self) -> tuple[Device, ...]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import InternalError, InvalidParameterError, MemoryLimitError
+from services.profiler.backends.cuda_driver import PAGE_BYTES
 from services.profiler.backends.measuring_program import MeasuringProgram
 from services.profiler.backends.transfer_file import TransferFile
-
-PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Final
 
 from services.core.errors import BackendUnavailableError, CompileError, UnknownKernelError
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache, cache_key
+from services.profiler.backends.code_cache import CodeCache, CompiledCode, cache_key
 from services.profiler.backends.disassembly import disassemble
 from services.profiler.backends.nvcc_compiler import TOOLKIT, compiler_version, find_nvcc
 from services.profiler.backends.nvcc_options import build_options, header_folders
@@ -45,7 +45,7 @@ class ProgramBuilder:
         cache: where programs, and their measuring part, are kept from one process to the next; None: nowhere.
     """
 
-    def __init__(self, architecture: str, cache: CubinCache | None = None) -> None:
+    def __init__(self, architecture: str, cache: CodeCache | None = None) -> None:
         self._architecture = architecture
         self._cache = cache
         self._measuring_object: bytes | None = None
@@ -70,12 +70,12 @@ class ProgramBuilder:
                 cache.store(key, made, headers, header_folders(build))
         folder.mkdir(parents=True)
         executable = folder / PROGRAM_FILE
-        executable.write_bytes(made.cubin)
+        executable.write_bytes(made.code)
         executable.chmod(0o700)
         options = shlex.join(build_options(build, self._architecture))
         return BuiltProgram(executable, options, made.log, made.listings, made.compile_ns)
 
-    def _compile(self, nvcc: str, program: KernelProgram, build: Build) -> tuple[CompiledCubin, list[Path]]:
+    def _compile(self, nvcc: str, program: KernelProgram, build: Build) -> tuple[CompiledCode, list[Path]]:
         """The program with the listings of its kernel, and the headers that were read for it.
 
         An executable takes the place of the cubin that is in it.
@@ -102,8 +102,8 @@ class ProgramBuilder:
                 ) from error
             compile_ns = time.perf_counter_ns() - start_ns
             report, remarks = split_report(output)
-            made = CompiledCubin(
-                cubin=(folder / PROGRAM_FILE).read_bytes(),
+            made = CompiledCode(
+                code=(folder / PROGRAM_FILE).read_bytes(),
                 entry=None,
                 log=remarks,
                 listings=_listings(folder, report, Path(nvcc).parent),
@@ -117,10 +117,10 @@ class ProgramBuilder:
             key = self._measuring_key(nvcc)
             made = None if self._cache is None else self._cache.find(key, ())
             if made is None:
-                made = CompiledCubin(self._compile_measuring_part(nvcc), entry=None, log="", listings={})
+                made = CompiledCode(self._compile_measuring_part(nvcc), entry=None, log="", listings={})
                 if self._cache is not None:
                     self._cache.store(key, made, (), ())
-            self._measuring_object = made.cubin
+            self._measuring_object = made.code
         return self._measuring_object
 
     def _measuring_key(self, nvcc: str) -> str:

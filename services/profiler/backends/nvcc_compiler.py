@@ -14,7 +14,7 @@ from typing import Final
 
 from services.core.errors import BackendUnavailableError, CompileError
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import CompiledCubin, CubinCache
+from services.profiler.backends.code_cache import CodeCache, CompiledCode
 from services.profiler.backends.disassembly import disassemble
 from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
 from services.profiler.backends.kernel_source import parse_kernel_source
@@ -57,10 +57,10 @@ def compiler_version(nvcc: str) -> str:
 class NvccCompiler:
     """Args: cache: where cubins are kept between processes; None: nowhere."""
 
-    def __init__(self, cache: CubinCache | None = None) -> None:
+    def __init__(self, cache: CodeCache | None = None) -> None:
         self._cache = cache
 
-    def compile(self, build: Build, architecture: str) -> CompiledCubin:
+    def compile(self, build: Build, architecture: str) -> CompiledCode:
         """The cubin of a build, with the compiler's remarks and listings.
 
         Args:
@@ -100,7 +100,7 @@ class _Job:
     def key(self) -> str:
         return build_key(self._build, self._architecture, "cubin", compiler_version(self._nvcc), self._instance or "")
 
-    def run(self) -> tuple[CompiledCubin, list[Path]]:
+    def run(self) -> tuple[CompiledCode, list[Path]]:
         """What it makes, and the headers that were read for it."""
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
             folder = Path(name)
@@ -120,8 +120,8 @@ class _Job:
             cubin_file = folder / CUBIN_FILE
             machine_code = disassemble(cubin_file, Path(self._nvcc).parent)
             listings = {"ptx": ptx, "ptxas.txt": report, "sass": None if machine_code is None else machine_code.decode(errors="replace")}
-            compiled = CompiledCubin(
-                cubin=cubin_file.read_bytes(),
+            compiled = CompiledCode(
+                code=cubin_file.read_bytes(),
                 entry=entry,
                 log=remarks,
                 listings={suffix: listing.encode() for suffix, listing in listings.items() if listing},

@@ -11,7 +11,7 @@ from typing import Final
 
 from services.core.errors import CompileError
 from services.profiler.backends.base import Build
-from services.profiler.backends.cubin_cache import cache_key
+from services.profiler.backends.code_cache import cache_key
 from services.profiler.backends.nvcc_options import build_options, header_folders
 from services.profiler.backends.ptxas_report import split_report
 

@@ -28,9 +28,9 @@ from services.profiler.backends.base import (
     Timing,
     check_launch,
 )
-from services.profiler.backends.cubin_cache import CubinCache
+from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.cuda_arguments import launcher, pack_arguments
-from services.profiler.backends.cuda_driver import CudaDriver
+from services.profiler.backends.cuda_driver import PAGE_BYTES, CudaDriver
 from services.profiler.backends.cuda_errors import DeviceErrors
 from services.profiler.backends.cuda_graph import LaunchGraph
 from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_memory, check_kernel_limits, kernel_resources, load_kernel
@@ -42,7 +42,6 @@ from services.profiler.backends.nvcc_compiler import NvccCompiler
 EXTRA: Final = "Install the extra: pip install 'kernalyse[cuda]'. It is built on the spot and needs the CUDA toolkit."
 DRIVER: Final = "Install NVIDIA's driver, or use --backend opencl."
 
-PAGE_BYTES: Final = 2 * 2**20  # device memory is handed out in pages of this size: a part of one that is free is of no use
 MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not tell the size of its L2 cache
 
 
@@ -71,7 +70,7 @@ class PyCudaBackend:
 
     def __init__(self, cache_folder: Path | None = None) -> None:
         self._driver = _load_driver()
-        self._compiler = NvccCompiler(None if cache_folder is None else CubinCache(cache_folder))
+        self._compiler = NvccCompiler(None if cache_folder is None else CodeCache(cache_folder))
 
     def devices(self) -> tuple[Device, ...]:
         return CudaDriver("backend PYCUDA").devices(self.name)

@@ -13,7 +13,7 @@ public:
         : stream_(stream), multiprocessor_count_(multiprocessor_count) {
         check(cudaMalloc(reinterpret_cast<void**>(&stamps_), static_cast<std::size_t>(max_sample_count) * 2 * sizeof(ulonglong2)));
         unsigned long long* step_ns = reinterpret_cast<unsigned long long*>(stamps_);
-        measure_timer_step<<<1, 1, 0, stream_>>>(step_ns);
+        kernalyse_measure_timer_step<<<1, 1, 0, stream_>>>(step_ns);
         check(cudaGetLastError());
         check(cudaMemcpyAsync(&timer_step_ns_, step_ns, sizeof(timer_step_ns_), cudaMemcpyDeviceToHost, stream_));
         clear(1);
@@ -41,7 +41,7 @@ public:
 
 private:
     void write(int index) {
-        write_stamp<<<multiprocessor_count_, 1, 0, stream_>>>(stamps_ + index);
+        kernalyse_write_stamp<<<multiprocessor_count_, 1, 0, stream_>>>(stamps_ + index);
         check(cudaGetLastError());
     }
 

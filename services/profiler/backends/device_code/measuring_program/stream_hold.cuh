@@ -36,7 +36,7 @@ private:
     static constexpr int kReleased = 0, kTimedOut = 1;
 
     void enqueue() {
-        hold_stream<<<1, 1, 0, stream_>>>(device_flags_ + kReleased, device_flags_ + kTimedOut, kHoldLimitNs);
+        kernalyse_hold_stream<<<1, 1, 0, stream_>>>(device_flags_ + kReleased, device_flags_ + kTimedOut, kHoldLimitNs);
         check(cudaGetLastError());
     }
 

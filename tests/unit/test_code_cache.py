@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from services.profiler.backends.cubin_cache import MAX_WRITING_S, UNFINISHED, CompiledCubin, CubinCache, cache_key
+from services.profiler.backends.code_cache import MAX_WRITING_S, UNFINISHED, CodeCache, CompiledCode, cache_key
 
 
-def cubin_of(size_bytes: int) -> CompiledCubin:
-    return CompiledCubin(os.urandom(size_bytes), "entry", "a warning", {"ptx": b"text", "ptxas.txt": b"report"}, compile_ns=7)
+def cubin_of(size_bytes: int) -> CompiledCode:
+    return CompiledCode(os.urandom(size_bytes), "entry", "a warning", {"ptx": b"text", "ptxas.txt": b"report"}, compile_ns=7)
 
 
 def age(folder: Path, key: str, seconds: float) -> None:
@@ -19,17 +19,17 @@ def age(folder: Path, key: str, seconds: float) -> None:
 
 
 def test_what_is_stored_is_found_without_its_compilation_time(tmp_path: Path) -> None:
-    cache, compiled = CubinCache(tmp_path), cubin_of(100)
+    cache, compiled = CodeCache(tmp_path), cubin_of(100)
     assert cache.find("a", ()) is None
     cache.store("a", compiled, (), ())
     found = cache.find("a", ())
     assert found is not None
-    assert (found.cubin, found.entry, found.log, found.listings) == (compiled.cubin, "entry", "a warning", compiled.listings)
+    assert (found.code, found.entry, found.log, found.listings) == (compiled.code, "entry", "a warning", compiled.listings)
     assert found.compile_ns == 0
 
 
 def test_entries_used_longest_ago_go_first(tmp_path: Path) -> None:
-    cache = CubinCache(tmp_path, max_bytes=35_000)
+    cache = CodeCache(tmp_path, max_bytes=35_000)
     for seconds, key in ((30, "first"), (20, "second"), (10, "third")):
         cache.store(key, cubin_of(10_000), (), ())
         age(tmp_path, key, seconds)
@@ -41,14 +41,14 @@ def test_entries_used_longest_ago_go_first(tmp_path: Path) -> None:
 
 
 def test_entry_larger_than_the_whole_cache_is_not_kept(tmp_path: Path) -> None:
-    cache = CubinCache(tmp_path, max_bytes=1_000)
+    cache = CodeCache(tmp_path, max_bytes=1_000)
     cache.store("a", cubin_of(5_000), (), ())
     assert cache.find("a", ()) is None
     assert not tuple(tmp_path.iterdir())
 
 
 def test_header_counts_by_its_content_and_by_its_place_in_its_folder(tmp_path: Path) -> None:
-    cache = CubinCache(tmp_path / "cache")
+    cache = CodeCache(tmp_path / "cache")
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir()
@@ -64,7 +64,7 @@ def test_header_counts_by_its_content_and_by_its_place_in_its_folder(tmp_path: P
 
 
 def test_header_outside_every_folder_counts_by_its_path(tmp_path: Path) -> None:
-    cache, header = CubinCache(tmp_path / "cache"), tmp_path / "system.h"
+    cache, header = CodeCache(tmp_path / "cache"), tmp_path / "system.h"
     header.write_text("1")
     cache.store("a", cubin_of(10), [header], ())
     assert cache.find("a", ()) is not None
@@ -73,7 +73,7 @@ def test_header_outside_every_folder_counts_by_its_path(tmp_path: Path) -> None:
 
 
 def test_builds_that_differ_only_in_headers_are_kept_side_by_side(tmp_path: Path) -> None:
-    cache, header = CubinCache(tmp_path / "cache"), tmp_path / "a.h"
+    cache, header = CodeCache(tmp_path / "cache"), tmp_path / "a.h"
     compiled = {text: cubin_of(10) for text in ("1", "2")}
     for text, one in compiled.items():
         header.write_text(text)
@@ -82,11 +82,11 @@ def test_builds_that_differ_only_in_headers_are_kept_side_by_side(tmp_path: Path
         header.write_text(text)
         found = cache.find("a", ())
         assert found is not None
-        assert found.cubin == one.cubin
+        assert found.code == one.code
 
 
 def test_damaged_entry_is_none_and_is_deleted(tmp_path: Path) -> None:
-    cache = CubinCache(tmp_path)
+    cache = CodeCache(tmp_path)
     for damage in (b"", b"PK", b"not a zip file at all", None):
         cache.store("a", cubin_of(1000), (), ())
         (path,) = tmp_path.iterdir()
@@ -96,7 +96,7 @@ def test_damaged_entry_is_none_and_is_deleted(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_was_writing_goes_after_a_while(tmp_path: Path) -> None:
-    cache = CubinCache(tmp_path)
+    cache = CodeCache(tmp_path)
     old, new = tmp_path / f"old{UNFINISHED}", tmp_path / f"new{UNFINISHED}"
     old.touch()
     new.touch()
@@ -108,7 +108,7 @@ def test_what_a_killed_process_was_writing_goes_after_a_while(tmp_path: Path) ->
 
 def test_folder_that_cannot_be_written_costs_nothing_but_the_cache(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    cache = CubinCache(tmp_path / "file" / "below")
+    cache = CodeCache(tmp_path / "file" / "below")
     cache.store("a", cubin_of(10), (), ())
     assert cache.find("a", ()) is None
 

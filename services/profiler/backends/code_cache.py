@@ -25,17 +25,17 @@ MAX_WRITING_S: Final = 600.0  # an entry that is still being written after that 
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledCubin:
+class CompiledCode:
     """What a compilation made of a .cu text."""
 
-    cubin: bytes
+    code: bytes  # a cubin, an object file or a program
     entry: str | None  # of the template instance that was asked for; None: a function without template arguments
     log: str  # warnings; empty: none
     listings: Mapping[str, bytes] = field(repr=False)  # "ptx", "ptxas.txt", "sass"
     compile_ns: int = 0  # wall-clock time of the compiler; 0: from the cache
 
 
-class CubinCache:
+class CodeCache:
     """Entries in one folder, shared by every process that likes: an entry is written aside and renamed.
 
     Args:
@@ -46,7 +46,7 @@ class CubinCache:
         self._folder = folder
         self._max_bytes = max_bytes
 
-    def find(self, key: str, header_folders: Sequence[Path]) -> CompiledCubin | None:
+    def find(self, key: str, header_folders: Sequence[Path]) -> CompiledCode | None:
         for path in sorted(self._folder.glob(f"{key}-*.zip")):
             try:
                 compiled = _read(path, header_folders)
@@ -60,7 +60,7 @@ class CubinCache:
                 return compiled
         return None
 
-    def store(self, key: str, compiled: CompiledCubin, headers: Sequence[Path], header_folders: Sequence[Path]) -> None:
+    def store(self, key: str, compiled: CompiledCode, headers: Sequence[Path], header_folders: Sequence[Path]) -> None:
         """What cannot be written only costs the next compilation its time."""
         with contextlib.suppress(OSError):
             listed = [(*_place(header, header_folders), _digest(header)) for header in headers]
@@ -111,22 +111,22 @@ def _digest(header: Path) -> str:
     return hashlib.sha256(header.read_bytes()).hexdigest()
 
 
-def _write(target: IO[bytes], compiled: CompiledCubin, headers: Sequence[tuple[int | None, str, str]]) -> None:
+def _write(target: IO[bytes], compiled: CompiledCode, headers: Sequence[tuple[int | None, str, str]]) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("about.json", json.dumps({"entry": compiled.entry, "log": compiled.log, "headers": headers}))
-        archive.writestr("cubin", compiled.cubin)
+        archive.writestr("code", compiled.code)
         for suffix, data in compiled.listings.items():
             archive.writestr(f"listing/{suffix}", data)
 
 
-def _read(path: Path, header_folders: Sequence[Path]) -> CompiledCubin | None:
+def _read(path: Path, header_folders: Sequence[Path]) -> CompiledCode | None:
     """None: a header has changed since."""
     with zipfile.ZipFile(path) as archive:
         about = json.loads(archive.read("about.json"))
         if any(digest != found for digest, found in _compared(about["headers"], header_folders)):
             return None
         listings = {name.removeprefix("listing/"): archive.read(name) for name in archive.namelist() if name.startswith("listing/")}
-        return CompiledCubin(archive.read("cubin"), about["entry"], about["log"], listings)
+        return CompiledCode(archive.read("code"), about["entry"], about["log"], listings)
 
 
 def _compared(headers: Sequence[tuple[int | None, str, str]], header_folders: Sequence[Path]) -> Iterator[tuple[str, str | None]]:

@@ -12,6 +12,7 @@ from services.analyzer.analyses.compare import ComparedRun, Difference, compare_
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.answer_tables import ANSWERED_TABLES
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of, unix_ns
@@ -31,8 +32,8 @@ from services.analyzer.schema import (
 )
 from services.analyzer.store import Store
 from services.analyzer.table import Table
-from services.analyzer.trace_answers import TRACE_ANALYSES
-from services.analyzer.trace_tables import BREAKDOWN, LAYERS, TRACE_TABLES
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
+from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
 
@@ -63,7 +64,7 @@ def run_table(
             run_table(store, ROOFLINE, run_ids),
         )
         return pl.concat([of_sweeps, *_of_traces(store, table, run_ids)])
-    if table in (LAYERS, BREAKDOWN):
+    if table in ANSWERED_TABLES:
         return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids)])
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
@@ -83,12 +84,16 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None) -> lis
     analysis = TRACE_ANALYSES[table.table_name]
     return [
         table.conform(
-            analysis.answer({part.table_name: store.read(part, [record.run.run_id]) for part in TRACE_TABLES}).with_columns(
+            analysis.answer(_trace(store, record.run.run_id), PLAIN_QUESTION).with_columns(
                 run_id=pl.lit(record.run.run_id), event_index=pl.lit(record.next_event_index - 1)
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
     ]
+
+
+def _trace(store: Store, run_id: str) -> TraceFrames:
+    return {table.table_name: store.read(table, [run_id]) for table in TRACE_TABLES}
 
 
 def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
-from services.analyzer.trace_tables import ANSWERED_TABLES, KERNEL_FIGURES, TRACE_TABLES
+from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import TableNotFoundError
 
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")

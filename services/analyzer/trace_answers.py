@@ -9,8 +9,9 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
+from services.analyzer.answer_tables import BREAKDOWN, LAYERS
 from services.analyzer.table import Table
-from services.analyzer.trace_tables import BREAKDOWN, LAYERS, TRACE_TABLES
+from services.analyzer.trace_tables import TRACE_TABLES
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 Input = Mapping[str, Sequence[str]]
@@ -20,23 +21,34 @@ KERNELS_NAME: Final = "kernels"
 
 
 @dataclass(frozen=True, slots=True)
+class TraceQuestion:
+    """What of a table is asked. depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost."""
+
+    depth: int | None = None
+
+
+PLAIN_QUESTION: Final = TraceQuestion()
+
+
+@dataclass(frozen=True, slots=True)
 class TraceAnalysis:
     """input: columns of the tables of a trace that it needs, by table. answer: its rows, without run_id and event_index."""
 
     input: Input
-    answer: Callable[[TraceFrames], pl.LazyFrame]
+    answer: Callable[[TraceFrames, TraceQuestion], pl.LazyFrame]
 
 
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis(
-        trace_kernels.INPUT, lambda trace: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
+        trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
     ),
     LAYERS.table_name: TraceAnalysis(
-        trace_layers.INPUT, lambda trace: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"])
+        trace_layers.INPUT,
+        lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
     ),
     BREAKDOWN.table_name: TraceAnalysis(
         trace_breakdown.INPUT,
-        lambda trace: trace_breakdown.trace_breakdown(
+        lambda trace, _: trace_breakdown.trace_breakdown(
             trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
         ),
     ),
@@ -50,7 +62,7 @@ def inputs(table_names: Iterable[str]) -> list[Input]:
     return [
         TRACE_ANALYSES[name].input if name in TRACE_ANALYSES else {name: stored[name].column_names}
         for name in table_names
-        if name in TRACE_ANALYSES or name in stored
+        if answerable(name)
     ]
 
 

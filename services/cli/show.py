@@ -136,7 +136,7 @@ def _tables_of_run(
 
 def _of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
     """Kernels of sweeps and of traces share a table: without the columns of the other kind."""
-    from services.analyzer.trace_tables import KERNEL_FIGURES
+    from services.analyzer.answer_tables import KERNEL_FIGURES
 
     figures = [column.name for column in KERNEL_FIGURES]
     if "configuration_count" not in frame.columns or "launch_count" not in frame.columns:

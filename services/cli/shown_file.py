@@ -27,13 +27,13 @@ def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl
 
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.trace import TraceFiles
-    from services.analyzer.trace_answers import TRACE_ANALYSES, trace_frames
+    from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
 
     names = list(dict.fromkeys(table_names or ["kernels"]))
     files = TraceFiles(path.name, path, time.time_ns())
     frames, notes = _read(reader_of(files), files, names)
     trace = trace_frames(frames)
-    answers = {name: TRACE_ANALYSES[name].answer(trace) if name in TRACE_ANALYSES else trace[name] for name in names}
+    answers = {name: TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION) if name in TRACE_ANALYSES else trace[name] for name in names}
     return {name: _own_columns(frame.collect()) for name, frame in answers.items()}, notes
 
 

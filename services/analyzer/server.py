@@ -28,6 +28,7 @@ from services.analyzer.run_records import RunPosition
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
+from services.analyzer.trace_answers import question_of
 from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
 from services.core import wire
@@ -202,7 +203,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
-        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed), table, query))
+        question = question_of(query)
+        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed, question), table, query))
         parts = chunks(query.table_name, result.frame)
         total_row_count = result.total_row_count
         while (part := await asyncio.to_thread(next, parts, None)) is not None:

@@ -40,6 +40,7 @@ class TableQuery:
     """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs.
 
     allowed_differences: of table comparison, which takes two run_ids and refuses runs that differ in anything else.
+    depth: of table layers: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
     """
 
     table_name: str
@@ -50,3 +51,4 @@ class TableQuery:
     limit: int = 0
     columns: tuple[str, ...] = ()
     allowed_differences: tuple[str, ...] = ()
+    depth: int | None = None

@@ -1,4 +1,4 @@
-"""What is asked of the tables of the analyzer, and what they answer with."""
+"""What is asked of the tables of the analyzer, and what they answer with; how far an import into them is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ class FilterOperator(StrEnum):
     GREATER = "GREATER"
     GREATER_EQUAL = "GREATER_EQUAL"
     CONTAINS = "CONTAINS"
+
+
+class ImportStage(StrEnum):
+    RECEIVING = "RECEIVING"
+    READING = "READING"
+    STORING = "STORING"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """trace_count: 0 before all have arrived."""
+
+    stage: ImportStage = ImportStage.RECEIVING
+    trace_count: int = 0
+    read_trace_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

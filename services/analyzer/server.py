@@ -24,10 +24,12 @@ from services.analyzer.node_link import node_errors
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.nodes import Nodes
 from services.analyzer.querying import chunks, run_query
+from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
+from services.analyzer.trace_answers import question_of
 from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
 from services.core import wire
@@ -177,7 +179,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         parts = (
-            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last)
+            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last, part.is_further_trace)
             async for part in request_iterator
         )
         taken_in = await self._importing.receive(parts)
@@ -188,6 +190,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ResumeUpload(self, request: Any, context: Any) -> Any:
         extent = self._importing.resumed(request.upload_id)
         return messages.ResumeUploadResponse(whole_file_count=extent.whole_file_count, offset_bytes=extent.offset_bytes)
+
+    async def WatchImport(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for progress in self._importing.progress(request.upload_id):
+            yield messages.WatchImportResponse(progress=wire.encode(progress))
+
+    async def CancelImport(self, request: Any, context: Any) -> Any:
+        self._importing.cancel(request.upload_id)
+        return messages.CancelImportResponse()
 
     async def _resolved(self, text: str) -> str:
         return await asyncio.to_thread(self._store.runs.resolve, text)
@@ -202,7 +212,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
-        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed), table, query))
+        question = question_of(query)
+        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed, question), table, query))
         parts = chunks(query.table_name, result.frame)
         total_row_count = result.total_row_count
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
@@ -305,9 +316,10 @@ async def serve(settings: AnalyzerSettings) -> None:
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    async with _opened(settings) as (store, nodes, run_watching, node_watching):
+    async with _opened(settings) as (store, nodes, run_watching, node_watching), _reading(settings) as processes:
         server, address = build_server(settings.address, settings.security())
-        servicer = AnalyzerServicer(store, nodes, Importing(store, settings.import_max_bytes), run_watching, node_watching)
+        importing = Importing(store, settings.import_max_bytes, processes)
+        servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         await server.start()
@@ -322,6 +334,15 @@ async def serve(settings: AnalyzerSettings) -> None:
             run_watching.close()
             node_watching.close()
             await server.stop(STOPPING_S)
+
+
+@asynccontextmanager
+async def _reading(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses]:
+    processes = ReadingProcesses(settings.import_process_count, settings.import_memory_bytes)
+    try:
+        yield processes
+    finally:
+        await processes.close()
 
 
 @asynccontextmanager

@@ -43,7 +43,7 @@ from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, WATCHED_T
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
-from services.core.errors import RunNotFoundError, StorageFullError
+from services.core.errors import RunNotFoundError
 from services.core.model import (
     CeilingsMeasured,
     Configuration,
@@ -176,26 +176,18 @@ class Store:
         commit.run = run if run is not record.run else None
         return commit
 
-    def add_imported(self, run: Run, frames: Mapping[str, pl.DataFrame], next_event_index: int) -> bool:
-        """Stores a final run with all its rows at once; answers whether it was new.
+    def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
+        """Takes over a final run with all its rows at once; answers whether it was new.
 
         The files come first, the run's record last: until then its folder counts for nothing.
 
-        Raises:
-            StorageFullError: the disk is full; nothing of it is kept then.
+        Args:
+            folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes.
         """
         with self._archive_lock:
             if self.runs.known([run.run_id]):
                 return False
-            try:
-                self._archive.write(run.run_id, frames)
-            except (OSError, pl.exceptions.ComputeError) as error:
-                raise StorageFullError(
-                    f"store, run {run.run_id}",
-                    found=str(error),
-                    expected="room to write",
-                    remedy="Free space on that disk or delete runs, then import again.",
-                ) from error
+            self._archive.adopt(run.run_id, folder)
             self.runs.add_compacted(run, next_event_index)
             return True
 

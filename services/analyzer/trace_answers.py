@@ -12,6 +12,8 @@ from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_lay
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
+from services.core.errors import InvalidRequestError
+from services.core.model import TableQuery
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 Input = Mapping[str, Sequence[str]]
@@ -32,10 +34,16 @@ PLAIN_QUESTION: Final = TraceQuestion()
 
 @dataclass(frozen=True, slots=True)
 class TraceAnalysis:
-    """input: columns of the tables of a trace that it needs, by table. answer: its rows, without run_id and event_index."""
+    """One table.
+
+    input: columns of the tables of a trace that it needs, by table.
+    answer: its rows, without run_id and event_index.
+    depth_input: columns that it needs besides when a depth is asked for; None: it has none.
+    """
 
     input: Input
     answer: Callable[[TraceFrames, TraceQuestion], pl.LazyFrame]
+    depth_input: Input | None = None
 
 
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
@@ -45,6 +53,7 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     LAYERS.table_name: TraceAnalysis(
         trace_layers.INPUT,
         lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+        trace_layers.DEPTH_INPUT,
     ),
     BREAKDOWN.table_name: TraceAnalysis(
         trace_breakdown.INPUT,
@@ -56,14 +65,33 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
 """By the name of the table that they answer."""
 
 
-def inputs(table_names: Iterable[str]) -> list[Input]:
+def question_of(query: TableQuery) -> TraceQuestion:
+    """What a query asks of a trace. Raises InvalidRequestError when its table has nothing of that kind."""
+    if query.depth is not None and not has_depth(query.table_name):
+        raise InvalidRequestError(
+            f"depth {query.depth} of table {query.table_name}",
+            found="a table without depths",
+            expected=" or ".join(name for name in TRACE_ANALYSES if has_depth(name)),
+            remedy="Ask without a depth.",
+        )
+    return TraceQuestion(query.depth)
+
+
+def has_depth(table_name: str) -> bool:
+    return table_name in TRACE_ANALYSES and TRACE_ANALYSES[table_name].depth_input is not None
+
+
+def inputs(table_names: Iterable[str], question: TraceQuestion = PLAIN_QUESTION) -> list[Input]:
     """Columns that these tables need of a trace: those of analyses, and of tables of traces themselves all."""
-    stored = {table.table_name: table for table in TRACE_TABLES}
-    return [
-        TRACE_ANALYSES[name].input if name in TRACE_ANALYSES else {name: stored[name].column_names}
-        for name in table_names
-        if answerable(name)
-    ]
+    return [needed for name in table_names if answerable(name) for needed in _inputs_of(name, question)]
+
+
+def _inputs_of(table_name: str, question: TraceQuestion) -> list[Input]:
+    if table_name not in TRACE_ANALYSES:
+        stored = {table.table_name: table for table in TRACE_TABLES}
+        return [{table_name: stored[table_name].column_names}]
+    analysis = TRACE_ANALYSES[table_name]
+    return [analysis.input] if question.depth is None or analysis.depth_input is None else [analysis.input, analysis.depth_input]
 
 
 def trace_frames(frames: Mapping[str, pl.DataFrame]) -> TraceFrames:

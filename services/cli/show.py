@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
@@ -14,6 +15,9 @@ from services.cli.options import CaFileOption, InsecureOption, ServerOption, Tok
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
+
+    from services.analyzer.querying import QueryResult
+    from services.cli.row_choice import RowChoice
 
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
@@ -89,28 +93,50 @@ def show(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the folder.")
     ] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="CONDITION",
+            help="Rows to show, e.g. 'kernel_name~gemm' or 'duration_sum_ns>10us': = != < <= > >= ~ (contains). Several must all hold.",
+        ),
+    ] = None,
+    order_by: Annotated[
+        list[str] | None, typer.Option("--sort", metavar="COLUMN[:desc]", help="Order of the rows; repeated, of those that are equal.")
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", metavar="N", help="The first N rows only.")] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", metavar="N", help="Layers summed at this depth of ranges, 0 for the outermost; else the innermost."),
+    ] = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Print tables of a run or a file, or write them to files."""
+    """Print tables of a run or a file, or write them to files.
+
+    A condition or an order counts for every table that has its column.
+    """
+    from services.cli.row_choice import parse_rows
     from services.cli.usage import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
+    choice = parse_rows(filters or [], order_by or [], top, depth)
     if Path(run_or_file).is_file():
         from services.cli.shown_file import tables_of_file
 
-        frames, notes = tables_of_file(Path(run_or_file), table_names or [])
+        results, notes = tables_of_file(Path(run_or_file), list(choice.queries(table_names or ["kernels"])))
     else:
         server_options = (server, token, token_file, ca_file, insecure)
-        frames, notes = _tables_of_run(run_or_file, table_names or [], server_options)
+        results, notes = _tables_of_run(run_or_file, table_names or [], choice, server_options)
+    frames = {name: result.frame for name, result in results.items()}
     if output_format is OutputFormat.JSON:
         _write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
-        _show_tables(frames, output)
+        _show_tables(results, max(MAX_SHOWN_ROWS, top or 0), output)
     else:
         _write_frames(frames, output_format, output)
     for note in notes:
@@ -118,20 +144,27 @@ def show(
 
 
 def _tables_of_run(
-    text: str, table_names: Sequence[str], server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
-) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    text: str,
+    table_names: Sequence[str],
+    choice: RowChoice,
+    server_options: tuple[str | None, str | None, Path | None, Path | None, bool],
+) -> tuple[dict[str, QueryResult], list[str]]:
     """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
+    from services.analyzer.querying import QueryResult
     from services.cli.session import Server, analyzer_session
     from services.core.model import ImportedTrace
 
+    queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
     with analyzer_session(Server(*server_options), with_profiler=False) as client:
         run = client.run(text)
         is_trace = isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
-        names = dict.fromkeys(table_names or ["kernels" if is_trace else "measurements"])
-        frames = {name: _of_its_kind(client.table(name, [run.run_id])) for name in names}
+        results = {}
+        for query in queries or choice.queries(["kernels" if is_trace else "measurements"]):
+            frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
+            results[query.table_name] = QueryResult(_of_its_kind(frame), total_row_count)
     earlier = run.spec.continues_run_id
     notes = [f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before"] if earlier else []
-    return frames, notes + (run.notes.splitlines() if is_trace else [])
+    return results, notes + (run.notes.splitlines() if is_trace else [])
 
 
 def _of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
@@ -177,7 +210,7 @@ def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputForma
             typer.echo((f"# {name}\n" if len(frames) > 1 else "") + frame.write_csv(), nl=False)
 
 
-def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> None:
+def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output: Path | None) -> None:
     from rich.console import Console
 
     from services.cli.terminal import FILE_WIDTH
@@ -185,27 +218,29 @@ def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> Non
 
     if output is None:
         console = make_console()
-        for name, frame in frames.items():
-            _print_frame(console, name, frame)
+        for name, result in results.items():
+            _print_result(console, name, result, max_row_count)
         return
     with output.open("w") as file:
         console = Console(file=file, width=FILE_WIDTH)
-        for name, frame in frames.items():
-            _print_frame(console, name, frame)
+        for name, result in results.items():
+            _print_result(console, name, result, max_row_count)
 
 
-def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
+def _print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
     from rich.text import Text
 
     from services.cli.best_display import best_lines
     from services.cli.terminal import plain_table
 
+    frame, total_row_count = result.frame, result.total_row_count
     columns = _shown_columns(name, frame)
-    console.print(f"{name}: {frame.height} rows", highlight=False)
+    count = f"{frame.height}" if frame.height == total_row_count else f"{frame.height} of {total_row_count}"
+    console.print(f"{name}: {count} rows", highlight=False)
     table = plain_table()
     for column in columns:
         table.add_column(column, justify="right" if frame[column].dtype.is_numeric() else "left", overflow="fold")
-    rows = frame.select(columns).head(MAX_SHOWN_ROWS).rows()
+    rows = frame.select(columns).head(max_row_count).rows()
     for row in rows:
         table.add_row(
             *(Text(_cut(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
@@ -216,8 +251,8 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     if name == "best":
         for line in best_lines(frame):
             console.print(line, markup=False, highlight=False)
-    if frame.height > MAX_SHOWN_ROWS:
-        console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
+    if frame.height > max_row_count:
+        console.print(f"The first {max_row_count} rows. All of them: --format json, csv or parquet.")
 
 
 def _cut(name: str) -> str:

@@ -3,59 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from services.analyzer.querying import QueryResult
     from services.analyzer.readers.trace import Reader, TraceFiles
+    from services.analyzer.trace_answers import TraceFrames
+    from services.core.model import TableQuery
 
 
-def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    """The tables and the reader's notes.
-
-    Args:
-        table_names: none for the kernels.
+def tables_of_file(path: Path, queries: Sequence[TableQuery]) -> tuple[dict[str, QueryResult], list[str]]:
+    """What the queries find, by table, and the reader's notes.
 
     Raises:
         InvalidTraceError: no reader takes the file, or it is damaged.
-        TableNotFoundError: there is no such table.
+        InvalidRequestError: a value that a column cannot hold.
         UsageError: a table that the file has to be imported for.
     """
     import time
 
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.trace import TraceFiles
-    from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+    from services.analyzer.trace_answers import trace_frames
 
-    names = list(dict.fromkeys(table_names or ["kernels"]))
     files = TraceFiles(path.name, path, time.time_ns())
-    frames, notes = _read(reader_of(files), files, names)
+    frames, notes = _read(reader_of(files), files, queries)
     trace = trace_frames(frames)
-    answers = {name: TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION) if name in TRACE_ANALYSES else trace[name] for name in names}
-    return {name: _own_columns(frame.collect()) for name, frame in answers.items()}, notes
+    return {query.table_name: _answered(trace, query) for query in queries}, notes
 
 
-def _read(reader: Reader, files: TraceFiles, names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    from services.analyzer.readers.selection import Selection, SelectiveReader
+def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
+    """Without the columns of a store, and those of an analysis alone where its table has others for other runs."""
+    from services.analyzer.querying import run_query
     from services.analyzer.schema import table_named
-    from services.analyzer.trace_answers import answerable, inputs
+    from services.analyzer.trace_answers import TRACE_ANALYSES, question_of
+
+    name = query.table_name
+    answer = TRACE_ANALYSES[name].answer(trace, question_of(query)) if name in TRACE_ANALYSES else trace[name]
+    columns = tuple(column for column in answer.collect_schema().names() if column not in ("run_id", "event_index"))
+    table = table_named(name)
+    return run_query(table.conform(answer), table, replace(query, columns=columns))
+
+
+def _read(reader: Reader, files: TraceFiles, queries: Sequence[TableQuery]) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    from services.analyzer.readers.selection import Selection, SelectiveReader
+    from services.analyzer.trace_answers import answerable, inputs, question_of
     from services.cli.usage import UsageError
 
-    for name in names:
-        if not answerable(name):
+    for query in queries:
+        if not answerable(query.table_name):
             raise UsageError(
-                f"table {table_named(name).table_name} of file {files.file_name}",
+                f"table {query.table_name} of file {files.file_name}",
                 found="a table that is no trace's",
                 expected="kernels, layers, breakdown or a table of the trace",
                 remedy="Import the file, then show the run.",
             )
-    selection = Selection.of(inputs(names))
+    selection = Selection.of(needed for query in queries for needed in inputs([query.table_name], question_of(query)))
     read = reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
     return dict(read.frames), read.notes.splitlines()
-
-
-def _own_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """Without those of a store."""
-    return frame.drop("run_id", "event_index", strict=False)

@@ -90,6 +90,35 @@ def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders
     assert "1 of 3 kernels have no runtime call" in kernalyse("show", trace, "layers").stderr
 
 
+def test_rows_are_chosen_alike_of_a_file_and_of_its_run(private_folders: Path, trace: Path) -> None:
+    """The terminal says how many rows there are; a condition counts for the tables that have its column."""
+    run_id = kernalyse("import", trace).stdout.split()[0]
+    sources: tuple[str | Path, ...] = (trace, run_id)
+    for source in sources:
+        short = ("--filter", "duration_ns<=0.05us", "--filter", "kind!=copy", "--sort", "start_ns:desc", "--top", "1", "--format", "json")
+        done = kernalyse("show", source, "kernel_launches", "memory_ops", "layers", *short)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert [(row["start_ns"], row["duration_ns"]) for row in found["kernel_launches"]] == [(2000, 10)]
+        assert found["memory_ops"] == []
+        assert [row["layer"] for row in found["layers"]] == ["forward"]
+        outer = kernalyse("show", source, "layers", "kernels", "--depth", "0", "--format", "json")
+        assert {row["layer"]: row["duration_sum_ns"] for row in json.loads(outer.stdout)["layers"]} == {"step": 450, None: 10}
+        assert "layers: 2 of 3 rows" in kernalyse("show", source, "layers", "--top", "2").stdout
+        for wrong, words in (
+            (("layers", "kernels", "--filter", "speed>1"), "no column speed"),
+            (("kernels", "--depth", "1"), "no table that has depths"),
+            (("layers", "--sort", "speed"), "expected one of layer, call_count"),
+            (("layers", "--top", "0"), "1 or more"),
+        ):
+            refused = kernalyse("show", source, *wrong)
+            assert refused.returncode == 2
+            assert words in refused.stderr
+        refused = kernalyse("show", source, "layers", "--filter", "launch_count=many")
+        assert refused.returncode == 1
+        assert "a whole number" in refused.stderr
+
+
 def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     of_runs = kernalyse("show", trace, "measurements")
     assert of_runs.returncode == 2

@@ -165,13 +165,22 @@ class Client:
         offset: int = 0,
         limit: int = 0,
         columns: Sequence[str] = (),
+        depth: int | None = None,
     ) -> list[bytes]:
         """Rows of a table as Arrow IPC streams, each complete in itself.
 
-        run_ids: empty for all runs. limit: 0 for all rows. columns: empty for all of them.
+        run_ids: empty for all runs. limit: 0 for all rows. columns: empty for all of them. depth: of layers, see
+        GetTableRequest.
         """
         request = messages.GetTableRequest(
-            table_name=table_name, run_ids=run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns
+            table_name=table_name,
+            run_ids=run_ids,
+            filters=filters,
+            order_by=order_by,
+            offset=offset,
+            limit=limit,
+            columns=columns,
+            depth=depth,
         )
         with _request_errors():
             return [response.chunk.arrow_ipc for response in self._stub.GetTable(request)]
@@ -186,11 +195,14 @@ class Client:
         offset: int = 0,
         limit: int = 0,
         columns: Sequence[str] = (),
+        depth: int | None = None,
     ) -> polars.DataFrame:
         """The same as one polars frame. Raises ModuleNotFoundError without polars."""
         import polars as pl
 
-        chunks = self.table(table_name, run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns)
+        chunks = self.table(
+            table_name, run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns, depth=depth
+        )
         return pl.concat([pl.read_ipc_stream(BytesIO(chunk)) for chunk in chunks]) if chunks else pl.DataFrame()
 
 

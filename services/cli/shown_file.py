@@ -16,6 +16,7 @@ def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl
     """The tables and the reader's notes.
 
     Args:
+        path: of a file, or of a folder that is one trace.
         table_names: none for the kernels.
 
     Raises:
@@ -26,11 +27,11 @@ def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl
     import time
 
     from services.analyzer.readers.registry import reader_of
-    from services.analyzer.readers.trace import TraceFiles
+    from services.analyzer.readers.trace_paths import trace_files
     from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
 
     names = list(dict.fromkeys(table_names or ["kernels"]))
-    files = TraceFiles(path.name, path, time.time_ns())
+    files = trace_files(path, time.time_ns())
     frames, notes = _read(reader_of(files), files, names)
     trace = trace_frames(frames)
     answers = {name: TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION) if name in TRACE_ANALYSES else trace[name] for name in names}

@@ -16,6 +16,7 @@ import polars as pl
 
 from services.analyzer.correlation import NONE, Indexes, Nesting, causes, nested
 from services.analyzer.readers import nsys_frames
+from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.nsys_environment import Environment, read_environment
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
 from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
@@ -52,21 +53,21 @@ class NsysSqliteReader:
             return read_tables(file, selection)
 
 
-def read_tables(file: SqliteFile, selection: Selection = EVERYTHING) -> ImportedTables:
-    """Raises InvalidTraceError: it is an SQLite file of another kind, empty, or damaged."""
+def read_tables(file: ExportedTables, selection: Selection = EVERYTHING) -> ImportedTables:
+    """Raises InvalidTraceError: its tables are those of another program, there are none, or they are damaged."""
     _check_kind(file)
     environment = read_environment(file)
     texts = {row["id"]: str(row["value"]) for row in file.rows("StringIds") if row.get("value") is not None}
     return _Reading(file, selection, environment, TraceNames(texts), list(environment.notes)).tables()
 
 
-def _check_kind(file: SqliteFile) -> None:
+def _check_kind(file: ExportedTables) -> None:
     if not set(OWN_TABLES) & set(file.table_names):
         names = ", ".join(sorted(file.table_names)[:6])
         raise InvalidTraceError(
             f"file {file.name}",
-            found=f"an SQLite file with the tables {names}" if names else "an SQLite file without tables",
-            expected="one that Nsight Systems exported",
+            found=f"the tables {names}" if names else "a file without tables",
+            expected="those that Nsight Systems exports",
             remedy="Export the report again: nsys export --type sqlite --lazy=false REPORT.nsys-rep",
         )
 
@@ -75,7 +76,7 @@ def _check_kind(file: SqliteFile) -> None:
 class _Reading:
     """One file on its way to tables."""
 
-    file: SqliteFile
+    file: ExportedTables
     selection: Selection
     environment: Environment
     names: TraceNames

@@ -33,7 +33,7 @@ class NsysFolderReader:
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
         """Raises InvalidTraceError: one table alone, tables of another program, or damaged ones."""
-        paths = {_table_name(name): path for name, path in _paths(files).items() if _holds_table(path)}
+        paths = {_table_name(name): path for name, path in _paths(files).items() if holds_table(path)}
         folder = TableFolder(_folder_name(files), paths)
         if not files.companions:
             raise InvalidTraceError(
@@ -42,13 +42,16 @@ class NsysFolderReader:
                 expected="the folder that Nsight Systems exported, with all of its tables",
                 remedy="Give the folder: nsys export --type parquetdir REPORT.nsys-rep makes one.",
             )
-        return replace(read_tables(folder, selection), title=folder.name)
+        tables = read_tables(folder, selection)
+        others = sorted(_parts(name)[-1] for name, path in _paths(files).items() if not holds_table(path))
+        left_out = [f"Files of the folder that are no tables are left out: {', '.join(others)}."] if others else []
+        return replace(tables, title=folder.name, notes="\n".join([tables.notes, *left_out]))
 
 
 def is_export(folder: Path) -> bool:
     """Whether the files of a folder are the tables of one export. Raises OSError."""
     return any(
-        path.stem in OWN_TABLES and path.suffix in TABLE_ENDINGS and path.is_file() and _holds_table(path) for path in folder.iterdir()
+        path.stem in OWN_TABLES and path.suffix in TABLE_ENDINGS and path.is_file() and holds_table(path) for path in folder.iterdir()
     )
 
 
@@ -56,7 +59,8 @@ def _paths(files: TraceFiles) -> dict[str, Path]:
     return {files.file_name: files.path, **files.companions}
 
 
-def _holds_table(path: Path) -> bool:
+def holds_table(path: Path) -> bool:
+    """By its beginning. Raises OSError."""
     with path.open("rb") as file:
         return is_table(file.read(HEAD_BYTES))
 

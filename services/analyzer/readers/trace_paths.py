@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from services.analyzer.readers.nsys_folder import is_export
+from services.analyzer.readers.nsys_folder import holds_table, is_export
 from services.analyzer.readers.registry import is_readable
 from services.analyzer.readers.trace import TraceFiles
 from services.core.errors import InvalidTraceError
@@ -34,7 +34,7 @@ def traces_at(path: Path) -> list[Path]:
 
 
 def trace_files(path: Path, arrived_unix_ns: int) -> TraceFiles:
-    """A trace as a reader takes it. Raises InvalidTraceError: a folder that is none; OSError."""
+    """A trace as a reader takes it: of a folder its tables first. Raises InvalidTraceError: a folder that is none; OSError."""
     if not path.is_dir():
         return TraceFiles(path.name, path, arrived_unix_ns)
     if not is_export(path):
@@ -44,7 +44,7 @@ def trace_files(path: Path, arrived_unix_ns: int) -> TraceFiles:
             expected="a trace",
             remedy="Name one of the traces in it, or import the folder.",
         )
-    first, *others = sorted(file for file in path.iterdir() if file.is_file())
+    first, *others = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: (not holds_table(file), file.name))
     names = {file: f"{path.absolute().name}/{file.name}" for file in (first, *others)}
     return TraceFiles(names[first], first, arrived_unix_ns, {names[file]: file for file in others})
 

@@ -27,7 +27,8 @@ def import_files(
             metavar="FILE|FOLDER...",
             exists=True,
             readable=True,
-            help="NVBench JSON, kernalyse's own, SQLite exports of Nsight Systems; of a folder every such file in it and below.",
+            help="NVBench JSON, kernalyse's own, exports of Nsight Systems (SQLite, parquetdir, arrowdir), PyTorch's traces; of a "
+            "folder that is no trace itself every one in it and below.",
         ),
     ],
     server: ServerOption = None,
@@ -44,34 +45,23 @@ def import_files(
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=True)
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in paths for file in _traces(path)]
     with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
         done = [_import(client, file, _place(number, len(files)), console) for number, file in enumerate(files)]
     if not all(done):
         raise typer.Exit(1)
 
 
-def _files(path: Path) -> list[Path]:
-    """The file, or those of a folder that a reader takes, by name. Raises UsageError when there is none."""
+def _traces(path: Path) -> list[Path]:
+    """The file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
     from services.analyzer.readers.registry import formats
+    from services.analyzer.readers.trace_paths import traces_at
     from services.cli.usage import UsageError
 
-    if not path.is_dir():
-        return [path]
-    found = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_taken(file)]
+    found = traces_at(path)
     if not found:
         raise UsageError(f"folder {path}", found="no file that could be imported", expected=formats())
     return found
-
-
-def _is_taken(file: Path) -> bool:
-    """By a reader. A file that cannot be opened counts: it is named when its turn comes."""
-    from services.analyzer.readers.registry import is_readable
-
-    try:
-        return is_readable(file)
-    except OSError:
-        return True
 
 
 def _place(number: int, count: int) -> str:

@@ -79,7 +79,10 @@ def register(app: typer.Typer) -> None:
 
 def show(
     run_or_file: Annotated[
-        str, typer.Argument(metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, which is read and not stored.")
+        str,
+        typer.Argument(
+            metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, file or folder, which is read and not stored."
+        ),
     ],
     table_names: Annotated[
         list[str] | None,
@@ -125,7 +128,7 @@ def show(
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     choice = parse_rows(filters or [], order_by or [], top, depth)
-    if Path(run_or_file).is_file():
+    if _is_trace(run_or_file):
         from services.cli.shown_file import tables_of_file
 
         results, notes = tables_of_file(Path(run_or_file), list(choice.queries(table_names or ["kernels"])))
@@ -141,6 +144,16 @@ def show(
         _write_frames(frames, output_format, output)
     for note in notes:
         typer.echo(note, err=True)
+
+
+def _is_trace(text: str) -> bool:
+    """A run may have the name of a folder that happens to be here."""
+    path = Path(text)
+    if not path.is_dir():
+        return path.is_file()
+    from services.analyzer.readers.trace_paths import is_trace
+
+    return "/" in text or is_trace(path)
 
 
 def _tables_of_run(

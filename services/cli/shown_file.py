@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 def tables_of_file(path: Path, queries: Sequence[TableQuery]) -> tuple[dict[str, QueryResult], list[str]]:
     """What the queries find, by table, and the reader's notes.
 
+    Args:
+        path: of a file, or of a folder that is one trace.
+
     Raises:
         InvalidTraceError: no reader takes the file, or it is damaged.
         InvalidRequestError: a value that a column cannot hold.
@@ -27,10 +30,10 @@ def tables_of_file(path: Path, queries: Sequence[TableQuery]) -> tuple[dict[str,
     import time
 
     from services.analyzer.readers.registry import reader_of
-    from services.analyzer.readers.trace import TraceFiles
+    from services.analyzer.readers.trace_paths import trace_files
     from services.analyzer.trace_answers import trace_frames
 
-    files = TraceFiles(path.name, path, time.time_ns())
+    files = trace_files(path, time.time_ns())
     frames, notes = _read(reader_of(files), files, queries)
     trace = trace_frames(frames)
     return {query.table_name: _answered(trace, query) for query in queries}, notes

@@ -12,6 +12,7 @@ import pytest
 from services.core.settings import data_folder
 from tests.integration.test_cli import kernalyse
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
+from tests.unit.nsys_folder import write_folder
 
 TABLES = ("kernels", "layers", "breakdown")
 
@@ -78,6 +79,31 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
             assert kernalyse("show", source, *TABLES, "ranges", "--format", table_format, "-o", folder).returncode == 0
             assert read(folder / f"kernels.{table_format}")["duration_sum_ns"].to_list() == [460]
             assert read(folder / f"ranges.{table_format}").height == 2
+
+
+def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+    folder = write_folder(trace, tmp_path / "traces", "parquetdir")
+    (folder / "0-readme.txt").write_text("sorts before every table")
+    shown = answers(folder)
+    assert shown == answers(trace)
+    done = kernalyse("import", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("traces: trace")
+    assert "no tables are left out: 0-readme.txt" in done.stderr
+    stored = answers(done.stdout.split()[0])
+    for name in TABLES:
+        assert [{key: value for key, value in row.items() if key != "run_id"} for row in stored[name]] == shown[name], name
+    around = kernalyse("import", tmp_path)
+    assert "imported before" in around.stdout
+    assert [line.split()[1] for line in around.stdout.splitlines()] == ["nightly.sqlite:", "traces:"]
+
+
+def test_a_folder_without_a_trace_says_so(private_folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    shown = kernalyse("show", tmp_path)
+    assert (shown.returncode, "no tables of an export" in shown.stderr) == (1, True)
+    imported = kernalyse("import", tmp_path)
+    assert (imported.returncode, "no file that could be imported" in imported.stderr) == (2, True)
 
 
 def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders: Path, trace: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,6 +24,10 @@ COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
 """What NVBench's --jsonbin adds to the name of its document for the folders of binary samples beside it."""
 
 
+TABLE_ENDINGS: Final = (".parquet", ".arrow")
+"""Of the files in a folder that is one trace. The first file tells what the trace is: one of these has to come first."""
+
+
 class TraceUpload:
     """One trace on its way out.
 
@@ -30,18 +35,16 @@ class TraceUpload:
     it could name any file of this machine.
 
     Args:
-        path: of the trace.
+        path: of the trace; of a folder that is one, as Nsight Systems exports them, all files go, tables first.
         on_sent: called with the bytes of each part once it is taken.
 
     Raises:
-        OSError: the trace is not there, or no file.
+        OSError: the trace is not there.
     """
 
     def __init__(self, path: Path, on_sent: Callable[[int], None]) -> None:
-        folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-        companions = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
         self._folder = path.parent
-        self._files = (path, *companions)
+        self._files = _files_of_folder(path) if path.is_dir() else (path, *_companions(path))
         self._on_sent = on_sent
         self._problem: OSError | None = None
         self._upload_id = uuid.uuid4().hex
@@ -122,3 +125,16 @@ class TraceUpload:
                 request = messages.ImportTraceRequest()
         request.digest = f"sha256:{digest.hexdigest()}"
         yield request
+
+
+def _companions(path: Path) -> list[Path]:
+    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
+    return [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
+
+
+def _files_of_folder(folder: Path) -> tuple[Path, ...]:
+    """Tables first. Raises FileNotFoundError when there are none."""
+    files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: (file.suffix not in TABLE_ENDINGS, file.name))
+    if not files or files[0].suffix not in TABLE_ENDINGS:
+        raise FileNotFoundError(errno.ENOENT, "no table in the folder", str(folder))
+    return tuple(files)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Indexes, Integers, Nesting, coded
+from services.analyzer.correlation import NONE, Flags, Indexes, Integers, Nesting, coded
 from services.analyzer.readers.nsys_environment import Environment
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import ID_MASK, durations, indexes, numbers, process_id, small_numbers, taken
@@ -18,7 +18,7 @@ from services.analyzer.readers.nsys_ranges import Ranges
 from services.analyzer.readers.selection import Selection
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 from services.analyzer.readers.trace_names import TraceNames
-from services.analyzer.table import INDEX, Table
+from services.analyzer.table import COUNT, INDEX, Table
 from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_PROCESSES
 
 KERNEL_NAME_COLUMNS: Final = ("demangledName", "shortName", "mangledName")
@@ -65,18 +65,23 @@ MEMORY_SOURCES: Final = {"direction": "copyKind", "stream_index": "streamId", "b
 
 DEVICE_BITS: Final = 32
 DEVICE_MASK: Final = (1 << DEVICE_BITS) - 1
+MAX_INDEX: Final = 2**31 - 1
 
 Columns = Mapping[str, Callable[[], pl.Series]]
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Kernels with the call that launched each and the innermost range around that; NONE where there is none."""
+    """Kernels with the call that launched each and the innermost range around that; NONE where there is none.
+
+    is_of_node: the range is the one around the creation of the node of a CUDA graph instead.
+    """
 
     kernels: Events
     calls: Events
     call_indexes: Indexes
     range_indexes: Indexes
+    is_of_node: Flags
 
 
 def kernel_launches(launches: Launches, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
@@ -91,7 +96,7 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
         "launch_thread_id": lambda: numbers(taken(thread_ids(calls), launches.call_indexes)),
         "launch_start_ns": lambda: numbers(taken(calls.column("start"), launches.call_indexes)),
         "range_index": lambda: indexes(launches.range_indexes),
-        "layer_source": lambda: _where(launches.range_indexes != NONE, "range"),
+        "layer_source": lambda: _layer_sources(launches),
         **{name: _counts(kernels, source) for name, source in KERNEL_COUNTS.items()},
         **{name: _small_counts(kernels, source) for name, source in KERNEL_SMALL_COUNTS.items()},
     }
@@ -152,7 +157,7 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
     used: set[tuple[int, int]] = set()
     for work in works:
         device = work.column("deviceId")
-        (pairs,) = coded((work.process.astype(np.int64) << DEVICE_BITS | device & DEVICE_MASK)[device != NULL_INTEGER])
+        (pairs,) = coded((work.process.astype(np.int64) << DEVICE_BITS | device & DEVICE_MASK)[(device >= 0) & (device <= MAX_INDEX)])
         used |= {(pair >> DEVICE_BITS, pair & DEVICE_MASK) for pair in pairs.keys.tolist()}
     rows = []
     for process, device_index in sorted(used):
@@ -203,8 +208,9 @@ def _small_counts(events: Events, source: str) -> Callable[[], pl.Series]:
     return lambda: small_numbers(events.column(source))
 
 
-def _where(mask: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str) -> pl.Series:
-    return pl.select(pl.when(pl.Series(mask)).then(pl.lit(text))).to_series()
+def _layer_sources(launches: Launches) -> pl.Series:
+    is_of_node, has_range = pl.Series(launches.is_of_node), pl.Series(launches.range_indexes != NONE)
+    return pl.select(pl.when(is_of_node).then(pl.lit("graph")).when(has_range).then(pl.lit("range"))).to_series()
 
 
 def _either(mask: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str, other: str) -> pl.Series:
@@ -220,6 +226,7 @@ def _frame(table: Table, columns: Columns, selection: Selection) -> pl.DataFrame
 
 
 def _rows(table: Table, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    names = table.column_names[2:]
-    schema = {name: table.schema[name] for name in names}
-    return pl.DataFrame([[row.get(name) for name in names] for row in rows], schema=schema, orient="row", strict=False)
+    """What does not fit a column is null."""
+    wide = {name: COUNT if table.schema[name] is INDEX else table.schema[name] for name in table.column_names[2:]}
+    columns = {name: pl.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in wide.items()}
+    return pl.DataFrame({name: column.cast(table.schema[name], strict=False) for name, column in columns.items()})

@@ -16,9 +16,11 @@ import polars as pl
 
 from services.analyzer.correlation import NONE, Indexes, Nesting, causes, nested
 from services.analyzer.readers import nsys_frames
+from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.nsys_environment import Environment, read_environment
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
 from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
+from services.analyzer.readers.nsys_graphs import NODE_ID, WHOLE_GRAPHS, creations, node_ranges, read_nodes
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
@@ -52,21 +54,23 @@ class NsysSqliteReader:
             return read_tables(file, selection)
 
 
-def read_tables(file: SqliteFile, selection: Selection = EVERYTHING) -> ImportedTables:
-    """Raises InvalidTraceError: it is an SQLite file of another kind, empty, or damaged."""
+def read_tables(file: ExportedTables, selection: Selection = EVERYTHING) -> ImportedTables:
+    """Raises InvalidTraceError: its tables are those of another program, there are none, or they are damaged."""
     _check_kind(file)
     environment = read_environment(file)
-    texts = {row["id"]: str(row["value"]) for row in file.rows("StringIds") if row.get("value") is not None}
-    return _Reading(file, selection, environment, TraceNames(texts), list(environment.notes)).tables()
+    rows = file.rows("StringIds")
+    texts = {row["id"]: str(row["value"]) for row in rows if row.get("id") is not None and row.get("value") is not None}
+    notes = [*environment.notes, *([] if texts else ["It has no texts (table StringIds): kernels and calls have no names."])]
+    return _Reading(file, selection, environment, TraceNames(texts), notes).tables()
 
 
-def _check_kind(file: SqliteFile) -> None:
+def _check_kind(file: ExportedTables) -> None:
     if not set(OWN_TABLES) & set(file.table_names):
         names = ", ".join(sorted(file.table_names)[:6])
         raise InvalidTraceError(
             f"file {file.name}",
-            found=f"an SQLite file with the tables {names}" if names else "an SQLite file without tables",
-            expected="one that Nsight Systems exported",
+            found=f"the tables {names}" if names else "a file without tables",
+            expected="those that Nsight Systems exports",
             remedy="Export the report again: nsys export --type sqlite --lazy=false REPORT.nsys-rep",
         )
 
@@ -75,7 +79,7 @@ def _check_kind(file: SqliteFile) -> None:
 class _Reading:
     """One file on its way to tables."""
 
-    file: SqliteFile
+    file: ExportedTables
     selection: Selection
     environment: Environment
     names: TraceNames
@@ -85,17 +89,22 @@ class _Reading:
     def tables(self) -> ImportedTables:
         wants = self.selection.wants
         kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
-        processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events))
+        nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
+        processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events, nodes))
         kernel_calls, memory_calls = _causes(kernels, calls), _causes(memory, calls)
         calls = calls.by_start()
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         nesting = _nesting(ranges, calls)
-        launches = Launches(kernels, calls, kernel_calls, _around(nesting, kernel_calls))
+        of_nodes = node_ranges(kernels, nodes, ranges)
+        around = np.where(of_nodes == NONE, _around(nesting, kernel_calls), of_nodes)
+        launches = Launches(kernels, calls, kernel_calls, around, of_nodes != NONE)
         if self.selection is EVERYTHING:
             counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
             self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
         if self._wants_calls:
             self._say_of(launches)
+        if self._wants_nodes:
+            self._say_of_graphs(launches, nodes)
         self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)
         self._add(nsys_frames.api_calls(calls, processes, self.names, self.selection), API_CALLS)
         self._add(nsys_frames.range_rows(ranges, nesting, processes, self.selection), RANGES)
@@ -128,14 +137,25 @@ class _Reading:
         wants = self.selection.wants
         return self._wants_ranges or wants(API_CALLS) or wants(KERNEL_LAUNCHES, *OF_CALL) or wants(MEMORY_OPS, "launch_start_ns")
 
+    @property
+    def _wants_nodes(self) -> bool:
+        return self._wants_ranges and NODE_ID in self.file.column_names(KERNELS)
+
     def _kernels(self) -> Events:
         wanted = self.selection.of_table(KERNEL_LAUNCHES)
         integers = ["start", "end", "deviceId", "globalPid", "correlationId"]
         there = self.file.column_names(KERNELS)
         integers += [name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else []
         integers += [source for name, source in (KERNEL_COUNTS | KERNEL_SMALL_COUNTS).items() if name in wanted and source not in integers]
+        integers += [NODE_ID] if self._wants_nodes and NODE_ID not in integers else []
         found = self._read(KERNELS, integers, "kernels").timed().by_start()
-        if found.row_count == 0:
+        graph_count = Events.read(self.file, WHOLE_GRAPHS, ["start"]).row_count
+        if graph_count:
+            self.notes.append(
+                f"{graph_count} executions of CUDA graphs were recorded as wholes: their kernels are not in the trace. "
+                "To have them, record with --cuda-graph-trace=node."
+            )
+        elif found.row_count == 0:
             self.notes.append("It has no kernels: CUDA was not traced, or nothing ran on a device.")
         self._say_untimed(found, "kernels without start or end")
         backwards = int((found.column("end") < found.column("start")).sum())
@@ -213,6 +233,19 @@ class _Reading:
         outside_count = int((launches.range_indexes == NONE).sum()) - missing_count
         if self._wants_ranges and outside_count:
             self.notes.append(f"{outside_count} of {kernel_count} kernels were launched outside of every range.")
+
+    def _say_of_graphs(self, launches: Launches, nodes: Events) -> None:
+        """Which range counts for kernels inside CUDA graphs."""
+        placed_count = int(launches.is_of_node.sum())
+        if placed_count:
+            self.notes.append(f"{placed_count} kernels of CUDA graphs are counted for the range in which their node was created.")
+        is_in_graph = launches.kernels.column(NODE_ID) > 0
+        unknown_count = int((is_in_graph & (creations(launches.kernels, nodes) == NONE)).sum())
+        if unknown_count:
+            self.notes.append(
+                f"{unknown_count} kernels of CUDA graphs have no recorded creation of their node: "
+                "they are counted for the range in which the graph was launched."
+            )
 
     def _time(self, ns: int | None) -> datetime | None:
         """Of the recording, by the clock of its machine."""

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.nsys_folder import NsysFolderReader
+from services.analyzer.readers.nsys_report import NsysReportReader
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.results import ResultsReader
@@ -17,7 +19,11 @@ HEAD_BYTES: Final = 64 * 1024
 
 SHOWN_BYTES: Final = 40
 
-READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader(), NsysSqliteReader(), KinetoReader())
+READERS: Final[tuple[Reader, ...]] = (
+    *(ResultsReader(), NvbenchReader()),
+    *(NsysSqliteReader(), NsysFolderReader(), NsysReportReader()),
+    KinetoReader(),
+)
 
 
 def reader_of(files: TraceFiles) -> Reader:

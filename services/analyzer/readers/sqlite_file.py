@@ -33,6 +33,9 @@ MAX_SPILLED_ROWS: Final = 1024
 
 FETCHED_ROWS: Final = 65536
 
+DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What SQLite says of a damaged schema may quote it, and is not always text then."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
@@ -117,7 +120,7 @@ class SqliteFile:
         found = cls(name, pages is not None, connection, pages, page_size, page_size - header[20])
         try:
             found._tables = _stored_tables(connection)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             found.close()
             raise _damaged(name, error) from error
         return found
@@ -142,7 +145,7 @@ class SqliteFile:
             return []
         try:
             found = self._connection.execute(f"SELECT * FROM {quoted(table_name)}").fetchall()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
         return [dict(zip(self._tables[table_name].column_names, row, strict=True)) for row in found]
 
@@ -158,11 +161,11 @@ class SqliteFile:
                 )
             except _UnusualTableError:
                 pass
-            except sqlite3.DatabaseError as error:
+            except DAMAGE as error:
                 raise _damaged(f"{self.name}, table {table_name}", error) from error
         try:
             return _read_through_sqlite(self._connection, table_name, self._tables[table_name], integers, texts)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
 
 
@@ -184,7 +187,7 @@ def _check_size(header: bytes, page_size: int, size: int, name: str) -> None:
         )
 
 
-def _damaged(place: str, error: sqlite3.DatabaseError) -> InvalidTraceError:
+def _damaged(place: str, error: Exception) -> InvalidTraceError:
     return InvalidTraceError(f"file {place}", found=str(error), expected="an SQLite file that is whole", remedy="Copy or export it again.")
 
 
@@ -347,7 +350,9 @@ class _PageReading:
         integers = wanted.integers
         query = f"SELECT {', '.join(map(quoted, wanted.names))} FROM {quoted(table_name)} WHERE rowid = ?"
         for row, row_id in zip(spilled.rows.tolist(), spilled.ids.tolist(), strict=True):
-            values = self.connection.execute(query, (row_id,)).fetchone() or ()
+            values = self.connection.execute(query, (row_id,)).fetchone()
+            if values is None:
+                raise _UnusualTableError  # SQLite goes another way through a damaged tree
             for name, value in zip(wanted.names, values, strict=True):
                 if name in integers:
                     if value is not None and (not isinstance(value, int) or value == NULL_INTEGER):

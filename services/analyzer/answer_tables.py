@@ -26,7 +26,7 @@ LAYERS: Final = _table(
     Column("launch_count", COUNT, "Kernels."),
     Column("duration_sum_ns", COUNT, "Device time of these."),
     Column("share_ratio", NUMBER, "Of the device time of all kernels."),
-    Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does."),
+    Column("source", TEXT, "What tells the layer: module, range, forward, graph, node, scope or guessed; null: nothing does."),
 )
 
 BREAKDOWN: Final = _table(

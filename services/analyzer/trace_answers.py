@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
+from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers, trace_totals
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
@@ -40,11 +40,20 @@ class TraceAnalysis:
 
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis(
-        trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
+        {**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT},
+        lambda trace, _: trace_totals.with_totals(
+            trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
+            trace_totals.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
+            ("kernel_name",),
+        ),
     ),
     LAYERS.table_name: TraceAnalysis(
-        trace_layers.INPUT,
-        lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+        {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT},
+        lambda trace, question: trace_totals.with_totals(
+            trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+            trace_totals.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], question.depth),
+            ("layer", "source"),
+        ),
     ),
     BREAKDOWN.table_name: TraceAnalysis(
         trace_breakdown.INPUT,

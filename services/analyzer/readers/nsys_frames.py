@@ -159,7 +159,7 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
         gpu = environment.gpu(process_id(processes.keys[process]), device_index)
         described = {name: getattr(gpu, name) for name in gpu.__slots__} if gpu is not None else {}
         rows.append({"process_id": _known(int(processes.ids[process])), "device_index": device_index} | described)
-    return _rows(TRACE_DEVICES, rows)
+    return TRACE_DEVICES.own_rows(rows)
 
 
 def trace_processes(processes: Processes, environment: Environment, file_name: str) -> pl.DataFrame:
@@ -175,7 +175,7 @@ def trace_processes(processes: Processes, environment: Environment, file_name: s
         for key, number in sorted(zip(processes.keys, processes.ids.tolist(), strict=True))
         if key != NULL_INTEGER
     ]
-    return _rows(TRACE_PROCESSES, rows)
+    return TRACE_PROCESSES.own_rows(rows)
 
 
 def row_numbers(count: int) -> pl.Series:
@@ -217,9 +217,3 @@ def _known(value: int) -> int | None:
 
 def _frame(table: Table, columns: Columns, selection: Selection) -> pl.DataFrame:
     return pl.DataFrame({name: columns[name]() for name in selection.of_table(table) if name in columns})
-
-
-def _rows(table: Table, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    names = table.column_names[2:]
-    schema = {name: table.schema[name] for name in names}
-    return pl.DataFrame([[row.get(name) for name in names] for row in rows], schema=schema, orient="row", strict=False)

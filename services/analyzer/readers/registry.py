@@ -8,6 +8,8 @@ from typing import Final
 from services.analyzer.readers.kineto import KinetoReader
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.nvbench import NvbenchReader
+from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
+from services.analyzer.readers.proton import ProtonReader
 from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, Reader, TraceFiles
 from services.core.errors import InvalidTraceError
@@ -17,7 +19,14 @@ HEAD_BYTES: Final = 64 * 1024
 
 SHOWN_BYTES: Final = 40
 
-READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader(), NsysSqliteReader(), KinetoReader())
+READERS: Final[tuple[Reader, ...]] = (
+    ResultsReader(),
+    NvbenchReader(),
+    NsysSqliteReader(),
+    ProtonReader(),
+    OnnxRuntimeReader(),
+    KinetoReader(),
+)
 
 
 def reader_of(files: TraceFiles) -> Reader:

@@ -9,38 +9,60 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-    from services.analyzer.readers.trace import Reader, TraceFiles
+    from services.analyzer.readers.trace import TraceFiles
 
 
-def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
+def tables_of_file(path: Path, table_names: Sequence[str], reports: Sequence[Path] = ()) -> tuple[dict[str, pl.DataFrame], list[str]]:
     """The tables and the reader's notes.
 
     Args:
         table_names: none for the kernels.
+        reports: of ncu, of the same program.
 
     Raises:
-        InvalidTraceError: no reader takes the file, or it is damaged.
+        InvalidTraceError: no reader takes the file, or it is damaged; a report is no report, or of another program.
         TableNotFoundError: there is no such table.
         UsageError: a table that the file has to be imported for.
     """
     import time
 
-    from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.trace import TraceFiles
     from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
 
     names = list(dict.fromkeys(table_names or ["kernels"]))
-    files = TraceFiles(path.name, path, time.time_ns())
-    frames, notes = _read(reader_of(files), files, names)
+    files = TraceFiles(path.name, path, time.time_ns(), report_files(reports))
+    frames, notes = _read(files, names)
     trace = trace_frames(frames)
     answers = {name: TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION) if name in TRACE_ANALYSES else trace[name] for name in names}
     return {name: _own_columns(frame.collect()) for name, frame in answers.items()}, notes
 
 
-def _read(reader: Reader, files: TraceFiles, names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    from services.analyzer.readers.selection import Selection, SelectiveReader
+def report_files(reports: Sequence[Path]) -> dict[str, Path]:
+    """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
+    from services.analyzer.readers.ncu_trace import NcuReader
+    from services.analyzer.readers.registry import HEAD_BYTES
+    from services.cli.usage import UsageError
+
+    found: dict[str, Path] = {}
+    for path in reports:
+        with path.open("rb") as file:
+            is_report = NcuReader().matches(file.read(HEAD_BYTES))
+        if not is_report or path.name in found:
+            raise UsageError(
+                f"option --counters {path}",
+                found="a second report of this name" if is_report else "a file of another kind",
+                expected="reports of ncu, each with its own name",
+                remedy="Write one with: ncu --csv --page raw.",
+            )
+        found[path.name] = path
+    return found
+
+
+def _read(files: TraceFiles, names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    from services.analyzer.readers.selection import Selection
     from services.analyzer.schema import table_named
     from services.analyzer.trace_answers import answerable, inputs
+    from services.analyzer.trace_reading import read_with_counters
     from services.cli.usage import UsageError
 
     for name in names:
@@ -51,8 +73,7 @@ def _read(reader: Reader, files: TraceFiles, names: Sequence[str]) -> tuple[dict
                 expected="kernels, layers, breakdown or a table of the trace",
                 remedy="Import the file, then show the run.",
             )
-    selection = Selection.of(inputs(names))
-    read = reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
+    read = read_with_counters(files, Selection.of(inputs(names)))
     return dict(read.frames), read.notes.splitlines()
 
 

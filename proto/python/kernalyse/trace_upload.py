@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,17 +31,19 @@ class TraceUpload:
 
     Args:
         path: of the trace.
+        reports: of ncu, of the same program; the analyzer knows them by what is in them.
         on_sent: called with the bytes of each part once it is taken.
 
     Raises:
         OSError: the trace is not there, or no file.
     """
 
-    def __init__(self, path: Path, on_sent: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, on_sent: Callable[[int], None], reports: Sequence[Path] = ()) -> None:
         folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
         companions = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
-        self._folder = path.parent
-        self._files = (path, *companions)
+        beside = {file: file.relative_to(path.parent).as_posix() for file in (path, *companions)}
+        self._names = beside | {report: report.name for report in reports}
+        self._files = (path, *companions, *reports)
         self._on_sent = on_sent
         self._problem: OSError | None = None
         self._upload_id = uuid.uuid4().hex
@@ -111,7 +113,7 @@ class TraceUpload:
     def _requests_of(self, path: Path, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
         """A file from an offset on; the digest is of all of it."""
         digest = hashlib.sha256()
-        request = messages.ImportTraceRequest(file_name=path.relative_to(self._folder).as_posix(), offset_bytes=offset_bytes)
+        request = messages.ImportTraceRequest(file_name=self._names[path], offset_bytes=offset_bytes)
         with path.open("rb") as file:
             while (left_bytes := offset_bytes - file.tell()) > 0 and (chunk := file.read(min(CHUNK_BYTES, left_bytes))):
                 digest.update(chunk)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.ncu_trace import NcuReader
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
+from services.analyzer.readers.other_kinds import other_kind
 from services.analyzer.readers.proton import ProtonReader
 from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, Reader, TraceFiles
@@ -26,6 +28,7 @@ READERS: Final[tuple[Reader, ...]] = (
     ProtonReader(),
     OnnxRuntimeReader(),
     KinetoReader(),
+    NcuReader(),
 )
 
 
@@ -35,6 +38,9 @@ def reader_of(files: TraceFiles) -> Reader:
     for reader in READERS:
         if reader.matches(head):
             return reader
+    other = other_kind(head)
+    if other is not None:
+        raise InvalidTraceError(f"file {files.file_name}", found=other.found, expected=formats(), remedy=other.remedy)
     raise InvalidTraceError(
         f"file {files.file_name}",
         found=f"content that begins with {head[:SHOWN_BYTES]!r}" if head else "nothing in it",

@@ -26,7 +26,7 @@ LAYERS: Final = _table(
     Column("launch_count", COUNT, "Kernels."),
     Column("duration_sum_ns", COUNT, "Device time of these."),
     Column("share_ratio", NUMBER, "Of the device time of all kernels."),
-    Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does."),
+    Column("source", TEXT, "What tells the layer: module, range, forward, graph, node, scope or guessed; null: nothing does."),
 )
 
 BREAKDOWN: Final = _table(
@@ -47,4 +47,14 @@ BREAKDOWN: Final = _table(
     Column("memory_op_count", COUNT, "Copies and fills."),
 )
 
-ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN)
+COUNTER_COVERAGE: Final = _table(
+    "counter_coverage",
+    "One row per source of counted work: how many kernels of a trace have the counters of a report of ncu.",
+    Column("work_source", TEXT, "counters, counters of the same launch configuration; null: kernels without counters."),
+    Column("launch_count", COUNT, "Kernels."),
+    Column("launch_ratio", NUMBER, "Of all kernels."),
+    Column("duration_sum_ns", COUNT, "Device time of these."),
+    Column("duration_ratio", NUMBER, "Of the device time of all kernels."),
+)
+
+ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, COUNTER_COVERAGE)

@@ -8,8 +8,10 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.readers.trace import ImportedTables
 from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
+from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.model import ImportedTrace, Run, RunSpec, RunState
 
@@ -58,9 +60,18 @@ def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str,
         frame = frames.get(table.table_name)
         if frame is None or frame.is_empty():
             continue
-        # Nobody watches a trace arrive: each of its tables is one event.
-        rows_per_event = SAMPLES_PER_EVENT if table is SAMPLES else frame.height if table in TRACE_TABLES else 1
-        event_index = next_event_index + pl.int_range(pl.len(), dtype=pl.Int64) // rows_per_event
-        stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=event_index)
-        next_event_index += -(-frame.height // rows_per_event)
+        offsets = frame.select(_event_offset(table)).to_series()
+        stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=next_event_index + offsets)
+        next_event_index += int(offsets[-1]) + 1
     return stored, next_event_index
+
+
+def _event_offset(table: Table) -> pl.Expr:
+    """Events before each row, of those that its table takes."""
+    if table is SAMPLES:
+        return pl.int_range(pl.len(), dtype=pl.Int64) // SAMPLES_PER_EVENT
+    if table in TRACE_TABLES:  # nobody watches a trace arrive: each of its tables is one event
+        return pl.repeat(0, pl.len(), dtype=pl.Int64)
+    if table is COUNTERS:  # each report is one: its launches are counted from 0, in order
+        return (pl.col("launch_index").diff() < 0).fill_null(False).cum_sum().cast(pl.Int64)
+    return pl.int_range(pl.len(), dtype=pl.Int64)

@@ -25,6 +25,7 @@ from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.reading_tasks import ReadingAnswer, ReadingTask, StagedTrace, error_line
 from services.analyzer.trace_joining import RankTrace, joined
+from services.analyzer.trace_reading import read_with_counters
 from services.analyzer.trace_tables import TRACE_NAMES
 from services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError
 from services.core.model import ImportedTrace
@@ -96,8 +97,7 @@ def carried_out(task: ReadingTask) -> ReadingAnswer:
 
 
 def _read(files: TraceFiles) -> tuple[ImportedTables, str]:
-    reader = reader_of(files)
-    return reader.read(files), reader.format
+    return read_with_counters(files), reader_of(files).format
 
 
 def _stage(task: ReadingTask) -> None:

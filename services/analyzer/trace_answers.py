@@ -8,8 +8,11 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
-from services.analyzer.answer_tables import BREAKDOWN, LAYERS
+from services.analyzer.analyses import counter_coverage, trace_breakdown, trace_kernels, trace_layers, trace_totals
+from services.analyzer.analyses.counted_work import counted_work
+from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS
+from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.schema import CONFIGURATIONS
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
@@ -48,11 +51,20 @@ class TraceAnalysis:
 
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis(
-        trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
+        {**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT},
+        lambda trace, _: trace_totals.with_totals(
+            trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
+            trace_totals.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
+            ("kernel_name",),
+        ),
     ),
     LAYERS.table_name: TraceAnalysis(
-        trace_layers.INPUT,
-        lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+        {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT},
+        lambda trace, question: trace_totals.with_totals(
+            trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+            trace_totals.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], question.depth),
+            ("layer", "source"),
+        ),
         trace_layers.DEPTH_INPUT,
     ),
     BREAKDOWN.table_name: TraceAnalysis(
@@ -61,8 +73,18 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
             trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
         ),
     ),
+    COUNTER_COVERAGE.table_name: TraceAnalysis(
+        counter_coverage.INPUT, lambda trace, _: counter_coverage.counter_coverage(trace["kernel_launches"], trace["launch_work"])
+    ),
+    COUNTED_WORK.table_name: TraceAnalysis(
+        {COUNTERS.table_name: COUNTERS.column_names},
+        lambda trace, _: counted_work(trace["counters"], COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()),
+    ),
 }
-"""By the name of the table that they answer."""
+"""By the name of the table that they answer. Counted work of runs stands on their reports too: this is that of a file."""
+
+FILE_TABLES: Final = (*TRACE_TABLES, COUNTERS)
+"""What readers of traces give."""
 
 
 def question_of(query: TableQuery) -> TraceQuestion:
@@ -88,7 +110,7 @@ def inputs(table_names: Iterable[str], question: TraceQuestion = PLAIN_QUESTION)
 
 def _inputs_of(table_name: str, question: TraceQuestion) -> list[Input]:
     if table_name not in TRACE_ANALYSES:
-        stored = {table.table_name: table for table in TRACE_TABLES}
+        stored = {table.table_name: table for table in FILE_TABLES}
         return [{table_name: stored[table_name].column_names}]
     analysis = TRACE_ANALYSES[table_name]
     return [analysis.input] if question.depth is None or analysis.depth_input is None else [analysis.input, analysis.depth_input]
@@ -96,7 +118,9 @@ def _inputs_of(table_name: str, question: TraceQuestion) -> list[Input]:
 
 def trace_frames(frames: Mapping[str, pl.DataFrame]) -> TraceFrames:
     """What a reader gave as tables of a trace: those that it did not give have no rows, columns that it did not give are null."""
-    return {table.table_name: _conformed(table, frames.get(table.table_name)) for table in TRACE_TABLES}
+    conformed = {table.table_name: _conformed(table, frames.get(table.table_name)) for table in FILE_TABLES}
+    # Launches of a report are told apart by where it is stored: here there is one, nowhere.
+    return conformed | {COUNTERS.table_name: conformed[COUNTERS.table_name].with_columns(run_id=pl.lit(""), event_index=pl.lit(0))}
 
 
 def _conformed(table: Table, frame: pl.DataFrame | None) -> pl.LazyFrame:
@@ -105,4 +129,4 @@ def _conformed(table: Table, frame: pl.DataFrame | None) -> pl.LazyFrame:
 
 def answerable(table_name: str) -> bool:
     """Whether a trace alone has the table."""
-    return table_name in TRACE_ANALYSES or any(table.table_name == table_name for table in TRACE_TABLES)
+    return table_name in TRACE_ANALYSES or any(table.table_name == table_name for table in FILE_TABLES)

@@ -13,7 +13,16 @@ import polars as pl
 
 from services.analyzer.correlation import range_order, start_order
 from services.analyzer.table import COUNT, INDEX, Table
-from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_NAMES, TRACE_PROCESSES, TRACE_TABLES
+from services.analyzer.trace_tables import (
+    API_CALLS,
+    KERNEL_LAUNCHES,
+    MEMORY_OPS,
+    RANGES,
+    SCOPES,
+    TRACE_NAMES,
+    TRACE_PROCESSES,
+    TRACE_TABLES,
+)
 
 OWN_INDEXES: Final = {
     TRACE_NAMES.table_name: "name_index",
@@ -21,6 +30,7 @@ OWN_INDEXES: Final = {
     API_CALLS.table_name: "call_index",
     RANGES.table_name: "range_index",
     MEMORY_OPS.table_name: "op_index",
+    SCOPES.table_name: "scope_index",
 }
 """Columns that number the rows of their table."""
 
@@ -30,6 +40,9 @@ REFERENCES: Final = {
     "api_call_index": API_CALLS,
     "range_index": RANGES,
     "parent_range_index": RANGES,
+    "launch_index": KERNEL_LAUNCHES,
+    "scope_index": SCOPES,
+    "parent_scope_index": SCOPES,
 }
 """Columns that hold rows of other tables, or of their own."""
 
@@ -116,7 +129,7 @@ class _Stack:
     @classmethod
     def of(cls, table: Table, frames: Sequence[pl.DataFrame]) -> _Stack:
         offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
-        if table.table_name not in OWN_INDEXES:
+        if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
             return cls(offsets, None, None)
         start_ns = np.concatenate([frame["start_ns"].to_numpy() for frame in frames])
         if table is RANGES:

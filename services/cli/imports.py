@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import CaFileOption, CountersOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,10 +28,11 @@ def import_files(
             metavar="FILE|FOLDER...",
             exists=True,
             readable=True,
-            help="NVBench JSON, kernalyse's own, exports of Nsight Systems (SQLite, parquetdir, arrowdir), PyTorch's traces; of a "
-            "folder that is no trace itself every one in it and below.",
+            help="Traces of Nsight Systems (SQLite, parquetdir, arrowdir, .nsys-rep), PyTorch, Triton's Proton and ONNX Runtime, "
+            "reports of ncu, NVBench JSON, kernalyse's own; of a folder that is no trace itself every one in it and below.",
         ),
     ],
+    counters: CountersOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -46,8 +48,9 @@ def import_files(
 
     console = make_console(stderr=True)
     files = [file for path in paths for file in _traces(path)]
+    reports = _reports(counters or [], files)
     with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        done = [_import(client, file, _place(number, len(files)), console) for number, file in enumerate(files)]
+        done = [_import(client, file, reports, _place(number, len(files)), console) for number, file in enumerate(files)]
     if not all(done):
         raise typer.Exit(1)
 
@@ -68,12 +71,24 @@ def _place(number: int, count: int) -> str:
     return f"{number + 1}/{count} " if count > 1 else ""
 
 
-def _import(client: AnalyzerClient, path: Path, place: str, console: Console) -> bool:
+def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
+    """Raises UsageError: one is no report, or there are several traces that they could be of."""
+    from services.cli.shown_file import report_files
+    from services.cli.usage import UsageError
+
+    if reports and len(files) > 1:
+        raise UsageError(
+            "option --counters", found=f"{len(files)} files to import", expected="the one trace that it is of", remedy="Import them apart."
+        )
+    return list(report_files(reports).values())
+
+
+def _import(client: AnalyzerClient, path: Path, reports: Sequence[Path], place: str, console: Console) -> bool:
     """Sends one file and says what it has become; answers whether it could be read."""
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
     from kernalyse.trace_upload import TraceUpload
-    from services.core.errors import InvalidTraceError, LimitReachedError
+    from services.core.errors import InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     try:
@@ -85,10 +100,10 @@ def _import(client: AnalyzerClient, path: Path, place: str, console: Console) ->
                 if progress.finished:  # what follows has no measure
                     progress.update(task, description=f"{place}{path.name}, being read")
 
-            upload = TraceUpload(path, advance)
+            upload = TraceUpload(path, advance, reports)
             progress.update(task, total=upload.size_bytes)
             run, is_known = client.import_trace(upload)
-    except (InvalidTraceError, LimitReachedError) as error:
+    except (InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError) as error:
         console.print(error.message, markup=False, highlight=False)
         return False
     except OSError as error:

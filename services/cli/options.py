@@ -23,3 +23,14 @@ CaFileOption = Annotated[
     Path | None, typer.Option("--ca-file", help="PEM CA certificate of --server, when it serves TLS.", rich_help_panel=PANEL)
 ]
 InsecureOption = Annotated[bool, typer.Option("--insecure", help="Send the token to another machine without TLS.", rich_help_panel=PANEL)]
+
+CountersOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--counters",
+        metavar="REPORT",
+        exists=True,
+        dir_okay=False,
+        help="Report of ncu (CSV) of the same program, for the work of the trace's kernels; may be given several times.",
+    ),
+]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import CaFileOption, CountersOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,6 +93,7 @@ def show(
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
+    counters: CountersOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the folder.")
     ] = None,
@@ -131,7 +132,11 @@ def show(
     if _is_trace(run_or_file):
         from services.cli.shown_file import tables_of_file
 
-        results, notes = tables_of_file(Path(run_or_file), list(choice.queries(table_names or ["kernels"])))
+        results, notes = tables_of_file(Path(run_or_file), list(choice.queries(table_names or ["kernels"])), counters or [])
+    elif counters:
+        raise UsageError(
+            "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
+        )
     else:
         server_options = (server, token, token_file, ca_file, insecure)
         results, notes = _tables_of_run(run_or_file, table_names or [], choice, server_options)

@@ -11,30 +11,30 @@ if TYPE_CHECKING:
     import polars as pl
 
     from services.analyzer.querying import QueryResult
-    from services.analyzer.readers.trace import Reader, TraceFiles
+    from services.analyzer.readers.trace import TraceFiles
     from services.analyzer.trace_answers import TraceFrames
     from services.core.model import TableQuery
 
 
-def tables_of_file(path: Path, queries: Sequence[TableQuery]) -> tuple[dict[str, QueryResult], list[str]]:
+def tables_of_file(path: Path, queries: Sequence[TableQuery], reports: Sequence[Path] = ()) -> tuple[dict[str, QueryResult], list[str]]:
     """What the queries find, by table, and the reader's notes.
 
     Args:
         path: of a file, or of a folder that is one trace.
+        reports: of ncu, of the same program.
 
     Raises:
-        InvalidTraceError: no reader takes the file, or it is damaged.
+        InvalidTraceError: no reader takes the file, or it is damaged; a report is no report, or of another program.
         InvalidRequestError: a value that a column cannot hold.
         UsageError: a table that the file has to be imported for.
     """
     import time
 
-    from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.trace_paths import trace_files
     from services.analyzer.trace_answers import trace_frames
 
     files = trace_files(path, time.time_ns())
-    frames, notes = _read(reader_of(files), files, queries)
+    frames, notes = _read(replace(files, companions={**files.companions, **report_files(reports)}), queries)
     trace = trace_frames(frames)
     return {query.table_name: _answered(trace, query) for query in queries}, notes
 
@@ -52,9 +52,31 @@ def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
     return run_query(table.conform(answer), table, replace(query, columns=columns))
 
 
-def _read(reader: Reader, files: TraceFiles, queries: Sequence[TableQuery]) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    from services.analyzer.readers.selection import Selection, SelectiveReader
+def report_files(reports: Sequence[Path]) -> dict[str, Path]:
+    """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
+    from services.analyzer.readers.ncu_trace import NcuReader
+    from services.analyzer.readers.registry import HEAD_BYTES
+    from services.cli.usage import UsageError
+
+    found: dict[str, Path] = {}
+    for path in reports:
+        with path.open("rb") as file:
+            is_report = NcuReader().matches(file.read(HEAD_BYTES))
+        if not is_report or path.name in found:
+            raise UsageError(
+                f"option --counters {path}",
+                found="a second report of this name" if is_report else "a file of another kind",
+                expected="reports of ncu, each with its own name",
+                remedy="Write one with: ncu --csv --page raw.",
+            )
+        found[path.name] = path
+    return found
+
+
+def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    from services.analyzer.readers.selection import Selection
     from services.analyzer.trace_answers import answerable, inputs, question_of
+    from services.analyzer.trace_reading import read_with_counters
     from services.cli.usage import UsageError
 
     for query in queries:
@@ -66,5 +88,5 @@ def _read(reader: Reader, files: TraceFiles, queries: Sequence[TableQuery]) -> t
                 remedy="Import the file, then show the run.",
             )
     selection = Selection.of(needed for query in queries for needed in inputs([query.table_name], question_of(query)))
-    read = reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
+    read = read_with_counters(files, selection)
     return dict(read.frames), read.notes.splitlines()

@@ -14,7 +14,7 @@ from services.analyzer.readers import trace_bytes
 from services.analyzer.readers.kineto import KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TIMELINE_TABLES
 from services.core.errors import InvalidTraceError, LimitReachedError
 
 Event = dict[str, Any]
@@ -402,7 +402,7 @@ def test_other_files_are_not_taken_for_traces() -> None:
 
 def test_frames_have_the_types_of_their_tables(tmp_path: Path) -> None:
     tables = read(tmp_path, [module("A_0", 0, 9), call(1, 1), kernel("k", 2, 1, 1)])
-    for table in TRACE_TABLES:
+    for table in TIMELINE_TABLES:
         frame = tables.frames[table.table_name]
         assert dict(frame.schema) == {column.name: column.dtype() for column in table.columns[2:]}, table.table_name
     assert isinstance(tables.frames["ranges"], pl.DataFrame)

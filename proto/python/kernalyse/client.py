@@ -129,20 +129,23 @@ class Client:
             run: run_pb2.Run = self._stub.CancelRun(request, timeout=DEFAULT_TIMEOUT_S).run
         return run
 
-    def import_trace(self, path: Path, *, on_sent: Callable[[int], None] = lambda _: None) -> messages.ImportTraceResponse:
-        """Reads a file of results (NVBench JSON, kernalyse's own) into a run, with NVBench's binary samples beside it.
+    def import_trace(
+        self, path: Path, *, reports: Sequence[Path] = (), on_sent: Callable[[int], None] = lambda _: None
+    ) -> messages.ImportTraceResponse:
+        """Reads a trace or a file of results into a run, with NVBench's binary samples beside it.
 
         The answer's `run` has succeeded and all its tables; `is_known` says that the same files had been imported before.
 
         Args:
             path: of the file; the analyzer tells its format by the content.
+            reports: of ncu (CSV) of the program that a trace is of: the work of its kernels.
             on_sent: called with the bytes of each part as it is sent.
 
         Raises:
             OSError: the file cannot be read.
         """
         with _request_errors():
-            return TraceUpload(path, on_sent).send(self._stub)
+            return TraceUpload(path, on_sent, reports).send(self._stub)
 
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,15 +36,17 @@ class TraceUpload:
 
     Args:
         path: of the trace; of a folder that is one, as Nsight Systems exports them, all files go, tables first.
+        reports: of ncu, of the same program; the analyzer knows them by what is in them.
         on_sent: called with the bytes of each part once it is taken.
 
     Raises:
         OSError: the trace is not there.
     """
 
-    def __init__(self, path: Path, on_sent: Callable[[int], None]) -> None:
-        self._folder = path.parent
-        self._files = _files_of_folder(path) if path.is_dir() else (path, *_companions(path))
+    def __init__(self, path: Path, on_sent: Callable[[int], None], reports: Sequence[Path] = ()) -> None:
+        of_trace = _files_of_folder(path) if path.is_dir() else (path, *_companions(path))
+        self._names = {file: file.relative_to(path.parent).as_posix() for file in of_trace} | {report: report.name for report in reports}
+        self._files = (*of_trace, *reports)
         self._on_sent = on_sent
         self._problem: OSError | None = None
         self._upload_id = uuid.uuid4().hex
@@ -114,7 +116,7 @@ class TraceUpload:
     def _requests_of(self, path: Path, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
         """A file from an offset on; the digest is of all of it."""
         digest = hashlib.sha256()
-        request = messages.ImportTraceRequest(file_name=path.relative_to(self._folder).as_posix(), offset_bytes=offset_bytes)
+        request = messages.ImportTraceRequest(file_name=self._names[path], offset_bytes=offset_bytes)
         with path.open("rb") as file:
             while (left_bytes := offset_bytes - file.tell()) > 0 and (chunk := file.read(min(CHUNK_BYTES, left_bytes))):
                 digest.update(chunk)

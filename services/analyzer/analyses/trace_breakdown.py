@@ -74,7 +74,8 @@ SUMMED: Final = {
 
 
 def _summed(work: pl.DataFrame, communicating: pl.LazyFrame) -> pl.DataFrame:
-    """One row per process and device that did some of the work."""
+    """One row per process and device that did some of the work; of work without a start nothing is known."""
+    work = work.drop_nulls("start_ns")
     unknown = -1  # no process and no device has this number
     process_id, device_index = (work[name].cast(COUNT).fill_null(unknown) for name in KEYS)
     (device,) = coded(((process_id * DEVICE_STEP) + device_index).to_numpy())

@@ -82,6 +82,21 @@ def read_document(files: TraceFiles) -> JsonObject:
     Raises:
         InvalidTraceError: too large, no UTF-8, no JSON, broken off, or not an object.
     """
+    value = _value(files)
+    if not isinstance(value, dict):
+        raise InvalidTraceError(f"file {files.file_name}", found=KINDS[type(value)], expected=KINDS[dict])
+    return JsonObject(f"file {files.file_name}", value)
+
+
+def read_list(files: TraceFiles) -> list[Any]:
+    """The same of a file that is one list. Raises as `read_document`."""
+    value = _value(files)
+    if not isinstance(value, list):
+        raise InvalidTraceError(f"file {files.file_name}", found=KINDS[type(value)], expected=KINDS[list])
+    return value
+
+
+def _value(files: TraceFiles) -> Any:
     subject = f"file {files.file_name}"
     size_bytes = files.path.stat().st_size
     if size_bytes > MAX_JSON_BYTES:
@@ -89,14 +104,16 @@ def read_document(files: TraceFiles) -> JsonObject:
             subject, found=f"{size_bytes} bytes of JSON", expected=f"at most {MAX_JSON_BYTES}", remedy="Export fewer configurations a file."
         )
     try:
-        value = json.loads(files.path.read_bytes(), parse_constant=lambda _: None)
+        return json.loads(files.path.read_bytes(), parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise InvalidTraceError(
             subject, found=f"JSON that cannot be read: {error}", expected="a whole JSON document", remedy="Write or copy the file again."
         ) from error
-    if not isinstance(value, dict):
-        raise InvalidTraceError(subject, found=KINDS[type(value)], expected=KINDS[dict])
-    return JsonObject(subject, value)
+
+
+def well_formed(text: str) -> str:
+    """The text with a replacement character for each half of a character, which JSON can hold and tables cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def shown(value: object) -> str:

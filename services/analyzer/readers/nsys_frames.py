@@ -18,7 +18,7 @@ from services.analyzer.readers.nsys_ranges import Ranges
 from services.analyzer.readers.selection import Selection
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 from services.analyzer.readers.trace_names import TraceNames
-from services.analyzer.table import COUNT, INDEX, Table
+from services.analyzer.table import INDEX, Table
 from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_PROCESSES
 
 KERNEL_NAME_COLUMNS: Final = ("demangledName", "shortName", "mangledName")
@@ -164,7 +164,7 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
         gpu = environment.gpu(process_id(processes.keys[process]), device_index)
         described = {name: getattr(gpu, name) for name in gpu.__slots__} if gpu is not None else {}
         rows.append({"process_id": _known(int(processes.ids[process])), "device_index": device_index} | described)
-    return _rows(TRACE_DEVICES, rows)
+    return TRACE_DEVICES.own_rows(rows)
 
 
 def trace_processes(processes: Processes, environment: Environment, file_name: str) -> pl.DataFrame:
@@ -180,7 +180,7 @@ def trace_processes(processes: Processes, environment: Environment, file_name: s
         for key, number in sorted(zip(processes.keys, processes.ids.tolist(), strict=True))
         if key != NULL_INTEGER
     ]
-    return _rows(TRACE_PROCESSES, rows)
+    return TRACE_PROCESSES.own_rows(rows)
 
 
 def row_numbers(count: int) -> pl.Series:
@@ -223,10 +223,3 @@ def _known(value: int) -> int | None:
 
 def _frame(table: Table, columns: Columns, selection: Selection) -> pl.DataFrame:
     return pl.DataFrame({name: columns[name]() for name in selection.of_table(table) if name in columns})
-
-
-def _rows(table: Table, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    """What does not fit a column is null."""
-    wide = {name: COUNT if table.schema[name] is INDEX else table.schema[name] for name in table.column_names[2:]}
-    columns = {name: pl.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in wide.items()}
-    return pl.DataFrame({name: column.cast(table.schema[name], strict=False) for name, column in columns.items()})

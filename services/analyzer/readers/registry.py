@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Final
 
 from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.ncu_trace import NcuReader
 from services.analyzer.readers.nsys_folder import NsysFolderReader
 from services.analyzer.readers.nsys_report import NsysReportReader
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.nvbench import NvbenchReader
+from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
+from services.analyzer.readers.other_kinds import other_kind
+from services.analyzer.readers.proton import ProtonReader
 from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, Reader, TraceFiles
 from services.core.errors import InvalidTraceError
@@ -22,7 +26,7 @@ SHOWN_BYTES: Final = 40
 READERS: Final[tuple[Reader, ...]] = (
     *(ResultsReader(), NvbenchReader()),
     *(NsysSqliteReader(), NsysFolderReader(), NsysReportReader()),
-    KinetoReader(),
+    *(ProtonReader(), OnnxRuntimeReader(), KinetoReader(), NcuReader()),
 )
 
 
@@ -32,6 +36,9 @@ def reader_of(files: TraceFiles) -> Reader:
     for reader in READERS:
         if reader.matches(head):
             return reader
+    other = other_kind(head)
+    if other is not None:
+        raise InvalidTraceError(f"file {files.file_name}", found=other.found, expected=formats(), remedy=other.remedy)
     raise InvalidTraceError(
         f"file {files.file_name}",
         found=f"content that begins with {head[:SHOWN_BYTES]!r}" if head else "nothing in it",

@@ -25,6 +25,10 @@ class Selection:
                 columns[table_name] = columns.get(table_name, frozenset()) | frozenset(names)
         return cls(columns)
 
+    def with_columns(self, columns: Mapping[str, Iterable[str]]) -> Self:
+        """The same and these."""
+        return self if self.columns is None else type(self).of([self.columns, columns])
+
     def of_table(self, table: Table) -> tuple[str, ...]:
         """The wanted columns of a table, in its order. What is set when rows are stored is no reader's to give."""
         names = table.column_names[2:]

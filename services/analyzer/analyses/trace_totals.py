@@ -1,0 +1,112 @@
+"""Kernels and layers of recorders that keep sums over launches only: what they say in the tables of single launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.correlation import NONE, ancestors
+from services.analyzer.table import COUNT, INDEX
+
+_TOTALS: Final = ("name_index", "launch_count", "duration_sum_ns", "flop", "bytes")
+_NAMES: Final = {"trace_names": ("name_index", "name")}
+KERNELS_INPUT: Final = {"kernel_totals": _TOTALS, **_NAMES}
+LAYERS_INPUT: Final = {
+    "kernel_totals": (*_TOTALS, "scope_index"),
+    "scopes": ("scope_index", "name_index", "parent_scope_index", "depth"),
+    **_NAMES,
+}
+
+SCOPE: Final = "scope"
+RECORDED: Final = "recorded"
+NS_PER_S: Final = 1e9
+
+
+def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per kernel: those figures of table kernels that sums tell. Shortest, longest and median launch they do not.
+
+    Args:
+        totals, names: the tables kernel_totals and trace_names of one trace.
+    """
+    return (
+        totals.group_by("name_index").agg(_sums()).join(_named(names, "kernel_name"), on="name_index", how="left").with_columns(**_rates())
+    )
+
+
+def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
+    """One row per name of a scope: those figures of table layers that sums tell. How often a scope was entered they do not.
+
+    Args:
+        totals, scopes, names: the tables kernel_totals, scopes and trace_names of one trace.
+        depth: as in `trace_layers`.
+    """
+    of_scopes = scopes.select("scope_index", "name_index", "parent_scope_index", "depth").map_batches(
+        lambda frame: _names_at(frame, depth), schema={"scope_index": INDEX, "layer_name_index": INDEX}
+    )
+    return (
+        totals.join(of_scopes, on="scope_index", how="left")
+        .group_by("layer_name_index")
+        .agg(_sums())
+        .join(_named(names, "layer"), left_on="layer_name_index", right_on="name_index", how="left")
+        .with_columns(**_rates())
+        .with_columns(source=pl.when(pl.col("layer_name_index").is_not_null()).then(pl.lit(SCOPE)))
+    )
+
+
+def with_totals(of_launches: pl.LazyFrame, of_totals: pl.LazyFrame, order: Sequence[str]) -> pl.LazyFrame:
+    """Both together, longest in all first, with the columns of the first; what sums do not tell is null.
+
+    Args:
+        order: columns that decide between equals.
+    """
+    share_ratio = pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum()
+    return (
+        pl.concat([of_launches, of_totals], how="diagonal")
+        .with_columns(share_ratio=share_ratio)
+        .sort("duration_sum_ns", *order, descending=[True, *(False for _ in order)], nulls_last=[True, *(False for _ in order)])
+        .select(of_launches.collect_schema().names())
+    )
+
+
+def _sums() -> list[pl.Expr]:
+    """worked_ns: of kernels whose work is stated; rates are over it."""
+    duration_ns = pl.col("duration_sum_ns")
+    return [
+        pl.col("launch_count").sum(),
+        _known_sum("duration_sum_ns").cast(COUNT),
+        _known_sum("flop"),
+        _known_sum("bytes"),
+        duration_ns.filter(pl.col("flop").is_not_null()).sum().alias("flop_ns"),
+        duration_ns.filter(pl.col("bytes").is_not_null()).sum().alias("bytes_ns"),
+        duration_ns.filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()).sum().alias("worked_ns"),
+    ]
+
+
+def _known_sum(name: str) -> pl.Expr:
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
+
+
+def _rates() -> dict[str, pl.Expr]:
+    is_worked = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
+    return {
+        "intensity_flop_per_byte": pl.when(pl.col("bytes") > 0).then(pl.col("flop") / pl.col("bytes")),
+        "achieved_flop_per_s": pl.when(pl.col("flop_ns") > 0).then(pl.col("flop") / pl.col("flop_ns") * NS_PER_S),
+        "achieved_bytes_per_s": pl.when(pl.col("bytes_ns") > 0).then(pl.col("bytes") / pl.col("bytes_ns") * NS_PER_S),
+        "work_source": pl.when(is_worked).then(pl.lit(RECORDED)),
+        "worked_share_ratio": pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns") / pl.col("duration_sum_ns")),
+    }
+
+
+def _named(names: pl.LazyFrame, column: str) -> pl.LazyFrame:
+    return names.select("name_index", pl.col("name").alias(column))
+
+
+def _names_at(scopes: pl.DataFrame, depth: int | None) -> pl.DataFrame:
+    """Name that each scope counts for. A scope's index is its row."""
+    rows = scopes["scope_index"]
+    if depth is not None and scopes.height > 0:
+        found = ancestors(scopes["parent_scope_index"].fill_null(NONE).to_numpy(), scopes["depth"].to_numpy(), depth)
+        rows = pl.Series(found, dtype=INDEX)
+    return pl.DataFrame({"scope_index": scopes["scope_index"], "layer_name_index": scopes["name_index"].gather(rows)})

@@ -15,7 +15,7 @@ from services.analyzer.arrivals import Arrivals
 from services.analyzer.imported_text import MAX_TITLE_LENGTH, bounded, shortened
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
+from services.analyzer.schema import CONFIGURATIONS, IMPORTED_TABLES, MEASUREMENTS, SAMPLES, STORED_TABLES
 from services.analyzer.store import Store
 from services.analyzer.trace_arrival import ArrivedTrace, Extent, TracePart
 from services.analyzer.trace_tables import TRACE_TABLES
@@ -34,7 +34,7 @@ STORED_ORDER: Final = (
     SAMPLES,
     MEASUREMENTS,
     *(table for table in STORED_TABLES if table not in (CONFIGURATIONS, SAMPLES, MEASUREMENTS)),
-    *TRACE_TABLES,
+    *IMPORTED_TABLES,
 )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -47,10 +48,11 @@ class TakenIn:
 
 
 class Importing:
-    """max_bytes: of one trace with all that belongs to it."""
+    """max_bytes: of one trace with all that belongs to it. op_registry_folder: of TraceFiles."""
 
-    def __init__(self, store: Store, max_bytes: int) -> None:
+    def __init__(self, store: Store, max_bytes: int, op_registry_folder: Path | None = None) -> None:
         self._store = store
+        self._op_registry_folder = op_registry_folder
         self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
@@ -72,7 +74,7 @@ class Importing:
         run_id = f"imported-{trace.identity[:IDENTITY_LENGTH]}"
         if not self._store.runs.known([run_id]):
             try:
-                run, frames = _read(trace, run_id)
+                run, frames = _read(trace, run_id, self._op_registry_folder)
                 stored, next_event_index = numbered(run_id, frames)
                 if self._store.add_imported(run, stored, next_event_index):
                     return TakenIn(run, is_known=False)
@@ -86,9 +88,10 @@ class Importing:
         return TakenIn(self._store.runs.get(run_id).run, is_known=True)
 
 
-def _read(trace: ArrivedTrace, run_id: str) -> tuple[Run, Mapping[str, pl.DataFrame]]:
+def _read(trace: ArrivedTrace, run_id: str, op_registry_folder: Path | None) -> tuple[Run, Mapping[str, pl.DataFrame]]:
     first, *others = trace.files
-    files = TraceFiles(trace.file_name, first.path, time.time_ns(), {file.file_name: file.path for file in others})
+    companions = {file.file_name: file.path for file in others}
+    files = TraceFiles(trace.file_name, first.path, time.time_ns(), companions, op_registry_folder)
     reader = reader_of(files)
     tables = bounded(reader.read(files), trace.file_name)
     work = ImportedTrace(shortened(trace.file_name, MAX_TITLE_LENGTH), trace.digest, reader.format)

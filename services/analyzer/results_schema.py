@@ -24,9 +24,9 @@ from services.analyzer.schema import (
     RUNS,
     SAMPLES,
     TELEMETRY,
-    THRESHOLDS,
 )
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.core.model import Device
 
 FORMAT: Final = "kernalyse-results"
@@ -39,6 +39,7 @@ ROW_TABLES: Final = (
     *(CONFIGURATIONS, MEASUREMENTS, ROOFLINE, CEILINGS, PAIRED_COMPARISONS, BEST, FAILURES),
     *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, TELEMETRY, LOG_LINES, THRESHOLDS),
 )
+
 """Written as rows: all that was measured or said. Files that the run left stay where it ran."""
 
 ADDED_TABLES: Final = (THRESHOLDS,)

@@ -24,11 +24,11 @@ from services.analyzer.schema import (
     ROOFLINE,
     RUNS,
     SAMPLES,
-    THRESHOLDS,
 )
 from services.analyzer.store import Store
 from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError

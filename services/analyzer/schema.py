@@ -11,12 +11,12 @@ from typing import Final
 from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
-from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
+from services.analyzer.table import CONFIGURATION_INDEX, COUNT, DEVICE_ID, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import TableNotFoundError
 
-DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
 PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
 CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
 DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
@@ -294,14 +294,6 @@ CEILINGS: Final = _table(
     Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
     Column("note", TEXT, "Where the figure comes from."),
     Column("clock_hz", COUNT, "SM clock at which it holds."),
-)
-
-THRESHOLDS: Final = _table(
-    "thresholds",
-    "One row per run and device: efficiencies below which its kernels count as inefficient.",
-    DEVICE_ID,
-    Column("memory_inefficient_ratio", NUMBER, "Of what is bound by memory."),
-    Column("compute_inefficient_ratio", NUMBER, "Of what is bound by computing."),
 )
 
 TELEMETRY: Final = _table(

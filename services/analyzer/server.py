@@ -307,7 +307,8 @@ async def serve(settings: AnalyzerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     async with _opened(settings) as (store, nodes, run_watching, node_watching):
         server, address = build_server(settings.address, settings.security())
-        servicer = AnalyzerServicer(store, nodes, Importing(store, settings.import_max_bytes), run_watching, node_watching)
+        importing = Importing(store, settings.import_max_bytes, settings.op_registry_folder)
+        servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         await server.start()

@@ -39,9 +39,10 @@ from services.analyzer.hardware_records import HardwareRecords, keep_measured
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
-from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, THRESHOLDS, WATCHED_TABLES
+from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_NAMES
 from services.core.errors import RunNotFoundError, StorageFullError
 from services.core.model import (

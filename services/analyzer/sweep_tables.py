@@ -22,9 +22,9 @@ from services.analyzer.schema import (
     MEASUREMENTS,
     PAIRED_COMPARISONS,
     ROOFLINE,
-    THRESHOLDS,
 )
 from services.analyzer.table import Table
+from services.analyzer.threshold_table import THRESHOLDS
 
 RowsOf = Callable[[Table], pl.LazyFrame]
 

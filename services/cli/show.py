@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import CaFileOption, InsecureOption, OpRegistryOption, ServerOption, TokenFileOption, TokenOption
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,7 +29,7 @@ OVERVIEW_COLUMNS: Final = {
     ),
     "roofline": (
         "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
-        "efficiency_ratio", "bound", "ceiling_source", "work_source", "is_implausible",
+        "efficiency_ratio", "bound", "efficiency_category", "ceiling_source", "work_source", "is_implausible",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -89,6 +89,7 @@ def show(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the folder.")
     ] = None,
+    op_registry: OpRegistryOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -100,10 +101,13 @@ def show(
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
+    if op_registry is not None and not Path(run_or_file).is_file():
+        raise UsageError("option --op-registry", found=f"{run_or_file}, which is no file", expected="a file of operations to read")
     if Path(run_or_file).is_file():
         from services.cli.shown_file import tables_of_file
 
-        frames, notes = tables_of_file(Path(run_or_file), table_names or [])
+        of_file, notes = tables_of_file(Path(run_or_file), table_names or [], op_registry)
+        frames = {name: _of_its_kind(frame) for name, frame in of_file.items()}
     else:
         server_options = (server, token, token_file, ca_file, insecure)
         frames, notes = _tables_of_run(run_or_file, table_names or [], server_options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from services.analyzer.readers.trace import Reader, TraceFiles
 
 
-def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
+def tables_of_file(
+    path: Path, table_names: Sequence[str], op_registry_folder: Path | None = None
+) -> tuple[dict[str, pl.DataFrame], list[str]]:
     """The tables and the reader's notes.
 
     Args:
-        table_names: none for the kernels.
+        table_names: none for the kernels of a trace, the measurements of results.
+        op_registry_folder: of op_registry.py, for files of operations.
 
     Raises:
         InvalidTraceError: no reader takes the file, or it is damaged.
@@ -25,16 +28,32 @@ def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl
     """
     import time
 
+    from kernalyse.trace_upload import companions_of
+    from services.analyzer.file_tables import has_results
     from services.analyzer.readers.registry import reader_of
+    from services.analyzer.readers.selection import SelectiveReader
     from services.analyzer.readers.trace import TraceFiles
     from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
 
+    companions = {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
+    files = TraceFiles(path.name, path, time.time_ns(), companions, op_registry_folder)
+    reader = reader_of(files)
+    if not isinstance(reader, SelectiveReader):
+        read = reader.read(files)
+        if has_results(read.frames):
+            return _results(read.frames, table_names or ["measurements"]), read.notes.splitlines()
     names = list(dict.fromkeys(table_names or ["kernels"]))
-    files = TraceFiles(path.name, path, time.time_ns())
-    frames, notes = _read(reader_of(files), files, names)
+    frames, notes = _read(reader, files, names)
     trace = trace_frames(frames)
     answers = {name: TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION) if name in TRACE_ANALYSES else trace[name] for name in names}
     return {name: _own_columns(frame.collect()) for name, frame in answers.items()}, notes
+
+
+def _results(frames: Mapping[str, pl.DataFrame], names: Sequence[str]) -> dict[str, pl.DataFrame]:
+    from services.analyzer.file_tables import results_table
+    from services.analyzer.schema import table_named
+
+    return {name: results_table(frames, table_named(name)).collect() for name in names}
 
 
 def _read(reader: Reader, files: TraceFiles, names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:

@@ -198,6 +198,10 @@ class AnalyzerSettings(GrpcSettings):
     )
     node_retry_s: float = Field(2.0, gt=0, description="Seconds between attempts to reach a node.")
     import_max_bytes: int = Field(2 * GIBIBYTE, ge=1, description="Largest trace accepted, with the files that belong to it.")
+    op_registry_folder: Path | None = Field(
+        None,
+        description="Folder of an op_registry.py of your own, code that tells the work of operations in commands.json; unset: none runs.",
+    )
 
 
 class UiSettings(ServiceSettings):

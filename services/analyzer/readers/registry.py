@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from services.analyzer.readers.benchmark_list import BenchmarkListReader
+from services.analyzer.readers.commands import CommandsReader
+from services.analyzer.readers.kernel_benchmarker import KernelBenchmarkerReader
 from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.model_profiles import ModelProfilesReader
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.results import ResultsReader
@@ -17,7 +21,11 @@ HEAD_BYTES: Final = 64 * 1024
 
 SHOWN_BYTES: Final = 40
 
-READERS: Final[tuple[Reader, ...]] = (ResultsReader(), NvbenchReader(), NsysSqliteReader(), KinetoReader())
+READERS: Final[tuple[Reader, ...]] = (
+    *(ResultsReader(), NvbenchReader(), NsysSqliteReader(), KinetoReader()),
+    *(CommandsReader(), KernelBenchmarkerReader(), ModelProfilesReader(), BenchmarkListReader()),
+)
+"""The first that matches takes a file: those that know least of it, lists of anything with a name and a figure, come last."""
 
 
 def reader_of(files: TraceFiles) -> Reader:

@@ -10,7 +10,7 @@ import polars as pl
 
 from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.readers.trace import ImportedTables
-from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
+from services.analyzer.schema import CONFIGURATIONS, IMPORTED_TABLES, MEASUREMENTS, SAMPLES, STORED_TABLES
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.model import ImportedTrace, Run, RunSpec, RunState
@@ -24,7 +24,7 @@ STORED_ORDER: Final = (
     SAMPLES,
     MEASUREMENTS,
     *(table for table in STORED_TABLES if table not in (CONFIGURATIONS, SAMPLES, MEASUREMENTS)),
-    *TRACE_TABLES,
+    *IMPORTED_TABLES,
 )
 
 

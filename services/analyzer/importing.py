@@ -36,10 +36,11 @@ class TakenIn:
 
 
 class Importing:
-    """max_bytes: of one run's traces with all that belongs to them."""
+    """max_bytes: of one run's traces with all that belongs to them. op_registry_folder: of TraceFiles."""
 
-    def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses) -> None:
+    def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._store = store
+        self._op_registry_folder = op_registry_folder
         self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
         self._processes = processes
         self._under_way = ImportsUnderWay()
@@ -91,7 +92,7 @@ class Importing:
                 async with self._folder() as folder:
                     task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1:
-                        task = replace(task, traces=(_files(traces[0]),), digest=traces[0].digest)
+                        task = replace(task, traces=(self._files(traces[0]),), digest=traces[0].digest)
                     else:
                         task = replace(task, staged=await self._staged(traces, folder, under_way))
                         under_way.tell(ImportStage.STORING, len(traces))
@@ -105,7 +106,7 @@ class Importing:
         """Folders with the rows of each trace, in their order; all end when one fails."""
 
         async def staged(number: int, trace: ArrivedTrace) -> Path:
-            task = ReadingTask(folder / str(number), (_files(trace, has_folders=True),), file_name=trace.files[0].file_name)
+            task = ReadingTask(folder / str(number), (self._files(trace, has_folders=True),), file_name=trace.files[0].file_name)
             await self._processes.carried_out(task)
             under_way.tell_read()
             return task.folder
@@ -115,6 +116,13 @@ class Importing:
             return tuple(await asyncio.gather(*tasks))
         finally:
             await _ended(*tasks)
+
+    def _files(self, trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
+        """has_folders: in its name, which ranks often differ in alone."""
+        first, *others = trace.files
+        name = first.file_name if has_folders else trace.file_name
+        companions = {file.file_name: file.path for file in others}
+        return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
 
     @asynccontextmanager
     async def _folder(self) -> AsyncIterator[Path]:
@@ -141,14 +149,6 @@ def _identity(traces: Sequence[ArrivedTrace]) -> str:
     if len(traces) == 1:
         return traces[0].identity
     return hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()
-
-
-def _files(trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
-    """has_folders: in its name, which ranks often differ in alone."""
-    first, *others = trace.files
-    return TraceFiles(
-        first.file_name if has_folders else trace.file_name, first.path, time.time_ns(), {file.file_name: file.path for file in others}
-    )
 
 
 async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart]) -> AsyncIterator[TracePart]:

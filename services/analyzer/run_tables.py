@@ -9,20 +9,15 @@ import polars as pl
 
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
-from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.analyses.roofline import counted_roofline, roofline
-from services.analyzer.analyses.summary import kernel_summary
 from services.analyzer.answer_tables import ANSWERED_TABLES
 from services.analyzer.comparison_table import COMPARISON
-from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
 from services.analyzer.schema import (
     BEST,
     CEILINGS,
-    CONFIGURATIONS,
     COUNTED_ROOFLINE,
-    FAILURES,
     KERNELS,
     MEASUREMENTS,
     PAIRED_COMPARISONS,
@@ -31,7 +26,9 @@ from services.analyzer.schema import (
     SAMPLES,
 )
 from services.analyzer.store import Store
+from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
@@ -58,16 +55,10 @@ def run_table(
     Raises:
         InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
-    if table in (ROOFLINE, COUNTED_ROOFLINE):
-        place = roofline if table is ROOFLINE else counted_roofline
-        return place(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
+    if table in (ROOFLINE, COUNTED_ROOFLINE, COUNTED_WORK):
+        return sweep_table(table, lambda part: run_table(store, part, run_ids))
     if table is KERNELS:
-        of_sweeps = kernel_summary(
-            store.read(CONFIGURATIONS, run_ids),
-            store.read(MEASUREMENTS, run_ids),
-            store.read(FAILURES, run_ids),
-            run_table(store, ROOFLINE, run_ids),
-        )
+        of_sweeps = sweep_table(table, lambda part: run_table(store, part, run_ids))
         return pl.concat([of_sweeps, *_of_traces(store, table, run_ids, question)])
     if table in ANSWERED_TABLES:
         return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
@@ -75,8 +66,8 @@ def run_table(
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
         return ceilings(store, run_ids)
-    if table is COUNTED_WORK:
-        return counted_work(store.read(COUNTERS, run_ids), store.read(COUNTER_REPORTS, run_ids), store.read(CONFIGURATIONS, run_ids))
+    if table is THRESHOLDS:
+        return thresholds(store, run_ids)
     if table is COMPARISON:
         return _comparison(store, run_ids or (), allowed_differences)
     if table is RUNS:
@@ -129,6 +120,12 @@ def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
     """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
     own = store.read(CEILINGS, run_ids)
     return pl.concat([own, store.device_ceilings(run_ids).lazy().join(own, on=CEILING_KEYS, how="anti")])
+
+
+def thresholds(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """What imported runs state themselves and, for other devices, what was set by hand or is the default."""
+    own = store.read(THRESHOLDS, run_ids)
+    return pl.concat([own, store.device_thresholds(run_ids).lazy().join(own, on=["run_id", "device_id"], how="anti")])
 
 
 def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:

@@ -318,7 +318,7 @@ async def serve(settings: AnalyzerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     async with _opened(settings) as (store, nodes, run_watching, node_watching), _reading(settings) as processes:
         server, address = build_server(settings.address, settings.security())
-        importing = Importing(store, settings.import_max_bytes, processes)
+        importing = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
         servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)

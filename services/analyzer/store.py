@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -39,10 +39,11 @@ from services.analyzer.hardware_records import HardwareRecords, keep_measured
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
-from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, WATCHED_TABLES
+from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table
-from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
+from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.trace_tables import TRACE_NAMES
 from services.core.errors import RunNotFoundError
 from services.core.model import (
     CeilingsMeasured,
@@ -207,8 +208,8 @@ class Store:
             if run_ids is not None:
                 compacted = compacted.where(runs.c.run_id.in_(run_ids))
             compacted_run_ids = list(connection.scalars(compacted))
-            is_trace = table in TRACE_TABLES  # these come whole, never event by event
-            live = table.empty() if is_trace else _read_live(connection, table, run_ids, first_event_index, end_event_index)
+            is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
+            live = table.empty() if is_imported else _read_live(connection, table, run_ids, first_event_index, end_event_index)
         archived = [_between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
         # Both, always: events may still come in after a run was compacted.
         return pl.concat([*archived, live.lazy()])
@@ -249,14 +250,24 @@ class Store:
     def device_ceilings(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
         """Ceilings of each run's device from every source, as rows of table ceilings with the event at which it was known."""
         records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
-        devices = {(record.run.node_id, record.run.device_id or "") for record in records}
-        ceilings = {device: self.hardware.ceilings(*device) for device in devices}
+        ceilings = {device: self.hardware.ceilings(*device) for device in {_device_of(record) for record in records}}
         rows = [
             ceiling_row(record.run.run_id, record.device_event_index, ceiling)
             for record in records
-            for ceiling in ceilings[record.run.node_id, record.run.device_id or ""]
+            for ceiling in ceilings[_device_of(record)]
         ]
         return frame_of(CEILINGS, rows)
+
+    def device_thresholds(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
+        """Thresholds of each run's device, by hand or by default, as rows of table thresholds."""
+        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
+        thresholds = {device: self.hardware.thresholds(*device) for device in {_device_of(record) for record in records}}
+        rows = [
+            {"run_id": record.run.run_id, "event_index": record.device_event_index, "device_id": record.run.device_id}
+            | asdict(thresholds[_device_of(record)])
+            for record in records
+        ]
+        return frame_of(THRESHOLDS, rows)
 
     # ------------------------------------------------------------ finished runs
 
@@ -282,6 +293,11 @@ class Store:
         with self._archive_lock:
             self.runs.delete(run_id)
             self._archive.delete(run_id)
+
+
+def _device_of(record: RunRecord) -> tuple[str, str]:
+    """node_id and device_id."""
+    return record.run.node_id, record.run.device_id or ""
 
 
 def _read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:

@@ -84,6 +84,7 @@ class Table:
 
 RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
 EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
+DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
 CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
 KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
 LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")

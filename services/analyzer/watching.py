@@ -19,7 +19,7 @@ from services.analyzer.analyses.roofline import roofline
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.querying import chunks
-from services.analyzer.run_tables import ceilings, run_table
+from services.analyzer.run_tables import ceilings, run_table, thresholds
 from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
 from services.analyzer.store import RunCommit, Store
 from services.core.errors import ShuttingDownError
@@ -245,7 +245,8 @@ def _commit_frames(store: Store, commit: RunCommit) -> Frames:
     elif frames[MEASUREMENTS.table_name].height > 0:
         measurements = frames[MEASUREMENTS.table_name].lazy()
         # Counters come when all is measured, with new rows of the roofline.
-        frames[ROOFLINE.table_name] = roofline(measurements, ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy()).collect()
+        known = (ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy(), thresholds(store, [commit.run_id]))
+        frames[ROOFLINE.table_name] = roofline(measurements, *known).collect()
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 

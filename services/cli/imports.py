@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import CaFileOption, CountersOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import (
+    CaFileOption,
+    CountersOption,
+    InsecureOption,
+    OpRegistryOption,
+    ServerOption,
+    TokenFileOption,
+    TokenOption,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,13 +41,15 @@ def import_files(
         ),
     ],
     counters: CountersOption = None,
+    op_registry: OpRegistryOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Read files of results into runs and print their ids. Samples that NVBench's --jsonbin wrote beside a file go with it.
+    """Read files of results into runs and print their ids. Samples that NVBench's --jsonbin wrote beside a file go with it, and a
+    roofline_config.json beside a list of operations.
 
     Status 1: a file could not be read; the others are imported all the same.
     """
@@ -49,7 +59,9 @@ def import_files(
     console = make_console(stderr=True)
     files = [file for path in paths for file in _traces(path)]
     reports = _reports(counters or [], files)
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    own_settings = {} if op_registry is None else {"op-registry-folder": str(op_registry.resolve())}
+    server_given = Server(server, token, token_file, ca_file, insecure)
+    with analyzer_session(server_given, with_profiler=False, own_settings=own_settings) as client:
         done = [_import(client, file, reports, _place(number, len(files)), console) for number, file in enumerate(files)]
     if not all(done):
         raise typer.Exit(1)

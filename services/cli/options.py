@@ -34,3 +34,13 @@ CountersOption = Annotated[
         help="Report of ncu (CSV) of the same program, for the work of the trace's kernels; may be given several times.",
     ),
 ]
+OpRegistryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--op-registry",
+        metavar="FOLDER",
+        exists=True,
+        file_okay=False,
+        help="Folder of an op_registry.py: its get_custom_metrics(cmd, dt_size) tells the work of operations in commands.json. It is run.",
+    ),
+]

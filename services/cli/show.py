@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from services.cli.options import CaFileOption, CountersOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import (
+    CaFileOption,
+    CountersOption,
+    InsecureOption,
+    OpRegistryOption,
+    ServerOption,
+    TokenFileOption,
+    TokenOption,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,7 +41,7 @@ OVERVIEW_COLUMNS: Final = {
     ),
     "roofline": (
         "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
-        "efficiency_ratio", "bound", "ceiling_source", "work_source", "is_implausible",
+        "efficiency_ratio", "bound", "efficiency_category", "ceiling_source", "work_source", "is_implausible",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -113,6 +121,7 @@ def show(
         int | None,
         typer.Option("--depth", metavar="N", help="Layers summed at this depth of ranges, 0 for the outermost; else the innermost."),
     ] = None,
+    op_registry: OpRegistryOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -130,13 +139,17 @@ def show(
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     choice = parse_rows(filters or [], order_by or [], top, depth)
     if _is_trace(run_or_file):
-        from services.cli.shown_file import tables_of_file
+        from services.cli.shown_file import FileQuestion, tables_of_file
 
-        results, notes = tables_of_file(Path(run_or_file), list(choice.queries(table_names or ["kernels"])), counters or [])
+        asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
+        of_file, notes = tables_of_file(Path(run_or_file), asked)
+        results = {name: replace(result, frame=_of_its_kind(result.frame)) for name, result in of_file.items()}
     elif counters:
         raise UsageError(
             "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
         )
+    elif op_registry is not None:
+        raise UsageError("option --op-registry", found=f"run {run_or_file}", expected="a file of operations to read")
     else:
         server_options = (server, token, token_file, ca_file, insecure)
         results, notes = _tables_of_run(run_or_file, table_names or [], choice, server_options)

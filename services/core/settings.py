@@ -203,6 +203,10 @@ class AnalyzerSettings(GrpcSettings):
     import_memory_bytes: int = Field(
         8 * GIBIBYTE, ge=2**28, description="Memory of all reading processes together; what takes more alone is refused."
     )
+    op_registry_folder: Path | None = Field(
+        None,
+        description="Folder of an op_registry.py of your own, code that tells the work of operations in commands.json; unset: none runs.",
+    )
 
 
 class UiSettings(ServiceSettings):

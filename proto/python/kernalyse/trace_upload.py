@@ -27,11 +27,32 @@ COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
 TABLE_ENDINGS: Final = (".parquet", ".arrow")
 """Of the files in a folder that is one trace. The first file tells what the trace is: one of these has to come first."""
 
+COMPANION_FILE: Final = "roofline_config.json"
+"""Beside a list of operations or kernels: what their device can do at most."""
+
+LIST_HEAD_BYTES: Final = 1024
+
+
+def companions_of(path: Path) -> list[Path]:
+    """Files that belong to a trace by what they are called and where they lie. Raises OSError."""
+    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
+    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
+    config = path.with_name(COMPANION_FILE)
+    return [*found, *([config] if config != path and config.is_file() and _is_list(path) else [])]
+
+
+def _is_list(path: Path) -> bool:
+    """A JSON list or a CSV table: other traces that lie in the same folder have no use for ceilings."""
+    if path.suffix.lower() == ".csv":
+        return True
+    with path.open("rb") as file:
+        return file.read(LIST_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
 
 class TraceUpload:
     """One trace on its way out.
 
-    Files in folders that are named after the trace go with it; names inside it are not followed anywhere, for whoever wrote
+    Files that `companions_of` finds go with it; names inside it are not followed anywhere, for whoever wrote
     it could name any file of this machine.
 
     Args:
@@ -44,7 +65,7 @@ class TraceUpload:
     """
 
     def __init__(self, path: Path, on_sent: Callable[[int], None], reports: Sequence[Path] = ()) -> None:
-        of_trace = _files_of_folder(path) if path.is_dir() else (path, *_companions(path))
+        of_trace = _files_of_folder(path) if path.is_dir() else (path, *companions_of(path))
         self._names = {file: file.relative_to(path.parent).as_posix() for file in of_trace} | {report: report.name for report in reports}
         self._files = (*of_trace, *reports)
         self._on_sent = on_sent
@@ -127,11 +148,6 @@ class TraceUpload:
                 request = messages.ImportTraceRequest()
         request.digest = f"sha256:{digest.hexdigest()}"
         yield request
-
-
-def _companions(path: Path) -> list[Path]:
-    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-    return [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
 
 
 def _files_of_folder(folder: Path) -> tuple[Path, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -52,6 +53,15 @@ class JsonObject:
     def optional_count(self, name: str) -> int | None:
         return None if self.members.get(name) is None else self.count(name)
 
+    def optional_number(self, name: str) -> float | None:
+        """Any finite number; its unit is the caller's to know."""
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            self.refuse(name, KINDS[float])
+        return float(value)
+
     def optional_flag(self, name: str) -> bool | None:
         value = self.members.get(name)
         return value if value is None or isinstance(value, bool) else self.refuse(name, KINDS[bool])
@@ -77,27 +87,47 @@ class JsonObject:
 
 
 def read_document(files: TraceFiles) -> JsonObject:
-    """The whole file as one object. NaN and Infinity, which JSON has not but some writers write, are read as null.
+    """The whole file as one object.
 
     Raises:
-        InvalidTraceError: too large, no UTF-8, no JSON, broken off, or not an object.
+        InvalidTraceError: as `_read_json`, or not an object.
     """
-    value = _value(files)
+    subject = f"file {files.file_name}"
+    value = _read_json(files, subject)
     if not isinstance(value, dict):
-        raise InvalidTraceError(f"file {files.file_name}", found=KINDS[type(value)], expected=KINDS[dict])
-    return JsonObject(f"file {files.file_name}", value)
+        raise InvalidTraceError(subject, found=KINDS[type(value)], expected=KINDS[dict])
+    return JsonObject(subject, value)
 
 
 def read_list(files: TraceFiles) -> list[Any]:
-    """The same of a file that is one list. Raises as `read_document`."""
-    value = _value(files)
+    """The whole file as a list. Raises InvalidTraceError as `_read_json`, or not a list."""
+    subject = f"file {files.file_name}"
+    value = _read_json(files, subject)
     if not isinstance(value, list):
-        raise InvalidTraceError(f"file {files.file_name}", found=KINDS[type(value)], expected=KINDS[list])
+        raise InvalidTraceError(subject, found=KINDS[type(value)], expected=KINDS[list])
     return value
 
 
-def _value(files: TraceFiles) -> Any:
+def read_objects(files: TraceFiles) -> list[JsonObject]:
+    """The whole file as a list of objects, with their places from 0.
+
+    Raises:
+        InvalidTraceError: as `_read_json`, or not a list of objects.
+    """
     subject = f"file {files.file_name}"
+    value = read_list(files)
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise InvalidTraceError(f"{subject}, item {index}", found=shown(item), expected=KINDS[dict])
+    return [JsonObject(f"{subject}, item {index}", item) for index, item in enumerate(value)]
+
+
+def _read_json(files: TraceFiles, subject: str) -> Any:
+    """NaN and Infinity, which JSON has not but some writers write, are read as null.
+
+    Raises:
+        InvalidTraceError: too large, no UTF-8, no JSON, or broken off.
+    """
     size_bytes = files.path.stat().st_size
     if size_bytes > MAX_JSON_BYTES:
         raise InvalidTraceError(

@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from services.analyzer.readers.benchmark_list import BenchmarkListReader
+from services.analyzer.readers.commands import CommandsReader
+from services.analyzer.readers.kernel_benchmarker import KernelBenchmarkerReader
 from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.model_profiles import ModelProfilesReader
 from services.analyzer.readers.ncu_trace import NcuReader
 from services.analyzer.readers.nsys_folder import NsysFolderReader
 from services.analyzer.readers.nsys_report import NsysReportReader
@@ -27,7 +31,9 @@ READERS: Final[tuple[Reader, ...]] = (
     *(ResultsReader(), NvbenchReader()),
     *(NsysSqliteReader(), NsysFolderReader(), NsysReportReader()),
     *(ProtonReader(), OnnxRuntimeReader(), KinetoReader(), NcuReader()),
+    *(CommandsReader(), KernelBenchmarkerReader(), ModelProfilesReader(), BenchmarkListReader()),
 )
+"""The first that matches takes a file: those that know least of it, lists of anything with a name and a figure, come last."""
 
 
 def reader_of(files: TraceFiles) -> Reader:

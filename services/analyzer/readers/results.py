@@ -15,7 +15,16 @@ import polars as pl
 from services.analyzer.event_rows import time_of
 from services.analyzer.readers.json_document import JsonObject, read_document, shown
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.results_schema import DERIVED_TABLES, FORMAT, OBJECT_COLUMNS, ROW_TABLES, VERSION, document_columns, json_schema
+from services.analyzer.results_schema import (
+    ADDED_TABLES,
+    DERIVED_TABLES,
+    FORMAT,
+    OBJECT_COLUMNS,
+    ROW_TABLES,
+    VERSION,
+    document_columns,
+    json_schema,
+)
 from services.analyzer.schema import LOG_LINES, RUNS, SAMPLES
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidTraceError
@@ -49,7 +58,7 @@ class ResultsReader:
                 remedy="Read it with the version of kernalyse that wrote it, or export it again with this one.",
             )
         run = document.object("run")
-        rows = {table: document.objects(table.table_name) for table in (*ROW_TABLES, SAMPLES)}
+        rows = {table: _rows(document, table) for table in (*ROW_TABLES, SAMPLES)}
         frames = {table: _frame(table, rows[table]) for table in ROW_TABLES if table not in DERIVED_TABLES}
         frames[SAMPLES] = _samples(rows[SAMPLES])
         frames[LOG_LINES] = pl.concat([frames[LOG_LINES], _device_lines(document, files.arrived_unix_ns)])
@@ -68,6 +77,10 @@ class ResultsReader:
 
 
 # ---------------------------------------------------------------- the run
+
+
+def _rows(document: JsonObject, table: Table) -> list[JsonObject]:
+    return (document.optional_objects if table in ADDED_TABLES else document.objects)(table.table_name)
 
 
 def _text(run: JsonObject, name: str) -> str:

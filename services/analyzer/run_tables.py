@@ -24,6 +24,7 @@ from services.analyzer.schema import (
     COUNTED_ROOFLINE,
     FAILURES,
     KERNELS,
+    LAYER_ROOFLINE,
     MEASUREMENTS,
     PAIRED_COMPARISONS,
     ROOFLINE,
@@ -53,23 +54,24 @@ def run_table(
     Raises:
         InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
-    if table in (ROOFLINE, COUNTED_ROOFLINE):
-        place = roofline if table is ROOFLINE else counted_roofline
-        return place(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
+    if table is ROOFLINE:
+        return pl.concat([_sweep_roofline(store, run_ids), *_of_traces(store, table, run_ids)])
+    if table is COUNTED_ROOFLINE:
+        return counted_roofline(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
     if table is KERNELS:
         of_sweeps = kernel_summary(
             store.read(CONFIGURATIONS, run_ids),
             store.read(MEASUREMENTS, run_ids),
             store.read(FAILURES, run_ids),
-            run_table(store, ROOFLINE, run_ids),
+            _sweep_roofline(store, run_ids),
         )
         return pl.concat([of_sweeps, *_of_traces(store, table, run_ids)])
-    if table in ANSWERED_TABLES:
+    if table in ANSWERED_TABLES or table is LAYER_ROOFLINE:
         return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids)])
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
-        return ceilings(store, run_ids)
+        return pl.concat([ceilings(store, run_ids), *_of_traces(store, table, run_ids)])
     if table is COUNTED_WORK:
         return counted_work(store.read(COUNTERS, run_ids), store.read(COUNTER_REPORTS, run_ids), store.read(CONFIGURATIONS, run_ids))
     if table is COMPARISON:
@@ -77,6 +79,11 @@ def run_table(
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
+
+
+def _sweep_roofline(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """Table roofline without the rows of traces."""
+    return roofline(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None) -> list[pl.LazyFrame]:

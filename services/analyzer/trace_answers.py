@@ -9,9 +9,14 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
-from services.analyzer.answer_tables import BREAKDOWN, LAYERS
+from services.analyzer.analyses.opportunities import opportunities
+from services.analyzer.analyses.trace_ceilings import trace_ceilings
+from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
+from services.analyzer.answer_tables import BREAKDOWN, LAYERS, OPPORTUNITIES
+from services.analyzer.readers.selection import WORK
+from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import Table
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 Input = Mapping[str, Sequence[str]]
@@ -38,19 +43,43 @@ class TraceAnalysis:
     answer: Callable[[TraceFrames, TraceQuestion], pl.LazyFrame]
 
 
+def _kernels(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
+
+
+def _layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    return trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth)
+
+
+def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_breakdown.trace_breakdown(trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"])
+
+
+_OF_OPPORTUNITIES: Final = {
+    **WORK_COLUMNS,
+    **trace_breakdown.INPUT,
+    "kernel_launches": (*WORK_COLUMNS["kernel_launches"], "start_ns"),
+    "trace_devices": WORK_COLUMNS["trace_devices"],
+    WORK: (),
+}
+
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
-    KERNELS_NAME: TraceAnalysis(
-        trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
-    ),
+    KERNELS_NAME: TraceAnalysis(trace_kernels.INPUT, lambda trace, _: _kernels(trace)),
     LAYERS.table_name: TraceAnalysis(
-        trace_layers.INPUT,
-        lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+        {**trace_layers.INPUT, "launch_work": WORK_COLUMNS["launch_work"], WORK: ()},
+        lambda trace, question: with_layer_work(_layers(trace, question.depth), trace, question.depth),
     ),
     BREAKDOWN.table_name: TraceAnalysis(
         trace_breakdown.INPUT,
-        lambda trace, _: trace_breakdown.trace_breakdown(
-            trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
-        ),
+        lambda trace, _: _breakdown(trace),
+    ),
+    CEILINGS.table_name: TraceAnalysis(
+        {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
+    ),
+    ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace)),
+    LAYER_ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, question: layer_roofline(trace, question.depth)),
+    OPPORTUNITIES.table_name: TraceAnalysis(
+        _OF_OPPORTUNITIES, lambda trace, _: opportunities(trace, _kernels(trace), _layers(trace), _breakdown(trace))
     ),
 }
 """By the name of the table that they answer."""

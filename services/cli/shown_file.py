@@ -48,7 +48,7 @@ def _read(reader: Reader, files: TraceFiles, names: Sequence[str]) -> tuple[dict
             raise UsageError(
                 f"table {table_named(name).table_name} of file {files.file_name}",
                 found="a table that is no trace's",
-                expected="kernels, layers, breakdown or a table of the trace",
+                expected="kernels, layers, breakdown, roofline, layer_roofline, opportunities or a table of the trace",
                 remedy="Import the file, then show the run.",
             )
     selection = Selection.of(inputs(names))

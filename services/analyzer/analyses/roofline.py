@@ -58,7 +58,7 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: p
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
         the later one of the measurement, of its counters and of what is known of its device.
     """
-    return _placed(with_counted_work(measurements, counted_work), ceilings).select(ROOFLINE.column_names)
+    return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), ceilings))
 
 
 def counted_roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
@@ -67,10 +67,10 @@ def counted_roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted
     After Yang, Kurth and Williams, "Hierarchical Roofline analysis for GPUs", 2020: one flop rate, an intensity and a
     ceiling for each level.
     """
-    return _placed(counted_levels(measurements, counted_work), ceilings).select(COUNTED_ROOFLINE.column_names)
+    return placed(counted_levels(measurements, counted_work), ceilings).select(COUNTED_ROOFLINE.column_names)
 
 
-def _placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
+def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
     """Measurements with their work (`with_counted_work`) under the ceilings of their devices."""
     duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0

@@ -207,7 +207,7 @@ _POINT: Final = (
     Column(
         "work_source",
         TEXT,
-        "What flop and bytes stand on: formula, of the kernel's definition, counters; of traces also recorded or op model; null: not known.",
+        "What flop and bytes stand on: formula, of the kernel's definition, or counters; of traces recorded and op model; null: unknown.",
     ),
     Column("counted_flop", NUMBER, "Of one launch, by hardware counters, whatever the source; null: not counted."),
     Column("counted_dram_bytes", NUMBER, "To and from device memory, by hardware counters."),
@@ -221,7 +221,7 @@ _OF_LAUNCHES: Final = (
 
 ROOFLINE: Final = _table(
     "roofline",
-    "One row per measured configuration, of a trace per kernel, data type and device: achieved against what the device can do. "
+    "One row per measured configuration, of a trace per kernel, data type and device: achieved against possible. "
     "New ceilings and counters emit rows anew.",
     *_POINT,
     *_OF_LAUNCHES,

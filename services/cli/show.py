@@ -28,8 +28,8 @@ OVERVIEW_COLUMNS: Final = {
         "cache_mode", "verification_state",
     ),
     "roofline": (
-        "label", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
-        "efficiency_ratio", "bound", "ceiling_source", "work_source", "is_implausible",
+        "label", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte", "achieved_flop_per_s",
+        "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source", "is_implausible",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -67,6 +67,9 @@ OVERVIEW_COLUMNS: Final = {
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
 
+OF_TRACES: Final = ("launch_count", "duration_sum_ns")
+"""Of tables that sweeps and traces share: shown where a row has them."""
+
 STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
 """Shown after a column that some rows lack: results of other tools may have means only."""
 
@@ -91,7 +94,7 @@ def show(
         typer.Argument(
             metavar="[TABLE]...",
             help="Of runs: measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …. "
-            "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, kernel_launches, api_calls, ranges, memory_ops, …",
+            "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, kernel_launches, ranges, memory_ops, …",
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
@@ -237,7 +240,7 @@ def _cut(name: str) -> str:
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
     columns = []
     for column in OVERVIEW_COLUMNS.get(name, frame.columns):
-        if column in frame.columns:
+        if column in frame.columns and not (column in OF_TRACES and frame.height > 0 and frame[column].null_count() == frame.height):
             columns.append(column)
             stand_in = STAND_INS.get(column)
             if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:

@@ -1,8 +1,8 @@
 """Convolutions of one to three dimensions and their gradients.
 
 Every element of the result (of a transposed one: of the input) takes a multiply-add for each weight that leads to it: what
-torch.utils.flop_counter counts (conv_flop_count, conv_backward_flop). Weights that fall on padding count as well: kernels
-multiply them too. A bias rides in the accumulator.
+torch.utils.flop_counter counts (conv_flop_count, conv_backward_flop; for the gradient of a grouped weight it counts all
+groups for each). Weights that fall on padding count as well: kernels multiply them too. A bias rides in the accumulator.
 """
 
 from __future__ import annotations

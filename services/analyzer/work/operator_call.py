@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 
 from services.analyzer.work.tensors import RECORDED_DTYPES, Shape, Tensor
 
-TENSOR_LIST: Final = "TensorList"
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
@@ -40,15 +39,6 @@ class OperatorCall:
         recorded = self.dtypes[index] if index < len(self.dtypes) else ""
         dtype = RECORDED_DTYPES.get(recorded)
         return None if dtype is None and (not shape or recorded) else Tensor(shape, dtype)
-
-    def tensors(self, index: int) -> tuple[Tensor, ...] | None:
-        """Of a list of tensors, whose types are not recorded; None: it is no list, or its shapes are not recorded."""
-        if not 0 <= index < len(self.shapes) or not isinstance(self.shapes[index], list | tuple):
-            return None
-        found = [_shape(part) for part in self.shapes[index]]
-        if not found or (self.dtypes is not None and self.dtypes[index : index + 1] != (TENSOR_LIST,)):
-            return None
-        return None if any(shape is None for shape in found) else tuple(Tensor(shape) for shape in found if shape is not None)
 
     def text(self, index: int) -> str:
         return self.values[index] if index < len(self.values) else ""

@@ -1,7 +1,8 @@
 """Products of matrices.
 
 A fused multiply-add counts two, as everywhere. The addition of addmm and its kin rides in the accumulator and counts none,
-as in torch.utils.flop_counter (mm_flop, addmm_flop, bmm_flop, baddbmm_flop) and in what Kineto records.
+as in torch.utils.flop_counter (mm_flop, addmm_flop, bmm_flop, baddbmm_flop) and in what Kineto records. Of einsum no equation
+is recorded: the products inside of it count.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 from services.analyzer.work.kinds import Model, Weight, Work
 from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Shape, Tensor, broadcast, moved_bytes
+from services.analyzer.work.tensors import Tensor, broadcast, moved_bytes
 
 
 def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | None:
@@ -78,31 +79,6 @@ def _summed_batches(call: OperatorCall) -> Work | None:
     return product(left.shaped((rows, batch * inner)), right.shaped((batch * right.shape[1], right.shape[2])), call.tensor(0))
 
 
-def einsum(call: OperatorCall) -> Work | None:
-    """Two operands, named by letters: one multiply-add for each combination of all letters.
-
-    Of more operands the order decides, of which nothing is recorded; dots and repeated letters are left undecided as well.
-    """
-    equation, operands = call.text(0).strip("\"'").replace(" ", ""), call.tensors(1)
-    inputs, arrow, output = equation.partition("->")
-    names = inputs.split(",")
-    if operands is None or len(operands) != 2 or len(names) != 2 or not arrow or "." in equation:
-        return None
-    sizes: dict[str, int] = {}
-    for letters, tensor in zip(names, operands, strict=True):
-        if len(letters) != len(tensor.shape) or len(set(letters)) != len(letters):
-            return None
-        for letter, size in zip(letters, tensor.shape, strict=True):
-            if sizes.setdefault(letter, size) not in (size, 1) and size != 1:
-                return None
-            sizes[letter] = max(sizes[letter], size)
-    if not set(output) <= set(sizes):
-        return None
-    result: Shape = tuple(sizes[letter] for letter in output)
-    flop = 2.0 * math.prod(sizes.values())
-    return Work(Weight.PRODUCT, flop, moved_bytes((*operands, operands[0].shaped(result))), operands[0].dtype)
-
-
 PRODUCTS: Final[Mapping[str, Model]] = {
     "aten::mm": _of(0, 1),
     "aten::bmm": _of(0, 1),
@@ -120,6 +96,5 @@ PRODUCTS: Final[Mapping[str, Model]] = {
     "aten::addbmm": _summed_batches,
     "aten::addbmm_": _summed_batches,
     "aten::linear": _linear,
-    "aten::einsum": einsum,
     "aten::_scaled_mm": _scaled,
 }

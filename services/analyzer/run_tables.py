@@ -19,6 +19,7 @@ from services.analyzer.schema import (
     CEILINGS,
     COUNTED_ROOFLINE,
     KERNELS,
+    LAYER_ROOFLINE,
     MEASUREMENTS,
     PAIRED_COMPARISONS,
     ROOFLINE,
@@ -55,17 +56,17 @@ def run_table(
     Raises:
         InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
-    if table in (ROOFLINE, COUNTED_ROOFLINE, COUNTED_WORK):
+    if table in (COUNTED_ROOFLINE, COUNTED_WORK):
         return sweep_table(table, lambda part: run_table(store, part, run_ids))
-    if table is KERNELS:
-        of_sweeps = sweep_table(table, lambda part: run_table(store, part, run_ids))
+    if table in (KERNELS, ROOFLINE):
+        of_sweeps = sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))
         return pl.concat([of_sweeps, *_of_traces(store, table, run_ids, question)])
-    if table in ANSWERED_TABLES:
+    if table in ANSWERED_TABLES or table is LAYER_ROOFLINE:
         return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
-        return ceilings(store, run_ids)
+        return pl.concat([ceilings(store, run_ids), *_of_traces(store, table, run_ids, question)])
     if table is THRESHOLDS:
         return thresholds(store, run_ids)
     if table is COMPARISON:
@@ -73,6 +74,11 @@ def run_table(
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
+
+
+def _of_sweeps(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """Without what is known of traces' devices: they have none in the store."""
+    return ceilings(store, run_ids) if table is CEILINGS else run_table(store, table, run_ids)
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES
+from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, DEVICE_ID, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
@@ -216,7 +216,11 @@ _POINT: Final = (
     Column("bound_measured", TEXT, "By the measured ones."),
     Column("is_implausible", FLAG, "More than 5 % over what the device can do at all; null: no ceiling that could tell."),
     Column("implausible_reason", TEXT, "Why, one sentence."),
-    Column("work_source", TEXT, "What flop and bytes stand on: formula, of the kernel's definition, or counters; null: neither is known."),
+    Column(
+        "work_source",
+        TEXT,
+        "What flop and bytes stand on: formula, of the kernel's definition, or counters; of traces recorded and op model; null: unknown.",
+    ),
     Column("counted_flop", NUMBER, "Of one launch, by hardware counters, whatever the source; null: not counted."),
     Column("counted_dram_bytes", NUMBER, "To and from device memory, by hardware counters."),
     MODEL_NAME,
@@ -230,10 +234,24 @@ _POINT: Final = (
     ),
 )
 
+_OF_LAUNCHES: Final = (
+    Column("launch_count", COUNT, "Of a trace: launches whose work is known; flop and bytes are those of the mean one."),
+    Column("duration_sum_ns", COUNT, "Of a trace: device time of these."),
+    Column("share_ratio", NUMBER, "Of a trace: of the device time of all its kernels."),
+)
+
 ROOFLINE: Final = _table(
     "roofline",
-    "One row per measured configuration: what it achieved against what the device can do. New ceilings and counters emit rows anew.",
+    "One row per measured configuration, of a trace per kernel, data type and device: achieved against possible. "
+    "New ceilings and counters emit rows anew.",
     *_POINT,
+    *_OF_LAUNCHES,
+)
+
+LAYER_ROOFLINE: Final = _table(
+    "layer_roofline",
+    "One row per layer of a trace whose work is known: the same of all its launches together.",
+    *(LAYER, LAYER_SOURCE, *_POINT, *_OF_LAUNCHES),
 )
 
 COUNTED_ROOFLINE: Final = _table(
@@ -377,7 +395,7 @@ IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
 
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, BEST, COMPARISON, RUNS),
+    *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, LAYER_ROOFLINE, BEST, COMPARISON, RUNS),
     *(*TRACE_TABLES, *ANSWERED_TABLES),
 )
 

@@ -10,11 +10,15 @@ import polars as pl
 
 from services.analyzer.analyses import counter_coverage, trace_breakdown, trace_kernels, trace_layers, trace_totals
 from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS
+from services.analyzer.analyses.opportunities import opportunities
+from services.analyzer.analyses.trace_ceilings import trace_ceilings
+from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
+from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
-from services.analyzer.schema import CONFIGURATIONS
+from services.analyzer.readers.selection import WORK
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import Table
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
 from services.core.errors import InvalidRequestError
 from services.core.model import TableQuery
 
@@ -49,19 +53,36 @@ class TraceAnalysis:
     depth_input: Input | None = None
 
 
+def _kernels(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_totals.with_totals(
+        trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
+        trace_totals.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
+        ("kernel_name",),
+    )
+
+
+def _layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    return trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth)
+
+
+def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_breakdown.trace_breakdown(trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"])
+
+
+_OF_OPPORTUNITIES: Final = {
+    **WORK_COLUMNS,
+    **trace_breakdown.INPUT,
+    "kernel_launches": (*WORK_COLUMNS["kernel_launches"], "start_ns"),
+    "trace_devices": WORK_COLUMNS["trace_devices"],
+    WORK: (),
+}
+
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
-    KERNELS_NAME: TraceAnalysis(
-        {**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT},
-        lambda trace, _: trace_totals.with_totals(
-            trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
-            trace_totals.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
-            ("kernel_name",),
-        ),
-    ),
+    KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
     LAYERS.table_name: TraceAnalysis(
-        {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT},
+        {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT, "launch_work": WORK_COLUMNS["launch_work"], WORK: ()},
         lambda trace, question: trace_totals.with_totals(
-            trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+            with_layer_work(_layers(trace, question.depth), trace, question.depth),
             trace_totals.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], question.depth),
             ("layer", "source"),
         ),
@@ -69,9 +90,17 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     ),
     BREAKDOWN.table_name: TraceAnalysis(
         trace_breakdown.INPUT,
-        lambda trace, _: trace_breakdown.trace_breakdown(
-            trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
-        ),
+        lambda trace, _: _breakdown(trace),
+    ),
+    CEILINGS.table_name: TraceAnalysis(
+        {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
+    ),
+    ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace)),
+    LAYER_ROOFLINE.table_name: TraceAnalysis(
+        {**WORK_COLUMNS, WORK: ()}, lambda trace, question: layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
+    ),
+    OPPORTUNITIES.table_name: TraceAnalysis(
+        _OF_OPPORTUNITIES, lambda trace, _: opportunities(trace, _kernels(trace), _layers(trace), _breakdown(trace))
     ),
     COUNTER_COVERAGE.table_name: TraceAnalysis(
         counter_coverage.INPUT, lambda trace, _: counter_coverage.counter_coverage(trace["kernel_launches"], trace["launch_work"])

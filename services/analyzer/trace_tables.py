@@ -73,6 +73,9 @@ KERNEL_LAUNCHES: Final = _table(
     Column("launch_thread_id", COUNT, "Thread of that call."),
     LAUNCH_START_NS,
     Column("range_index", INDEX, "Innermost range at the launch; its parent_range_index leads to those around it."),
+    Column(
+        "operator_index", INDEX, "Row of ranges: innermost operator at the launch, whose shapes say what the kernel has to do; null: none."
+    ),
     Column("layer_source", TEXT, "What range_index stands on: module, range, forward, graph, node or guessed; null: there is no range."),
     Column("graph_node_id", COUNT, "Node of the CUDA graph that ran it."),
     Column("grid_x", COUNT, "Blocks."),
@@ -118,6 +121,7 @@ RANGES: Final = _table(
     Column("flop", NUMBER, "As the recorder counts it, of one call."),
     Column("input_shapes", TEXT, "JSON, as recorded."),
     Column("input_dtypes", TEXT, "JSON, as recorded."),
+    Column("input_values", TEXT, "JSON, as recorded: of inputs that are no tensors, as strides and dimensions."),
 )
 
 MEMORY_OPS: Final = _table(
@@ -171,6 +175,16 @@ KERNEL_TOTALS: Final = _table(
     Column("bytes", NUMBER, "Of these together; null: not stated."),
     Column("dtype", TEXT, "Data type of all the flop, by the width stated; null: several, or not stated."),
 )
+
+_OF_DEVICE: Final = ("process_id", "device_index")
+WORK_COLUMNS: Final = {
+    "kernel_launches": ("name_index", "duration_ns", "operator_index", "range_index", "layer_source", *_OF_DEVICE),
+    "ranges": ("name_index", "parent_range_index", "flop", "input_shapes", "input_dtypes", "input_values"),
+    "trace_names": ("name_index", "name"),
+    "trace_devices": (*_OF_DEVICE, "device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"),
+    "launch_work": ("launch_index", "flop", "bytes", "dtype", "path", "work_source"),
+}
+"""By table, what tells how much work the launches of a trace did on what. launch_work: what counters say, where it is there."""
 
 TIMELINE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
 """Of recorders that keep every event with its time."""

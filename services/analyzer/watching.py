@@ -20,7 +20,7 @@ from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.querying import chunks
 from services.analyzer.run_tables import ceilings, run_table, thresholds
-from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
+from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
 from services.analyzer.store import RunCommit, Store
 from services.core.errors import ShuttingDownError
 from services.core.model import Run, TableChunk
@@ -251,7 +251,9 @@ def _commit_frames(store: Store, commit: RunCommit) -> Frames:
 
 
 def _ceiling_frames(store: Store, run_id: str) -> Frames:
-    return {table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE)}
+    return {
+        table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE, LAYER_ROOFLINE)
+    }
 
 
 def _stored_frames(store: Store, run_id: str, first: int, end: int) -> Frames:

@@ -31,7 +31,7 @@ MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
 
 MAX_NAME_LENGTH: Final = 64
-CUT_COLUMNS: Final = ("kernel_name", "layer", "name")
+CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject")
 """Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
 
 OVERVIEW_COLUMNS: Final = {
@@ -40,8 +40,9 @@ OVERVIEW_COLUMNS: Final = {
         "cache_mode", "verification_state",
     ),
     "roofline": (
-        "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
-        "efficiency_ratio", "bound", "efficiency_category", "ceiling_source", "work_source", "is_implausible",
+        "label", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte", "achieved_flop_per_s",
+        "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "efficiency_category", "ceiling_source",
+        "work_source", "is_implausible",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -52,7 +53,16 @@ OVERVIEW_COLUMNS: Final = {
         "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
     ),
-    "layers": ("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source"),
+    "layers": (
+        "layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes", "achieved_flop_per_s",
+        "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
+    ),
+    "layer_roofline": (
+        "layer", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
+    ),
+    "opportunities": ("subject_kind", "subject", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason"),
+    "ceilings": ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "clock_hz"),
     "breakdown": (
         "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
         "memory_ns", "memory_only_ns",
@@ -69,6 +79,9 @@ OVERVIEW_COLUMNS: Final = {
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
+
+OF_TRACES: Final = ("launch_count", "duration_sum_ns")
+"""Of tables that sweeps and traces share: shown where a row has them."""
 
 STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
 """Shown after a column that some rows lack: results of other tools may have means only."""
@@ -97,7 +110,7 @@ def show(
         typer.Argument(
             metavar="[TABLE]...",
             help="Of runs: measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …. "
-            "Of traces: kernels (the default), layers, breakdown, kernel_launches, api_calls, ranges, memory_ops, …",
+            "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, kernel_launches, ranges, memory_ops, …",
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
@@ -294,7 +307,7 @@ def _cut(name: str) -> str:
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
     columns = []
     for column in OVERVIEW_COLUMNS.get(name, frame.columns):
-        if column in frame.columns:
+        if column in frame.columns and not (column in OF_TRACES and frame.height > 0 and frame[column].null_count() == frame.height):
             columns.append(column)
             stand_in = STAND_INS.get(column)
             if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:

@@ -141,6 +141,6 @@ def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> No
             raise UsageError(
                 f"table {query.table_name} of file {files.file_name}",
                 found="a table that is no trace's",
-                expected="kernels, layers, breakdown or a table of the trace",
+                expected="kernels, layers, breakdown, roofline, layer_roofline, opportunities or a table of the trace",
                 remedy="Import the file, then show the run.",
             )

@@ -61,8 +61,7 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: p
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
         the later one of the measurement, of its counters and of what is known of its device.
     """
-    placed = _placed(with_counted_work(measurements, counted_work), ceilings, thresholds)
-    return placed.select(ROOFLINE.column_names)
+    return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), ceilings, thresholds))
 
 
 def counted_roofline(
@@ -75,10 +74,10 @@ def counted_roofline(
     """
     nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
     levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
-    return _placed(levels, ceilings, thresholds).select(COUNTED_ROOFLINE.column_names)
+    return placed(levels, ceilings, thresholds).select(COUNTED_ROOFLINE.column_names)
 
 
-def _placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
+def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
     """Measurements with their work (`with_counted_work`) under the ceilings of their devices."""
     duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0

@@ -74,6 +74,7 @@ class Field(IntEnum):
     GRAPH_NODE_ID = auto()
     INPUT_SHAPES = auto()  # token
     INPUT_DTYPES = auto()  # token
+    INPUT_VALUES = auto()  # token
     FLOP = auto()  # token
     GRID_X = auto()
     GRID_Y = auto()
@@ -125,6 +126,7 @@ ARGUMENTS: Final[dict[str, tuple[Field, ValueKind]]] = {
     "Input Dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
     "Input dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
     "Input type": (Field.INPUT_DTYPES, ValueKind.TOKEN),
+    "Concrete Inputs": (Field.INPUT_VALUES, ValueKind.TOKEN),
     "flops": (Field.FLOP, ValueKind.TOKEN),
     "grid": (Field.GRID_X, ValueKind.TRIPLE),
     "block": (Field.BLOCK_X, ValueKind.TRIPLE),

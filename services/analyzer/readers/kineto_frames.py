@@ -94,7 +94,7 @@ class KinetoFrames:
             file_index=ranges.file_index,
             start_ns=ranges.start_ns,
             end_ns=ranges.start_ns + ranges.duration_ns,
-            is_module=rows.column(Field.KIND) == EventKind.MODULE,
+            kind=rows.column(Field.KIND),
             sequence_number=rows.column(Field.SEQUENCE_NUMBER),
             forward_thread=rows.column(Field.FORWARD_THREAD),
         )
@@ -198,6 +198,7 @@ class KinetoFrames:
                 "launch_thread_id": _taken(_thread_ids(self.calls), calls, NULL),
                 "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
                 "range_index": self.placing.range_index,
+                "operator_index": self.placing.operator_index,
                 "layer_source": pl.Series(SOURCES, dtype=TEXT).gather(self.placing.source),
                 "graph_node_id": column(Field.GRAPH_NODE_ID),
                 "grid_x": column(Field.GRID_X),
@@ -248,6 +249,7 @@ class KinetoFrames:
                 "flop": self._tokens(column(Field.FLOP), _number, NUMBER),
                 "input_shapes": self._tokens(column(Field.INPUT_SHAPES), _compact, TEXT),
                 "input_dtypes": self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT),
+                "input_values": self._tokens(column(Field.INPUT_VALUES), _compact, TEXT),
             },
         )
 

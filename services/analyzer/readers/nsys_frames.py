@@ -82,6 +82,7 @@ class Launches:
     call_indexes: Indexes
     range_indexes: Indexes
     is_of_node: Flags
+    operator_indexes: Indexes | None = None  # None: the trace has no operators
 
 
 def kernel_launches(launches: Launches, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
@@ -100,6 +101,9 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
         **{name: _counts(kernels, source) for name, source in KERNEL_COUNTS.items()},
         **{name: _small_counts(kernels, source) for name, source in KERNEL_SMALL_COUNTS.items()},
     }
+    operators = launches.operator_indexes
+    if operators is not None:
+        columns = {**columns, "operator_index": lambda: indexes(operators)}
     return _frame(KERNEL_LAUNCHES, columns, selection)
 
 
@@ -117,7 +121,10 @@ def api_calls(calls: Events, processes: Processes, names: TraceNames, selection:
     return _frame(API_CALLS, columns, selection)
 
 
-def range_rows(ranges: Ranges, nesting: Nesting, processes: Processes, selection: Selection) -> pl.DataFrame:
+def range_rows(
+    ranges: Ranges, nesting: Nesting, input_shapes: pl.Series | None, processes: Processes, selection: Selection
+) -> pl.DataFrame:
+    """input_shapes: of each range; None: no range has any."""
     events = ranges.events
     columns: Columns = {
         "range_index": lambda: row_numbers(events.row_count),
@@ -132,6 +139,8 @@ def range_rows(ranges: Ranges, nesting: Nesting, processes: Processes, selection
         "parent_range_index": lambda: indexes(nesting.parent),
         "depth": lambda: indexes(nesting.depth),
     }
+    if input_shapes is not None:
+        columns = {**columns, "input_shapes": lambda: input_shapes}
     return _frame(RANGES, columns, selection)
 
 

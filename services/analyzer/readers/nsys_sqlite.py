@@ -21,6 +21,7 @@ from services.analyzer.readers.nsys_environment import Environment, read_environ
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
 from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
 from services.analyzer.readers.nsys_graphs import NODE_ID, WHOLE_GRAPHS, creations, node_ranges, read_nodes
+from services.analyzer.readers.nsys_operators import input_shapes, operators_around
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
@@ -36,7 +37,9 @@ OWN_TABLES: Final = (KERNELS, CALLS, NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA
 NS_PER_US: Final = 1000
 
 OF_CALL: Final = ("api_call_index", "launch_thread_id", "launch_start_ns")
-OF_RANGE: Final = ("range_index", "layer_source")
+OF_OPERATOR: Final = "operator_index"
+INPUT_SHAPES: Final = "input_shapes"
+OF_RANGE: Final = ("range_index", "layer_source", OF_OPERATOR)
 
 
 class NsysSqliteReader:
@@ -97,7 +100,12 @@ class _Reading:
         nesting = _nesting(ranges, calls)
         of_nodes = node_ranges(kernels, nodes, ranges)
         around = np.where(of_nodes == NONE, _around(nesting, kernel_calls), of_nodes)
-        launches = Launches(kernels, calls, kernel_calls, around, of_nodes != NONE)
+        shapes = input_shapes(ranges, self.names.frame()["name"]) if self._wants_operators else None
+        operators = None
+        if shapes is not None:
+            operators = operators_around(ranges, shapes, calls)[kernel_calls]
+            self.selection = self.selection.with_work() if self.selection.wants_work else self.selection
+        launches = Launches(kernels, calls, kernel_calls, around, of_nodes != NONE, operators)
         if self.selection is EVERYTHING:
             counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
             self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
@@ -107,7 +115,7 @@ class _Reading:
             self._say_of_graphs(launches, nodes)
         self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)
         self._add(nsys_frames.api_calls(calls, processes, self.names, self.selection), API_CALLS)
-        self._add(nsys_frames.range_rows(ranges, nesting, processes, self.selection), RANGES)
+        self._add(nsys_frames.range_rows(ranges, nesting, shapes, processes, self.selection), RANGES)
         self._add(nsys_frames.memory_ops(memory, calls, memory_calls, processes, self.selection), MEMORY_OPS)
         if wants(TRACE_DEVICES):
             self._add(nsys_frames.trace_devices((kernels, memory), processes, self.environment), TRACE_DEVICES)
@@ -131,6 +139,11 @@ class _Reading:
     @property
     def _wants_ranges(self) -> bool:
         return self.selection.wants(RANGES) or self.selection.wants(KERNEL_LAUNCHES, *OF_RANGE)
+
+    @property
+    def _wants_operators(self) -> bool:
+        wants = self.selection.wants
+        return self.selection.wants_work or wants(KERNEL_LAUNCHES, OF_OPERATOR) or wants(RANGES, INPUT_SHAPES)
 
     @property
     def _wants_calls(self) -> bool:
@@ -197,7 +210,7 @@ class _Reading:
             self.file,
             self.names,
             self.environment.last_ns,
-            has_names="name_index" in wanted,
+            has_names="name_index" in wanted or self._wants_operators,
             has_domains="domain_name_index" in wanted,
         )
         self._say_untimed(found.events, "ranges without a start")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.activity_tables import ACTIVITY_TABLES
 from services.analyzer.table import COUNT, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 from services.analyzer.trace_tables import DEVICE_INDEX, PROCESS_ID
@@ -47,4 +48,4 @@ BREAKDOWN: Final = _table(
     Column("memory_op_count", COUNT, "Copies and fills."),
 )
 
-ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN)
+ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, *ACTIVITY_TABLES)

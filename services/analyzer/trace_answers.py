@@ -8,7 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
+from services.analyzer.activity_tables import GAP_REASONS, GAPS
+from services.analyzer.analyses import trace_breakdown, trace_gaps, trace_kernels, trace_layers
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
@@ -38,6 +39,10 @@ class TraceAnalysis:
     answer: Callable[[TraceFrames, TraceQuestion], pl.LazyFrame]
 
 
+def _gaps(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_gaps.trace_gaps(trace["kernel_launches"], trace["memory_ops"], trace["api_calls"], trace["ranges"], trace["trace_names"])
+
+
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis(
         trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
@@ -52,6 +57,8 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
             trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
         ),
     ),
+    GAPS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: _gaps(trace)),
+    GAP_REASONS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: trace_gaps.trace_gap_reasons(_gaps(trace))),
 }
 """By the name of the table that they answer."""
 

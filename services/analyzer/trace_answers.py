@@ -8,8 +8,17 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.activity_tables import GAP_REASONS, GAPS
-from services.analyzer.analyses import trace_breakdown, trace_gaps, trace_kernels, trace_layers
+from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
+from services.analyzer.analyses import (
+    trace_breakdown,
+    trace_collectives,
+    trace_gaps,
+    trace_kernels,
+    trace_launches,
+    trace_layers,
+    trace_memory,
+    trace_occupancy,
+)
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
@@ -43,6 +52,20 @@ def _gaps(trace: TraceFrames) -> pl.LazyFrame:
     return trace_gaps.trace_gaps(trace["kernel_launches"], trace["memory_ops"], trace["api_calls"], trace["ranges"], trace["trace_names"])
 
 
+def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_breakdown.trace_breakdown(trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"])
+
+
+def _collectives(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
+
+
+def _together(*parts: Input) -> Input:
+    """Columns of several analyses, by table."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: tuple(dict.fromkeys(column for part in parts for column in part.get(name, ()))) for name in names}
+
+
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis(
         trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
@@ -51,14 +74,27 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         trace_layers.INPUT,
         lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
     ),
-    BREAKDOWN.table_name: TraceAnalysis(
-        trace_breakdown.INPUT,
-        lambda trace, _: trace_breakdown.trace_breakdown(
-            trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
-        ),
-    ),
+    BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),
     GAPS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: _gaps(trace)),
     GAP_REASONS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: trace_gaps.trace_gap_reasons(_gaps(trace))),
+    LAUNCHES.table_name: TraceAnalysis(
+        trace_launches.INPUT,
+        lambda trace, _: trace_launches.trace_launches(trace["kernel_launches"], trace["api_calls"], trace["trace_names"]),
+    ),
+    MEMORY.table_name: TraceAnalysis(
+        trace_memory.INPUT, lambda trace, _: trace_memory.trace_memory(trace["memory_ops"], trace["trace_devices"])
+    ),
+    OCCUPANCY.table_name: TraceAnalysis(
+        trace_occupancy.INPUT,
+        lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
+    ),
+    COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
+    RANKS.table_name: TraceAnalysis(
+        _together(trace_collectives.INPUT, trace_breakdown.INPUT),
+        lambda trace, _: trace_collectives.trace_ranks(
+            trace["kernel_launches"], trace["trace_names"], trace["trace_processes"], _collectives(trace), _breakdown(trace)
+        ),
+    ),
 }
 """By the name of the table that they answer."""
 

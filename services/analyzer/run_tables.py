@@ -32,7 +32,7 @@ from services.analyzer.schema import (
 )
 from services.analyzer.store import Store
 from services.analyzer.table import Table
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion, answer_name
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
@@ -42,13 +42,18 @@ CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "s
 
 
 def run_table(
-    store: Store, table: Table, run_ids: Sequence[str] | None, allowed_differences: frozenset[Difference] = frozenset()
+    store: Store,
+    table: Table,
+    run_ids: Sequence[str] | None,
+    allowed_differences: frozenset[Difference] = frozenset(),
+    question: TraceQuestion = PLAIN_QUESTION,
 ) -> pl.LazyFrame:
     """Rows of the table.
 
     Args:
         run_ids: None for all runs.
         allowed_differences: of table comparison.
+        question: of tables that are worked out from traces.
 
     Raises:
         InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
@@ -63,9 +68,9 @@ def run_table(
             store.read(FAILURES, run_ids),
             run_table(store, ROOFLINE, run_ids),
         )
-        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids)])
+        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids, question)])
     if table in ANSWERED_TABLES:
-        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids)])
+        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
@@ -79,17 +84,21 @@ def run_table(
     return store.read(table, run_ids)
 
 
-def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None) -> list[pl.LazyFrame]:
+def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
     """The table worked out for each run that is a trace."""
-    analysis = TRACE_ANALYSES[table.table_name]
     return [
         table.conform(
-            analysis.answer(_trace(store, record.run.run_id), PLAIN_QUESTION).with_columns(
+            _answer(store, table, record.run.run_id, question).with_columns(
                 run_id=pl.lit(record.run.run_id), event_index=pl.lit(record.next_event_index - 1)
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
     ]
+
+
+def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
+    analysis = TRACE_ANALYSES[table.table_name]
+    return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
 
 
 def _trace(store: Store, run_id: str) -> TraceFrames:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
+from services.analyzer import analyses
 from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
 from services.analyzer.analyses import (
     trace_breakdown,
@@ -20,6 +22,7 @@ from services.analyzer.analyses import (
     trace_occupancy,
 )
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
+from services.analyzer.compiled import sources_digest
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
 
@@ -97,6 +100,13 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     ),
 }
 """By the name of the table that they answer."""
+
+
+def answer_name(table_name: str, question: TraceQuestion) -> str:
+    """What an answer is kept under: other code, or another question, does not find it."""
+    modules = sorted(name for name in sys.modules if name.startswith(f"{analyses.__name__}.trace_"))
+    asked = "" if question.depth is None else f"-depth{question.depth}"
+    return f"{table_name}{asked}-{sources_digest(__name__, *modules)}"
 
 
 def inputs(table_names: Iterable[str]) -> list[Input]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.activity_tables import ACTIVITY_TABLES
 from services.analyzer.table import COUNT, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 from services.analyzer.trace_tables import DEVICE_INDEX, PROCESS_ID
@@ -85,4 +86,4 @@ OPPORTUNITIES: Final = _table(
     Column("reason", TEXT, "What stands behind it, one sentence."),
 )
 
-ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE)
+ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE, *ACTIVITY_TABLES)

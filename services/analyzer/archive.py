@@ -46,6 +46,27 @@ class Archive:
         """Whether the run has rows of the table."""
         return (self._root / run_id / f"{table.table_name}.parquet").exists()
 
+    def keep_answer(self, run_id: str, answer_name: str, frame: pl.DataFrame) -> None:
+        """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError."""
+        path = self._answer_path(run_id, answer_name)
+        path.parent.mkdir(exist_ok=True)  # not its parents: of a run that has been deleted nothing is kept
+        temporary = path.with_suffix(".part")
+        try:
+            frame.write_parquet(temporary)
+            _sync(temporary)
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def kept_answer(self, run_id: str, answer_name: str) -> pl.LazyFrame | None:
+        """None: nothing of that name has been kept."""
+        path = self._answer_path(run_id, answer_name)
+        return pl.scan_parquet(path) if path.exists() else None
+
+    def _answer_path(self, run_id: str, answer_name: str) -> Path:
+        return self._root / run_id / "answers" / f"{answer_name}.parquet"
+
     def delete(self, run_id: str) -> None:
         shutil.rmtree(self._root / run_id, ignore_errors=True)
 

@@ -44,14 +44,15 @@ def compiled(function: Function) -> Function:
     Constants and functions of other modules become part of the code. Numba asks only whether the function's own file has
     changed; with the sources of those modules in its name, code that was made from others is not found.
     """
-    function.__qualname__ = f"{function.__qualname__}_{_sources_digest(function.__module__)}"
+    function.__qualname__ = f"{function.__qualname__}_{sources_digest(function.__module__)}"
     return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @cache
-def _sources_digest(module_name: str) -> str:
+def sources_digest(*module_names: str) -> str:
+    """Of these modules and, of this project, all that they import: other for other code."""
     digest = hashlib.sha256()
-    for name in sorted(_imported(module_name, set())):
+    for name in sorted(set().union(*(_imported(name, set()) for name in module_names))):
         digest.update(_source(name))
     return digest.hexdigest()[:16]
 

@@ -33,7 +33,7 @@ def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResul
     Raises:
         InvalidRequestError: a column that the table lacks, a value that the column cannot hold.
     """
-    conditions = [_condition(table.column(condition.column), condition) for condition in query.filters]
+    conditions = [condition(table.column(wanted.column), wanted) for wanted in query.filters]
     names = [table.column(name).name for name in query.columns] or list(table.column_names)
     keys = [table.column(key.column).name for key in query.order_by]
     matching = rows.filter(*conditions) if conditions else rows
@@ -71,14 +71,15 @@ def _ipc(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _condition(column: Column, condition: Filter) -> pl.Expr:
+def condition(column: Column, wanted: Filter) -> pl.Expr:
+    """Of the rows that a filter lets through. Raises InvalidRequestError: the column cannot hold the value."""
     operand = pl.col(column.name)
-    if condition.operator is FilterOperator.CONTAINS:
+    if wanted.operator is FilterOperator.CONTAINS:
         if column.dtype is not TEXT:
-            raise _unfit(column, condition, "a text column")
-        return operand.str.to_lowercase().str.contains(condition.value.lower(), literal=True)
-    value = _value(column, condition)
-    match condition.operator:
+            raise _unfit(column, wanted, "a text column")
+        return operand.str.to_lowercase().str.contains(wanted.value.lower(), literal=True)
+    value = _value(column, wanted)
+    match wanted.operator:
         case FilterOperator.EQUAL:
             return operand == value
         case FilterOperator.NOT_EQUAL:

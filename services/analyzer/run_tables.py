@@ -30,7 +30,7 @@ from services.analyzer.store import Store
 from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table
 from services.analyzer.threshold_table import THRESHOLDS
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion, answer_name
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
@@ -83,15 +83,19 @@ def _of_sweeps(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
     """The table worked out for each run that is a trace."""
-    analysis = TRACE_ANALYSES[table.table_name]
     return [
         table.conform(
-            analysis.answer(_trace(store, record.run.run_id), question).with_columns(
+            _answer(store, table, record.run.run_id, question).with_columns(
                 run_id=pl.lit(record.run.run_id), event_index=pl.lit(record.next_event_index - 1)
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
     ]
+
+
+def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
+    analysis = TRACE_ANALYSES[table.table_name]
+    return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
 
 
 def _trace(store: Store, run_id: str) -> TraceFrames:

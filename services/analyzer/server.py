@@ -23,13 +23,12 @@ from services.analyzer.importing import Importing
 from services.analyzer.node_link import node_errors
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.nodes import Nodes
-from services.analyzer.querying import chunks, run_query
+from services.analyzer.querying import chunks
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
-from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
-from services.analyzer.trace_answers import question_of
+from services.analyzer.table_answers import TableAnswers
 from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
 from services.core import wire
@@ -53,6 +52,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     def __init__(self, store: Store, nodes: Nodes, importing: Importing, run_watching: RunWatching, node_watching: NodeWatching) -> None:
         self._store = store
+        self._tables = TableAnswers(store)
         self._nodes = nodes
         self._importing = importing
         self._run_watching = run_watching
@@ -212,8 +212,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
-        question = question_of(query)
-        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed, question), table, query))
+        result = await asyncio.to_thread(self._tables.answer, table, run_ids, query, allowed)
         parts = chunks(query.table_name, result.frame)
         total_row_count = result.total_row_count
         while (part := await asyncio.to_thread(next, parts, None)) is not None:

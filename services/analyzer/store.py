@@ -7,10 +7,11 @@ its rows leave the database, in the transaction that marks it compacted: until t
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -59,6 +60,7 @@ from services.core.model import (
 )
 
 PRIVATE_MODE = 0o700
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class Store:
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
+        self._answer_lock = threading.Lock()  # two answers of one large run at a time would need the memory twice
         self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
         shutil.rmtree(self.arrivals_folder, ignore_errors=True)
         self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
@@ -217,6 +220,26 @@ class Store:
     def trace_run_ids(self, run_ids: Sequence[str] | None) -> list[str]:
         """Those of the runs that are traces, or all that are, oldest first."""
         return [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
+
+    def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
+        """What is worked out from a run that never changes: kept at the first question, read from there at every other one.
+
+        Args:
+            answer_name: of the answer and of the code that works it out.
+        """
+        kept = self._archive.kept_answer(run_id, answer_name)
+        if kept is not None:
+            return kept
+        with self._answer_lock:
+            kept = self._archive.kept_answer(run_id, answer_name)
+            if kept is not None:
+                return kept
+            frame = work_out()
+            try:
+                self._archive.keep_answer(run_id, answer_name, frame)
+            except (OSError, pl.exceptions.ComputeError) as error:
+                logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
+            return frame.lazy()
 
     def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
         """Rows of what a watcher is shown, all tables together, by event: columns event_index, row_count, in order."""

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses import counter_coverage, trace_breakdown, trace_kernels, trace_layers, trace_totals
+from services.analyzer import analyses
+from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
+from services.analyzer.analyses import (
+    counter_coverage,
+    trace_breakdown,
+    trace_collectives,
+    trace_gaps,
+    trace_kernels,
+    trace_launches,
+    trace_layers,
+    trace_memory,
+    trace_occupancy,
+    trace_totals,
+)
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.opportunities import opportunities
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
+from services.analyzer.compiled import sources_digest
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.hardware import tables_digest
 from services.analyzer.readers.selection import WORK
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import Table
@@ -65,8 +81,22 @@ def _layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
     return trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth)
 
 
+def _gaps(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_gaps.trace_gaps(trace["kernel_launches"], trace["memory_ops"], trace["api_calls"], trace["ranges"], trace["trace_names"])
+
+
 def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
     return trace_breakdown.trace_breakdown(trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"])
+
+
+def _collectives(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
+
+
+def _together(*parts: Input) -> Input:
+    """Columns of several analyses, by table."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: tuple(dict.fromkeys(column for part in parts for column in part.get(name, ()))) for name in names}
 
 
 _OF_OPPORTUNITIES: Final = {
@@ -88,10 +118,7 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         ),
         trace_layers.DEPTH_INPUT,
     ),
-    BREAKDOWN.table_name: TraceAnalysis(
-        trace_breakdown.INPUT,
-        lambda trace, _: _breakdown(trace),
-    ),
+    BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),
     CEILINGS.table_name: TraceAnalysis(
         {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
     ),
@@ -109,11 +136,38 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         {COUNTERS.table_name: COUNTERS.column_names},
         lambda trace, _: counted_work(trace["counters"], COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()),
     ),
+    GAPS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: _gaps(trace)),
+    GAP_REASONS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: trace_gaps.trace_gap_reasons(_gaps(trace))),
+    LAUNCHES.table_name: TraceAnalysis(
+        trace_launches.INPUT,
+        lambda trace, _: trace_launches.trace_launches(trace["kernel_launches"], trace["api_calls"], trace["trace_names"]),
+    ),
+    MEMORY.table_name: TraceAnalysis(
+        trace_memory.INPUT, lambda trace, _: trace_memory.trace_memory(trace["memory_ops"], trace["trace_devices"])
+    ),
+    OCCUPANCY.table_name: TraceAnalysis(
+        trace_occupancy.INPUT,
+        lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
+    ),
+    COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
+    RANKS.table_name: TraceAnalysis(
+        _together(trace_collectives.INPUT, trace_breakdown.INPUT),
+        lambda trace, _: trace_collectives.trace_ranks(
+            trace["kernel_launches"], trace["trace_names"], trace["trace_processes"], _collectives(trace), _breakdown(trace)
+        ),
+    ),
 }
 """By the name of the table that they answer. Counted work of runs stands on their reports too: this is that of a file."""
 
 FILE_TABLES: Final = (*TRACE_TABLES, COUNTERS)
 """What readers of traces give."""
+
+
+def answer_name(table_name: str, question: TraceQuestion) -> str:
+    """What an answer is kept under: other code, other figures of the hardware, or another question, do not find it."""
+    modules = sorted(name for name in sys.modules if name.startswith(f"{analyses.__name__}."))
+    asked = "" if question.depth is None else f"-depth{question.depth}"
+    return f"{table_name}{asked}-{sources_digest(__name__, *modules)}-{tables_digest()}"
 
 
 def question_of(query: TableQuery) -> TraceQuestion:

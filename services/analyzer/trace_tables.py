@@ -87,6 +87,7 @@ KERNEL_LAUNCHES: Final = _table(
     Column("registers_per_thread", INDEX, "Allocated."),
     Column("static_shared_bytes", COUNT, "Per block."),
     Column("dynamic_shared_bytes", COUNT, "Per block."),
+    Column("shared_bytes", COUNT, "Per block, where the recorder states the sum of both alone; null: see these."),
 )
 
 API_CALLS: Final = _table(

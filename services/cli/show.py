@@ -31,7 +31,7 @@ MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
 
 MAX_NAME_LENGTH: Final = 64
-CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject")
+CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "kernel_before", "kernel_after", "call")
 """Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
 
 OVERVIEW_COLUMNS: Final = {
@@ -66,6 +66,27 @@ OVERVIEW_COLUMNS: Final = {
     "breakdown": (
         "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
         "memory_ns", "memory_only_ns",
+    ),
+    "gaps": ("device_index", "start_ns", "duration_ns", "reason", "kernel_before", "kernel_after", "call", "layer"),
+    "launches": (
+        "kernel_name", "launch_count", "call_duration_median_ns", "queue_delay_median_ns", "queue_delay_p95_ns", "short_share_ratio",
+        "launches_per_graph_count",
+    ),
+    "memory": (
+        "process_id", "device_index", "kind", "direction", "op_count", "bytes_sum", "duration_sum_ns", "achieved_bytes_per_s",
+        "bandwidth_ratio", "small_op_count",
+    ),
+    "occupancy": (
+        "kernel_name", "grid_block_count", "block_thread_count", "registers_per_thread", "shared_bytes", "launch_count", "duration_sum_ns",
+        "theoretical_occupancy_ratio", "wave_count", "limiting_resource",
+    ),
+    "collectives": (
+        "collective_index", "kernel_name", "rank_count", "rank_index", "process_id", "start_ns", "duration_ns", "late_ns", "wait_ns",
+        "is_straggler",
+    ),
+    "ranks": (
+        "rank_index", "process_id", "device_index", "span_ns", "busy_ns", "compute_ns", "communication_ns", "collective_count", "wait_ns",
+        "straggler_count", "clock_source", "clock_residual_ns",
     ),
     "best": (
         "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
@@ -110,7 +131,8 @@ def show(
         typer.Argument(
             metavar="[TABLE]...",
             help="Of runs: measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …. "
-            "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, kernel_launches, ranges, memory_ops, …",
+            "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, gaps, gap_reasons, launches, memory, occupancy, "
+            "collectives, ranks, kernel_launches, api_calls, ranges, memory_ops, …",
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,

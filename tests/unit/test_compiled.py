@@ -14,10 +14,10 @@ def test_the_name_of_kept_code_stands_for_every_source_in_it(monkeypatch: pytest
     source_of = compiled._source
     changed = "services.analyzer.readers.kineto_fields"
     monkeypatch.setattr(compiled, "_source", lambda module: source_of(module) + (b"# changed" if module == changed else b""))
-    compiled._sources_digest.cache_clear()
+    compiled.sources_digest.cache_clear()
     try:
         assert name == f"scan_events_{name.removeprefix('scan_events_')}"
-        assert not name.endswith(compiled._sources_digest(kineto_scan.__name__))
-        assert json_scan.after_value.__qualname__.endswith(compiled._sources_digest(json_scan.__name__))  # does not use it
+        assert not name.endswith(compiled.sources_digest(kineto_scan.__name__))
+        assert json_scan.after_value.__qualname__.endswith(compiled.sources_digest(json_scan.__name__))  # does not use it
     finally:
-        compiled._sources_digest.cache_clear()
+        compiled.sources_digest.cache_clear()

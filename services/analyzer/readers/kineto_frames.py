@@ -211,6 +211,7 @@ class KinetoFrames:
                 # Kineto writes static and dynamic shared memory as one sum: each is known only where the sum is nothing.
                 "static_shared_bytes": np.where(shared == 0, 0, NULL),
                 "dynamic_shared_bytes": np.where(shared == 0, 0, NULL),
+                "shared_bytes": shared,
             },
         )
 

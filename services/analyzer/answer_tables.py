@@ -21,7 +21,7 @@ KERNEL_FIGURES: Final = (
 LAYERS: Final = _table(
     "layers",
     "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth.",
-    Column("layer", TEXT, "Name of the range or module; null: kernels that were launched outside of every one."),
+    Column("layer", TEXT, "Name of the range or module; guessed: what the kernels' own names tell; null: they tell nothing either."),
     Column("call_count", COUNT, "Ranges of that name that launched a kernel."),
     Column("launch_count", COUNT, "Kernels."),
     Column("duration_sum_ns", COUNT, "Device time of these."),

@@ -6,11 +6,12 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.guessed_layers import GUESSED, guessed_indexes, guessed_names
 from services.analyzer.correlation import NONE, ancestors
 from services.analyzer.table import COUNT, INDEX, TEXT
 
 INPUT: Final = {
-    "kernel_launches": ("range_index", "duration_ns", "layer_source"),
+    "kernel_launches": ("range_index", "duration_ns", "layer_source", "name_index"),
     "ranges": ("range_index", "name_index"),
     "trace_names": ("name_index", "name"),
 }
@@ -21,13 +22,15 @@ DEPTH_INPUT: Final = {"ranges": ("parent_range_index", "depth")}
 def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
     """One row per name of a range and source, longest in all first: table layers.
 
+    Kernels without a range count for what their names tell, with the source guessed; without a source where they tell nothing.
+
     Args:
         launches, ranges, names: the tables kernel_launches, ranges and trace_names of one trace.
         depth: kernels count for the range at this depth, from 0 for the outermost, or the innermost where that is less deep;
             None: for the innermost.
     """
-    counted = launches.select("range_index", "layer_source", "duration_ns").map_batches(
-        lambda frame: _named(frame, ranges, depth),
+    counted = launches.select("range_index", "layer_source", "duration_ns", "name_index").map_batches(
+        lambda frame: _guessed(_named(frame, ranges, depth), frame["name_index"], names),
         schema={"range_index": INDEX, "name_index": INDEX, "layer_source": TEXT, "duration_ns": COUNT},
     )
     return (
@@ -37,7 +40,7 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
             duration_sum_ns=pl.col("duration_ns").sum(),
             call_count=pl.col("range_index").drop_nulls().n_unique().cast(COUNT),
         )
-        .join(names.select("name_index", layer="name"), on="name_index", how="left")
+        .join(pl.concat([names.select("name_index", layer="name"), guessed_names().lazy()]), on="name_index", how="left")
         .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum())
         .sort("duration_sum_ns", "layer", "layer_source", descending=[True, False, False])
         .select("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", source="layer_source")
@@ -54,3 +57,21 @@ def _named(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) -> p
         rows = ancestors(found["parent_range_index"].fill_null(NONE).to_numpy(), found["depth"].to_numpy(), depth)
         range_index = pl.Series("range_index", rows, dtype=INDEX).gather(launches["range_index"])
     return launches.select(range_index, found["name_index"].gather(range_index).alias("name_index"), "layer_source", "duration_ns")
+
+
+def _guessed(counted: pl.DataFrame, kernel_name_index: pl.Series, names: pl.LazyFrame) -> pl.DataFrame:
+    """Kernels without a range with the layer that their names tell."""
+    is_outside = counted["range_index"].is_null()
+    if not is_outside.any():
+        return counted
+    used = kernel_name_index.filter(is_outside).unique().to_frame()
+    guesses = guessed_indexes(names.join(used.lazy(), on="name_index", how="semi").select("name_index", "name").collect())
+    # What has a range finds no guess: null is joined with nothing.
+    guess = counted.select(name_index=pl.when(is_outside).then(kernel_name_index)).join(
+        guesses, on="name_index", how="left", maintain_order="left"
+    )
+    guessed_index = guess["guessed_index"]
+    return counted.with_columns(
+        name_index=pl.when(is_outside).then(guessed_index).otherwise("name_index"),
+        layer_source=pl.when(is_outside & guessed_index.is_not_null()).then(pl.lit(GUESSED)).otherwise("layer_source"),
+    )

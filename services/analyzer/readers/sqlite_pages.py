@@ -171,6 +171,7 @@ def decode_rows(
             number_of[positions[index]] = number_count
             number_count += 1
     row, spilled_count = 0, 0
+    last_id, is_ascending = 0, True
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
         base = (page - 1) * page_size
@@ -249,6 +250,14 @@ def decode_rows(
                         return UNUSUAL
                 offset += size
                 position += 1
+            # SQLite refuses a row whose values end past it, or, when all of them were looked at, before its end.
+            payload_end = place + payload_size
+            if not is_spilled and (offset > payload_end or (type_place >= body and (type_place > body or offset != payload_end))):
+                return DAMAGED
+            if is_spilled and local_end == payload_end:
+                return DAMAGED
+            is_ascending &= row == 0 or row_id > last_id
+            last_id = row_id
             if is_spilled:
                 if spilled_count >= spilled_rows.size:
                     return TOO_MANY_SPILLED
@@ -257,4 +266,5 @@ def decode_rows(
                 for index in range(text_count):
                     text_lengths[index, row] = -1
             row += 1
-    return spilled_count
+    # A row that spilled is looked up by its id, which finds another one in a tree that is out of order.
+    return spilled_count if spilled_count == 0 or is_ascending else UNUSUAL

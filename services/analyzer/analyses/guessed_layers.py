@@ -7,7 +7,6 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
-from services.analyzer.table import INDEX
 
 PATTERNS: Final = (
     ("communication kernels", COMMUNICATION + r"|send_?recv|broadcast_kernel"),
@@ -49,24 +48,9 @@ PATTERNS: Final = (
 Libraries name kernels by what they do; what a program's own kernels are called says nothing here, and they stay without a layer.
 """
 
-GUESSED_LAYERS: Final = tuple(dict.fromkeys(layer for layer, _pattern in PATTERNS))
 GUESSED: Final = "guessed"
 
 
-def guessed_indexes(names: pl.DataFrame) -> pl.DataFrame:
-    """name_index and guessed_index of those names (columns name_index, name) that tell something: see guessed_names."""
-    name = pl.col("name")
-    guesses = [pl.when(name.str.contains(pattern)).then(pl.lit(_index(layer), dtype=INDEX)) for layer, pattern in PATTERNS]
-    return names.select("name_index", guessed_index=pl.coalesce(guesses)).drop_nulls("guessed_index")
-
-
-def guessed_names() -> pl.DataFrame:
-    """name_index and layer of the guessed layers. The indexes are below zero: those of names are not."""
-    return pl.DataFrame(
-        {"name_index": [_index(layer) for layer in GUESSED_LAYERS], "layer": list(GUESSED_LAYERS)},
-        schema={"name_index": INDEX, "layer": pl.String},
-    )
-
-
-def _index(layer: str) -> int:
-    return -1 - GUESSED_LAYERS.index(layer)
+def guessed_layer(kernel_name: pl.Expr) -> pl.Expr:
+    """The layer of kernels of these names; null where a name tells nothing."""
+    return pl.coalesce(pl.when(kernel_name.str.contains(pattern)).then(pl.lit(layer)) for layer, pattern in PATTERNS)

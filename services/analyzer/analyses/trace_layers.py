@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.guessed_layers import GUESSED, guessed_indexes, guessed_names
+from services.analyzer.analyses.guessed_layers import GUESSED, guessed_layer
 from services.analyzer.correlation import NONE, ancestors
 from services.analyzer.table import COUNT, INDEX, TEXT
 
@@ -30,9 +30,10 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
             None: for the innermost.
     """
     counted = launches.select("range_index", "layer_source", "duration_ns", "name_index").map_batches(
-        lambda frame: _guessed(_named(frame, ranges, depth), frame["name_index"], names),
+        lambda frame: _named(frame, ranges, depth),
         schema={"range_index": INDEX, "name_index": INDEX, "layer_source": TEXT, "duration_ns": COUNT},
     )
+    is_told_by_kernel = pl.col("name_index") < 0
     return (
         counted.group_by("name_index", "layer_source")
         .agg(
@@ -40,15 +41,29 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
             duration_sum_ns=pl.col("duration_ns").sum(),
             call_count=pl.col("range_index").drop_nulls().n_unique().cast(COUNT),
         )
-        .join(pl.concat([names.select("name_index", layer="name"), guessed_names().lazy()]), on="name_index", how="left")
+        .with_columns(
+            is_told_by_kernel=is_told_by_kernel,
+            name_index=pl.when(is_told_by_kernel).then(-1 - pl.col("name_index")).otherwise("name_index"),
+        )
+        .join(names.select("name_index", "name"), on="name_index", how="left")
+        .with_columns(guess=guessed_layer(pl.when("is_told_by_kernel").then("name")))
+        .with_columns(
+            layer=pl.when("is_told_by_kernel").then("guess").otherwise("name"),
+            source=pl.when(pl.col("guess").is_not_null()).then(pl.lit(GUESSED)).otherwise("layer_source"),
+        )
+        .group_by("layer", "source")
+        .agg(pl.col("launch_count", "duration_sum_ns", "call_count").sum())
         .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum())
-        .sort("duration_sum_ns", "layer", "layer_source", descending=[True, False, False])
-        .select("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", source="layer_source")
+        .sort("duration_sum_ns", "layer", "source", descending=[True, False, False])
+        .select("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source")
     )
 
 
 def _named(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) -> pl.DataFrame:
-    """Kernels with the range that they count for and its name. A range's index is its row: to look it up takes no join."""
+    """Kernels with the range that they count for and its name; without a range, -1 less the index of their own.
+
+    A range's index is its row: to look it up takes no join.
+    """
     if depth is None:
         found = ranges.select("name_index").collect()
         range_index = launches["range_index"]
@@ -56,22 +71,7 @@ def _named(launches: pl.DataFrame, ranges: pl.LazyFrame, depth: int | None) -> p
         found = ranges.select("name_index", "parent_range_index", "depth").collect()
         rows = ancestors(found["parent_range_index"].fill_null(NONE).to_numpy(), found["depth"].to_numpy(), depth)
         range_index = pl.Series("range_index", rows, dtype=INDEX).gather(launches["range_index"])
-    return launches.select(range_index, found["name_index"].gather(range_index).alias("name_index"), "layer_source", "duration_ns")
-
-
-def _guessed(counted: pl.DataFrame, kernel_name_index: pl.Series, names: pl.LazyFrame) -> pl.DataFrame:
-    """Kernels without a range with the layer that their names tell."""
-    is_outside = counted["range_index"].is_null()
-    if not is_outside.any():
-        return counted
-    used = kernel_name_index.filter(is_outside).unique().to_frame()
-    guesses = guessed_indexes(names.join(used.lazy(), on="name_index", how="semi").select("name_index", "name").collect())
-    # What has a range finds no guess: null is joined with nothing.
-    guess = counted.select(name_index=pl.when(is_outside).then(kernel_name_index)).join(
-        guesses, on="name_index", how="left", maintain_order="left"
-    )
-    guessed_index = guess["guessed_index"]
-    return counted.with_columns(
-        name_index=pl.when(is_outside).then(guessed_index).otherwise("name_index"),
-        layer_source=pl.when(is_outside & guessed_index.is_not_null()).then(pl.lit(GUESSED)).otherwise("layer_source"),
-    )
+    name_index = found["name_index"].gather(range_index)
+    if range_index.null_count():
+        name_index = name_index.zip_with(range_index.is_not_null(), -1 - launches["name_index"])
+    return launches.select(range_index, name_index.alias("name_index"), "layer_source", "duration_ns")

@@ -28,12 +28,13 @@ PART_BYTES: Final = 32 * 1024 * 1024
 MAX_SPILLED_ROWS: Final = 1024
 """Of one part. Each is fetched through SQLite by its id: past this, reading the whole table that way is no slower."""
 
-FETCHED_ROWS: Final = 65536
+FETCHED_ROWS: Final = 4096
+"""Held at once: more is not faster, and each may have long texts."""
 
 ROW_ID_NAMES: Final = ("rowid", "_rowid_", "oid")
 
-DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What SQLite says of a damaged schema may quote it, and is not always text then."""
+DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
+"""What SQLite says of a damaged schema may quote it, and is not always text then; of some rows it says that they need gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,13 @@ class SqliteFile:
 
 
 def _damaged(place: str, error: Exception) -> InvalidTraceError:
-    return InvalidTraceError(f"file {place}", found=str(error), expected="an SQLite file that is whole", remedy="Copy or export it again.")
+    found = "malformed names of tables, which are no text" if isinstance(error, UnicodeDecodeError) else str(error)
+    return InvalidTraceError(
+        f"file {place}",
+        found=found or "a row for which there is no memory",
+        expected="an SQLite file that is whole",
+        remedy="Copy or export it again.",
+    )
 
 
 def _stored_tables(connection: sqlite3.Connection) -> dict[str, _StoredTable]:

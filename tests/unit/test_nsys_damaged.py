@@ -100,6 +100,18 @@ def test_long_rows_under_ids_of_others_or_of_none_are_read_in_their_order(tmp_pa
     assert difference(path) == ""
 
 
+def test_a_page_that_lost_its_rows_is_refused(tmp_path: Path) -> None:
+    path = write_export(tmp_path / "a.sqlite", kernels=[kernel(n, n + 5, n) for n in range(500)])
+    content = path.read_bytes()
+    (root,) = (page for page in range(0, len(content), PAGE_BYTES) if content[page] == 5)
+    first_cell = root + int.from_bytes(content[root + 12 : root + 14], "big")
+    leaf = (int.from_bytes(content[first_cell : first_cell + 4], "big") - 1) * PAGE_BYTES
+    assert difference(path) == ""
+    scribbled(path, (leaf + 3, 0), (leaf + 4, 0))
+    assert outcome(path, decodes_pages=False) == REFUSED
+    assert outcome(path, decodes_pages=True) == REFUSED
+
+
 def test_pages_past_the_stated_count_are_no_part_of_it(tmp_path: Path) -> None:
     path = export(tmp_path / "a.sqlite")
     content = path.read_bytes()

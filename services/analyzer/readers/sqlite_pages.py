@@ -91,6 +91,10 @@ def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, lea
         base = (page - 1) * page_size
         header = base + (100 if page == 1 else 0)
         kind = data[header]
+        cell_count = _unsigned_2(data, header + 3)
+        # A root alone may be empty, and no cell takes less than six bytes: SQLite refuses anything else.
+        if (cell_count == 0 and (depth > 0 or kind == _TABLE_INTERIOR)) or cell_count > (page_size - 8) // 6:
+            return DAMAGED
         if kind == _TABLE_LEAF:
             if count >= leaves.size:
                 return DAMAGED
@@ -100,7 +104,6 @@ def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, lea
             continue
         if kind != _TABLE_INTERIOR:
             return UNUSUAL if depth == 0 else DAMAGED
-        cell_count = _unsigned_2(data, header + 3)
         cell = cells[depth]
         if cell == 0:
             visited += 1

@@ -7,9 +7,9 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.launch_layers import layer_keys, named
 from services.analyzer.analyses.launch_work import launch_work
-from services.analyzer.correlation import NONE, ancestors
-from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT, DataType
+from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 
@@ -61,16 +61,17 @@ def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
     if worked.is_empty():
         return pl.DataFrame(schema=KERNEL_POINT)
     sums = _sums(worked, ("name_index", "dtype", "path", "device_id", "work_source"))
-    return _points(sums, ("name_index", "dtype", "path", "device_id"), trace, KERNEL_POINT)
+    names = trace["trace_names"].select("name_index", "name")
+    return _points(sums.lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
-    worked = _worked(trace, ("range_index", "layer_source"))
+    worked = _worked(trace, ("range_index", "name_index", "layer_source"))
     if worked.is_empty():
         return pl.DataFrame(schema=LAYER_POINT)
-    worked = worked.with_columns(_layer_names(worked["range_index"], trace["ranges"], depth))
-    keys = ("name_index", "layer_source")
-    return _points(_sums(worked, (*keys, *KINDS, "device_id")), keys, trace, LAYER_POINT)
+    worked = worked.with_columns(layer_keys(worked, trace["ranges"], depth))
+    sums = _sums(worked, ("name_index", "layer_source", *KINDS, "device_id"))
+    return _points(named(sums.lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
 
 
 def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
@@ -85,15 +86,6 @@ def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
     return work.hstack(found).join(devices, on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _layer_names(range_index: pl.Series, ranges: pl.LazyFrame, depth: int | None) -> pl.Series:
-    """Name of the range that each launch counts for. A range's index is its row."""
-    found = ranges.select("name_index", *(("parent_range_index", "depth") if depth is not None else ())).collect()
-    if depth is not None:
-        rows = ancestors(found["parent_range_index"].fill_null(NONE).to_numpy(), found["depth"].to_numpy(), depth)
-        range_index = pl.Series(rows, dtype=INDEX).gather(range_index)
-    return found["name_index"].gather(range_index).alias("name_index")
-
-
 def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return worked.group_by(keys).agg(
         flop=_whole("flop"),
@@ -103,8 +95,7 @@ def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _points(sums: pl.DataFrame, keys: Sequence[str], trace: TraceFrames, schema: Mapping[str, DataType]) -> pl.DataFrame:
-    names = trace["trace_names"].select("name_index", "name").collect()
+def _points(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
     heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
     return (
         sums.sort(heaviest_first, descending=True)
@@ -117,10 +108,9 @@ def _points(sums: pl.DataFrame, keys: Sequence[str], trace: TraceFrames, schema:
             _whole("bytes"),
             pl.col("launch_count", "duration_sum_ns").sum(),
         )
-        .join(names, on="name_index", how="left")
-        .rename({"layer_source": "source"}, strict=False)
         .sort(pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in schema), nulls_last=True)
         .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        .collect()
     )
 
 

@@ -241,7 +241,7 @@ def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    from services.cli.quantities import UNKNOWN
+    from services.core.quantities import UNKNOWN
 
     if value is None:
         return UNKNOWN

@@ -29,7 +29,6 @@ def tables_of_file(
     import time
 
     from kernalyse.trace_upload import companions_of
-    from services.analyzer.file_tables import has_results
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.selection import SelectiveReader
     from services.analyzer.readers.trace import TraceFiles
@@ -39,6 +38,8 @@ def tables_of_file(
     files = TraceFiles(path.name, path, time.time_ns(), companions, op_registry_folder)
     reader = reader_of(files)
     if not isinstance(reader, SelectiveReader):
+        from services.analyzer.file_tables import has_results
+
         read = reader.read(files)
         if has_results(read.frames):
             return _results(read.frames, table_names or ["measurements"]), read.notes.splitlines()

@@ -14,7 +14,7 @@ from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_aga
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.sample_strips import SampleRows
 from services.ui.state import CeilingChoice
-from services.ui.theme import CATEGORIES, DARK, LIGHT, MARKERS, style_of
+from services.ui.theme import CATEGORIES, DARK, IMPLAUSIBLE_MARKER, LIGHT, MARKERS, style_of
 
 POINT: dict[str, Any] = {
     "run_id": "20260102-101500-6ca949ef",
@@ -39,6 +39,8 @@ POINT: dict[str, Any] = {
     "implausible_reason": None,
     "sm_clock_hz": None,
     "verification_state": "PASSED",
+    "symbol": None,
+    "efficiency_category": None,
 }
 
 
@@ -70,6 +72,20 @@ def test_a_point_tells_every_figure_with_its_unit() -> None:
     assert told["duration"] == "1.50 µs"
     assert told["run"] == "6ca949ef"
     assert told["work_source"] == "by formula"
+
+
+def test_a_symbol_that_a_row_asks_for_is_drawn_and_the_category_of_its_efficiency_told() -> None:
+    rows = points(
+        {"symbol": "triangle-up", "efficiency_category": "memory inefficient"},
+        {"symbol": "star"},
+        {"symbol": "no-shape-of-this-name"},
+        {"symbol": "star", "is_implausible": True},
+        {"symbol": "square", "verification_state": "FAILED"},
+    )
+    columns = roofline.point_columns(rows, LIGHT)
+    own = roofline.point_columns(points({}), LIGHT)["marker"][0]
+    assert columns["marker"].tolist() == ["triangle", "star", own, IMPLAUSIBLE_MARKER, "square_x"]
+    assert columns["bound"].tolist()[:2] == ["memory inefficient", "memory-bound"]
 
 
 def test_a_kernel_without_flop_has_no_place_and_unknown_figures_are_dashes() -> None:

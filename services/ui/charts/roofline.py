@@ -17,7 +17,7 @@ from services.ui import theme
 from services.ui.charts.ceiling_choice import BEST, sources_of
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
 from services.ui.state import CeilingChoice
-from services.ui.theme import CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, IMPLAUSIBLE_SYMBOL, Palette, style_of
+from services.ui.theme import CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, IMPLAUSIBLE_SYMBOL, SYMBOL_MARKERS, Palette, style_of
 
 POINT_NUMBERS: Final = ("intensity", "rate", "fill_alpha")
 POINT_TEXTS: Final = (
@@ -94,12 +94,13 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
     """One point a row of the table roofline (those of `drawable`), with every figure as text for its hover.
 
     Args:
-        color_by: column that decides colour and shape.
+        color_by: column that decides colour and, where the row asks for no symbol of its own, shape.
         values: what occurs in it, in the order of the palette.
     """
     rows = drawable(roofline)
     kinds = rows[color_by].cast(pl.String).fill_null("").to_list()
     styles = {kind: style_of(kind, values, palette) for kind in set(kinds)}
+    markers = [SYMBOL_MARKERS.get(symbol, styles[kind].marker) for kind, symbol in zip(kinds, rows["symbol"], strict=True)]
     has_failed = (rows["verification_state"] == "FAILED").fill_null(False).to_list()
     is_implausible = rows["is_implausible"].fill_null(False).to_list()
     columns: Columns = {
@@ -111,12 +112,8 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
     texts = {
         "color": [palette.bad if marked else styles[kind].color for kind, marked in zip(kinds, is_implausible, strict=True)],
         "marker": [
-            IMPLAUSIBLE_MARKER
-            if marked
-            else FAILED_MARKERS.get(styles[kind].marker, styles[kind].marker)
-            if failed
-            else styles[kind].marker
-            for kind, failed, marked in zip(kinds, has_failed, is_implausible, strict=True)
+            IMPLAUSIBLE_MARKER if marked else FAILED_MARKERS.get(marker, marker) if failed else marker
+            for marker, failed, marked in zip(markers, has_failed, is_implausible, strict=True)
         ],
         "label": rows["label"].to_list(),
         "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
@@ -127,7 +124,7 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "achieved_bytes": [theme.byte_rate(value) for value in rows["achieved_bytes_per_s"]],
         "attainable": [theme.flop_rate(value) for value in rows["attainable_flop_per_s"]],
         "efficiency": [theme.percent(value) for value in rows["efficiency_ratio"]],
-        "bound": [_bound(value) for value in rows["bound"]],
+        "bound": [category or _bound(bound) for category, bound in zip(rows["efficiency_category"], rows["bound"], strict=True)],
         "duration": [theme.duration(value) for value in rows["duration_median_ns"]],
         "flop": [theme.si(value, "flop") for value in rows["flop"]],
         "bytes": [theme.memory(value) for value in rows["bytes"]],

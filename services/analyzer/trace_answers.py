@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer import analyses
-from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
+from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS, TIMELINE
 from services.analyzer.analyses import (
     trace_breakdown,
     trace_collectives,
@@ -20,7 +20,9 @@ from services.analyzer.analyses import (
     trace_layers,
     trace_memory,
     trace_occupancy,
+    trace_timeline,
 )
+from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
 from services.analyzer.compiled import sources_digest
 from services.analyzer.table import Table
@@ -35,9 +37,19 @@ KERNELS_NAME: Final = "kernels"
 
 @dataclass(frozen=True, slots=True)
 class TraceQuestion:
-    """What of a table is asked. depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost."""
+    """What of a table is asked.
+
+    depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+    window_start_ns, window_end_ns, pixel_count: of table timeline; None: all of the trace, 1000 pixels.
+    """
 
     depth: int | None = None
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    pixel_count: int | None = None
+
+    def tile(self, timeline: Timeline) -> pl.DataFrame:
+        return timeline.tile(self.window_start_ns, self.window_end_ns, self.pixel_count)
 
 
 PLAIN_QUESTION: Final = TraceQuestion()
@@ -61,6 +73,11 @@ def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
 
 def _collectives(trace: TraceFrames) -> pl.LazyFrame:
     return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
+
+
+def timeline_events(trace: TraceFrames) -> pl.LazyFrame:
+    """What every window of table timeline is drawn from."""
+    return trace_timeline.timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"])
 
 
 def _together(*parts: Input) -> Input:
@@ -92,6 +109,9 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
     ),
     COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
+    TIMELINE.table_name: TraceAnalysis(
+        trace_timeline.INPUT, lambda trace, question: question.tile(Timeline.of(timeline_events(trace).collect())).lazy()
+    ),
     RANKS.table_name: TraceAnalysis(
         _together(trace_collectives.INPUT, trace_breakdown.INPUT),
         lambda trace, _: trace_collectives.trace_ranks(
@@ -100,6 +120,11 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     ),
 }
 """By the name of the table that they answer."""
+
+SUMMARIES: Final[Mapping[str, tuple[Table, Callable[[pl.LazyFrame], pl.LazyFrame]]]] = {
+    GAP_REASONS.table_name: (GAPS, trace_gaps.trace_gap_reasons),
+}
+"""Of tables that are worked out from another such table alone: that table, and how."""
 
 
 def answer_name(table_name: str, question: TraceQuestion) -> str:

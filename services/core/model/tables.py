@@ -40,6 +40,7 @@ class TableQuery:
     """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs.
 
     allowed_differences: of table comparison, which takes two run_ids and refuses runs that differ in anything else.
+    window_start_ns, window_end_ns, pixel_count: of table timeline. None: from the first start, to the last end, 1000.
     """
 
     table_name: str
@@ -50,3 +51,6 @@ class TableQuery:
     limit: int = 0
     columns: tuple[str, ...] = ()
     allowed_differences: tuple[str, ...] = ()
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    pixel_count: int | None = None

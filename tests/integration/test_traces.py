@@ -13,7 +13,9 @@ from services.core.settings import data_folder
 from tests.integration.test_cli import kernalyse
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 
-TABLES = ("kernels", "layers", "breakdown")
+TABLES = (
+    *("kernels", "layers", "breakdown", "gaps", "gap_reasons", "launches", "memory", "occupancy", "collectives", "ranks", "timeline"),
+)
 
 
 @pytest.fixture

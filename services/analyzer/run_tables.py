@@ -7,8 +7,10 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
+from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import ANSWERED_TABLES
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.counter_tables import COUNTED_WORK
@@ -30,7 +32,14 @@ from services.analyzer.store import Store
 from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table
 from services.analyzer.threshold_table import THRESHOLDS
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion, answer_name
+from services.analyzer.trace_answers import (
+    PLAIN_QUESTION,
+    TRACE_ANALYSES,
+    TraceFrames,
+    TraceQuestion,
+    answer_name,
+    timeline_events,
+)
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
@@ -94,8 +103,20 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
 
 
 def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
+    if table is TIMELINE:
+        return question.tile(_timeline(store, run_id)).lazy()
     analysis = TRACE_ANALYSES[table.table_name]
     return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
+
+
+def _timeline(store: Store, run_id: str) -> Timeline:
+    """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
+    name = answer_name("timeline_events", PLAIN_QUESTION)
+
+    def read() -> Timeline:
+        return Timeline.of(store.answer(run_id, name, lambda: timeline_events(_trace(store, run_id)).collect()).collect())
+
+    return store.held.get((run_id, name), Timeline, read)
 
 
 def _trace(store: Store, run_id: str) -> TraceFrames:

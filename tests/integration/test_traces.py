@@ -14,7 +14,9 @@ from tests.integration.test_cli import kernalyse
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 from tests.unit.nsys_folder import write_folder
 
-TABLES = ("kernels", "layers", "breakdown")
+TABLES = (
+    *("kernels", "layers", "breakdown", "gaps", "gap_reasons", "launches", "memory", "occupancy", "collectives", "ranks", "timeline"),
+)
 
 
 @pytest.fixture

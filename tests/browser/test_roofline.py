@@ -48,7 +48,7 @@ def page(visit: Visit, tmp_path: Path) -> Page:
     )
     path = tmp_path / "gpu.json"
     path.write_text(results_document(results))
-    run_id = TraceUpload(path, lambda _: None).send(visit.dashboard.stub).run.run_id
+    run_id = TraceUpload([path], lambda _: None).send(visit.dashboard.stub).run.run_id
     opened = visit.open(f"/roofline?runs={run_id}")
     eventually(lambda: drawn_count(opened, "roofline:points") == 2)
     return opened

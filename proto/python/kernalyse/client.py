@@ -129,20 +129,26 @@ class Client:
             run: run_pb2.Run = self._stub.CancelRun(request, timeout=DEFAULT_TIMEOUT_S).run
         return run
 
-    def import_trace(self, path: Path, *, on_sent: Callable[[int], None] = lambda _: None) -> messages.ImportTraceResponse:
-        """Reads a file of results (NVBench JSON, kernalyse's own) into a run, with NVBench's binary samples beside it.
+    def import_trace(
+        self,
+        *paths: Path,
+        on_sent: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[messages.ImportProgress], None] | None = None,
+    ) -> messages.ImportTraceResponse:
+        """Reads a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
 
         The answer's `run` has succeeded and all its tables; `is_known` says that the same files had been imported before.
 
         Args:
-            path: of the file; the analyzer tells its format by the content.
+            paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
             on_sent: called with the bytes of each part as it is sent.
+            on_progress: called with what becomes of them, from another thread.
 
         Raises:
             OSError: the file cannot be read.
         """
         with _request_errors():
-            return TraceUpload(path, on_sent).send(self._stub)
+            return TraceUpload(paths, on_sent, on_progress).send(self._stub)
 
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""

@@ -1,10 +1,14 @@
-"""A file and what belongs to it, sent to ImportTrace."""
+"""Traces and what belongs to them, sent to ImportTrace."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,38 +23,52 @@ MAX_RESUMPTION_COUNT: Final = 10
 RETURN_TIMEOUT_S: Final = 20.0
 """For a line to come back: a network that changes takes seconds. Longer, and who watches takes it for hanging."""
 
+CANCEL_TIMEOUT_S: Final = 2.0  # who has pressed Ctrl-C waits no longer
+
 COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
 """What NVBench's --jsonbin adds to the name of its document for the folders of binary samples beside it."""
 
 
-class TraceUpload:
-    """One trace on its way out.
+@dataclass(frozen=True, slots=True)
+class _OutgoingFile:
+    """file_name: what the analyzer is told."""
 
-    Files in folders that are named after the trace go with it; names inside it are not followed anywhere, for whoever wrote
+    path: Path
+    file_name: str
+    is_further_trace: bool = False
+
+
+class TraceUpload:
+    """One run's traces on their way out: one, or those of the processes of a job.
+
+    Files in folders that are named after a trace go with it; names inside it are not followed anywhere, for whoever wrote
     it could name any file of this machine.
 
     Args:
-        path: of the trace.
+        paths: of the traces.
         on_sent: called with the bytes of each part once it is taken.
+        on_progress: called with what becomes of them afterwards, in a thread of its own.
 
     Raises:
-        OSError: the trace is not there, or no file.
+        OSError: a trace is not there, or no file.
     """
 
-    def __init__(self, path: Path, on_sent: Callable[[int], None]) -> None:
-        folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-        companions = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
-        self._folder = path.parent
-        self._files = (path, *companions)
+    def __init__(
+        self, paths: Sequence[Path], on_sent: Callable[[int], None], on_progress: Callable[[messages.ImportProgress], None] | None = None
+    ) -> None:
+        self._files = tuple(_files(paths))
         self._on_sent = on_sent
+        self._on_progress = on_progress
         self._problem: OSError | None = None
         self._upload_id = uuid.uuid4().hex
         self._there = messages.ResumeUploadResponse()  # what the analyzer has of it
         self._sent_bytes = 0
-        self.size_bytes = sum(file.stat().st_size for file in self._files)
+        self.size_bytes = sum(file.path.stat().st_size for file in self._files)
 
     def send(self, stub: Any, **options: Any) -> messages.ImportTraceResponse:
         """Calls ImportTrace of a stub. When the line breaks, what the analyzer has already is not sent again.
+
+        An interrupt (Ctrl-C) ends the import at the analyzer too, and leaves nothing there.
 
         Args:
             options: of the call.
@@ -59,24 +77,47 @@ class TraceUpload:
             OSError: a file cannot be read.
             grpc.RpcError: the analyzer refuses the trace, or is gone.
         """
-        for _ in range(MAX_RESUMPTION_COUNT):
-            try:
-                return self._stream(stub, options)
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or self._sent_bytes == 0:
-                    raise
-                self._resume(stub, error)
-        return self._stream(stub, options)
+        with self._watched(stub):
+            for _ in range(MAX_RESUMPTION_COUNT):
+                try:
+                    return self._stream(stub, options)
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE or self._sent_bytes == 0:
+                        raise
+                    self._resume(stub, error)
+            return self._stream(stub, options)
 
     def _stream(self, stub: Any, options: dict[str, Any]) -> messages.ImportTraceResponse:
+        # No deadline: a trace of gigabytes takes its time, and keepalive notices an analyzer that is gone.
+        call = stub.ImportTrace.future(self._requests(), **options)
         try:
-            # No deadline: a trace of gigabytes takes its time, and keepalive notices an analyzer that is gone.
-            response: messages.ImportTraceResponse = stub.ImportTrace(self._requests(), **options)
+            response: messages.ImportTraceResponse = call.result()
         except grpc.RpcError:
             if self._problem is not None:
                 raise self._problem from None
             raise
+        except KeyboardInterrupt:
+            with suppress(grpc.RpcError):  # closing the stream alone would keep what has arrived, to be resumed
+                stub.CancelImport(messages.CancelImportRequest(upload_id=self._upload_id), timeout=CANCEL_TIMEOUT_S)
+            raise
+        finally:
+            call.cancel()
         return response
+
+    @contextmanager
+    def _watched(self, stub: Any) -> Iterator[None]:
+        """While the block runs, what becomes of the import is told."""
+        if self._on_progress is None:
+            yield
+            return
+        call = stub.WatchImport(messages.WatchImportRequest(upload_id=self._upload_id), wait_for_ready=True)
+        thread = threading.Thread(target=_tell_each, args=(call, self._on_progress), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            call.cancel()
+            thread.join()
 
     def _resume(self, stub: Any, error: grpc.RpcError) -> None:
         request = messages.ResumeUploadRequest(upload_id=self._upload_id)
@@ -90,7 +131,7 @@ class TraceUpload:
         upload_id, offset_bytes = self._upload_id, self._there.offset_bytes
         whole, rest = self._files[: self._there.whole_file_count], self._files[self._there.whole_file_count :]
         try:
-            position_bytes = sum(file.stat().st_size for file in whole) + offset_bytes
+            position_bytes = sum(file.path.stat().st_size for file in whole) + offset_bytes
             for file in rest:
                 for request in self._requests_of(file, offset_bytes):
                     request.upload_id, upload_id = upload_id, ""
@@ -108,11 +149,13 @@ class TraceUpload:
             self._on_sent(position_bytes - self._sent_bytes)
             self._sent_bytes = position_bytes
 
-    def _requests_of(self, path: Path, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
+    def _requests_of(self, outgoing: _OutgoingFile, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
         """A file from an offset on; the digest is of all of it."""
         digest = hashlib.sha256()
-        request = messages.ImportTraceRequest(file_name=path.relative_to(self._folder).as_posix(), offset_bytes=offset_bytes)
-        with path.open("rb") as file:
+        request = messages.ImportTraceRequest(
+            file_name=outgoing.file_name, offset_bytes=offset_bytes, is_further_trace=outgoing.is_further_trace
+        )
+        with outgoing.path.open("rb") as file:
             while (left_bytes := offset_bytes - file.tell()) > 0 and (chunk := file.read(min(CHUNK_BYTES, left_bytes))):
                 digest.update(chunk)
             while chunk := file.read(CHUNK_BYTES):
@@ -122,3 +165,21 @@ class TraceUpload:
                 request = messages.ImportTraceRequest()
         request.digest = f"sha256:{digest.hexdigest()}"
         yield request
+
+
+def _tell_each(call: Iterable[messages.WatchImportResponse], on_progress: Callable[[messages.ImportProgress], None]) -> None:
+    with suppress(grpc.RpcError):  # the import has ended, or the analyzer is gone: ImportTrace says which
+        for response in call:
+            on_progress(response.progress)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[_OutgoingFile]:
+    """The traces, each with what lies beside it. Of several the folders in which they differ belong to their names."""
+    folder = Path(os.path.commonpath([path.absolute().parent for path in paths]))
+    for number, path in enumerate(paths):
+        yield _OutgoingFile(path, path.absolute().relative_to(folder).as_posix(), is_further_trace=number > 0)
+        for ending in COMPANION_FOLDERS:
+            beside = path.with_name(path.name + ending)
+            for file in sorted(beside.iterdir()) if beside.is_dir() else ():
+                if file.is_file():
+                    yield _OutgoingFile(file, file.relative_to(path.parent).as_posix())

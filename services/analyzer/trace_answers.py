@@ -9,7 +9,9 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
+from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
 from services.analyzer.answer_tables import BREAKDOWN, LAYERS
+from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
 from services.analyzer.table import Table
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
@@ -65,20 +67,37 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
 """By the name of the table that they answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class TraceComparison:
+    """table_name: of what is worked out of each trace. compare: the judged one's rows and the baseline's, without the store's columns."""
+
+    table_name: str
+    compare: Callable[[pl.LazyFrame, pl.LazyFrame], pl.LazyFrame]
+
+
+TRACE_COMPARISONS: Final[Mapping[str, TraceComparison]] = {
+    KERNEL_COMPARISON.table_name: TraceComparison(KERNELS_NAME, kernel_comparison),
+    LAYER_COMPARISON.table_name: TraceComparison(LAYERS.table_name, layer_comparison),
+}
+"""By the name of the table that they answer."""
+
+
 def question_of(query: TableQuery) -> TraceQuestion:
     """What a query asks of a trace. Raises InvalidRequestError when its table has nothing of that kind."""
     if query.depth is not None and not has_depth(query.table_name):
         raise InvalidRequestError(
             f"depth {query.depth} of table {query.table_name}",
             found="a table without depths",
-            expected=" or ".join(name for name in TRACE_ANALYSES if has_depth(name)),
+            expected=" or ".join(name for name in (*TRACE_ANALYSES, *TRACE_COMPARISONS) if has_depth(name)),
             remedy="Ask without a depth.",
         )
     return TraceQuestion(query.depth)
 
 
 def has_depth(table_name: str) -> bool:
-    return table_name in TRACE_ANALYSES and TRACE_ANALYSES[table_name].depth_input is not None
+    compared = TRACE_COMPARISONS.get(table_name)
+    name = table_name if compared is None else compared.table_name
+    return name in TRACE_ANALYSES and TRACE_ANALYSES[name].depth_input is not None
 
 
 def inputs(table_names: Iterable[str], question: TraceQuestion = PLAIN_QUESTION) -> list[Input]:

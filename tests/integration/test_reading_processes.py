@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
@@ -18,6 +19,7 @@ import pytest
 
 from kernalyse.client import Client
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.analyzer.archive import Archive
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.reading_processes import PROGRAM, ReadingProcesses
 from services.analyzer.reading_tasks import ReadingTask
@@ -183,6 +185,26 @@ async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(
     await eventually(never(analyzer.folder))
     assert await listed(stub) == []
     assert not (await joined(stub, ranks)).is_known
+
+
+async def test_an_import_that_is_cancelled_while_it_is_stored_is_there_whole(
+    stub: Any, analyzer: AnalyzerHere, ranks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the last file were moved slowly: what has begun by then is carried through."""
+    adopt, has_begun = Archive.adopt, threading.Event()
+
+    def slow(archive: Archive, run_id: str, folder: Path) -> None:
+        has_begun.set()
+        time.sleep(0.3)
+        adopt(archive, run_id, folder)
+
+    monkeypatch.setattr(Archive, "adopt", slow)
+    call = stub.ImportTrace(requests(ranks))
+    await asyncio.to_thread(has_begun.wait, 60)
+    call.cancel()
+    await eventually(lambda: _is_true(not list((analyzer.folder / "store" / "arriving").iterdir())))
+    (run,) = await listed(stub)
+    assert (await get_table(stub, TableQuery("kernels", (run.run_id,))))[0]["launch_count"].to_list() == [2, 2]
 
 
 async def test_an_upload_that_is_cancelled_is_not_kept_to_be_resumed(stub: Any, analyzer: AnalyzerHere, ranks: list[Path]) -> None:

@@ -126,7 +126,7 @@ def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
 def test_every_column_of_a_trace_that_is_a_row_or_a_time_is_known_here() -> None:
     columns = {column for table in TRACE_TABLES for column in table.column_names[2:]}
     rows = {column for column in columns if column.endswith("_index")}
-    assert rows - NOT_OF_ROWS == {*OWN_INDEXES.values(), *REFERENCES}
+    assert rows - NOT_OF_ROWS <= {*OWN_INDEXES.values(), *REFERENCES}
     assert {column for column in columns if column.endswith("start_ns")} == set(TIMES)
 
 

@@ -27,9 +27,11 @@ from services.analyzer.analyses import (
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.opportunities import opportunities
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
+from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
 from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
 from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
+from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
 from services.analyzer.compiled import sources_digest
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.hardware import tables_digest
@@ -195,20 +197,37 @@ def answer_name(table_name: str, question: TraceQuestion) -> str:
     return f"{table_name}{asked}-{sources_digest(__name__, *modules)}-{tables_digest()}"
 
 
+@dataclass(frozen=True, slots=True)
+class TraceComparison:
+    """table_name: of what is worked out of each trace. compare: the judged one's rows and the baseline's, without the store's columns."""
+
+    table_name: str
+    compare: Callable[[pl.LazyFrame, pl.LazyFrame], pl.LazyFrame]
+
+
+TRACE_COMPARISONS: Final[Mapping[str, TraceComparison]] = {
+    KERNEL_COMPARISON.table_name: TraceComparison(KERNELS_NAME, kernel_comparison),
+    LAYER_COMPARISON.table_name: TraceComparison(LAYERS.table_name, layer_comparison),
+}
+"""By the name of the table that they answer."""
+
+
 def question_of(query: TableQuery) -> TraceQuestion:
     """What a query asks of a trace. Raises InvalidRequestError when its table has nothing of that kind."""
     if query.depth is not None and not has_depth(query.table_name):
         raise InvalidRequestError(
             f"depth {query.depth} of table {query.table_name}",
             found="a table without depths",
-            expected=" or ".join(name for name in TRACE_ANALYSES if has_depth(name)),
+            expected=" or ".join(name for name in (*TRACE_ANALYSES, *TRACE_COMPARISONS) if has_depth(name)),
             remedy="Ask without a depth.",
         )
     return TraceQuestion(query.depth, query.window_start_ns, query.window_end_ns, query.pixel_count)
 
 
 def has_depth(table_name: str) -> bool:
-    return table_name in TRACE_ANALYSES and TRACE_ANALYSES[table_name].depth_input is not None
+    compared = TRACE_COMPARISONS.get(table_name)
+    name = table_name if compared is None else compared.table_name
+    return name in TRACE_ANALYSES and TRACE_ANALYSES[name].depth_input is not None
 
 
 def inputs(table_names: Iterable[str], question: TraceQuestion = PLAIN_QUESTION) -> list[Input]:

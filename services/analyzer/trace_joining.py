@@ -37,6 +37,7 @@ OWN_INDEXES: Final = {
 REFERENCES: Final = {
     "name_index": TRACE_NAMES,
     "domain_name_index": TRACE_NAMES,
+    "operator_index": RANGES,
     "api_call_index": API_CALLS,
     "range_index": RANGES,
     "parent_range_index": RANGES,
@@ -131,7 +132,7 @@ class _Stack:
         offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
         if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
             return cls(offsets, None, None)
-        start_ns = np.concatenate([frame["start_ns"].to_numpy() for frame in frames])
+        start_ns = np.concatenate([frame["start_ns"].fill_null(0).to_numpy() for frame in frames])
         if table is RANGES:
             order = range_order(start_ns, start_ns + np.concatenate([frame["duration_ns"].to_numpy() for frame in frames]))
         else:

@@ -37,7 +37,7 @@ def content(events: KinetoEvents) -> list[object]:
             for field, value in zip(Field, row, strict=True)
             if value != NULL
         }
-        for row in events.rows.tolist()
+        for row in events.columns.T.tolist()
     ]
     return [rows, events.event_count, dict(events.dropped_counts), repr(events.document)]
 

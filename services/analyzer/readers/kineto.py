@@ -54,8 +54,7 @@ class KinetoReader:
         trace = program(ranks)
         frames = KinetoFrames(trace)
         start_ns = trace.session_start_unix_ns
-        rows = trace.events.rows
-        last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0)) if rows.size else 0
+        last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0))
         return ImportedTables(
             frames=frames.all(),
             notes="\n".join(_notes(trace, frames)),
@@ -92,7 +91,7 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     forward_count = int((sources == FORWARD).sum())
     if forward_count:
         yield f"{forward_count} kernels of the backward pass are counted for the module of their forward operator."
-    if (frames.kernels.events.rows[:, Field.SHARED_BYTES] > 0).any():
+    if (frames.kernels.events.column(Field.SHARED_BYTES) > 0).any():
         yield "Shared memory of kernels is recorded as one sum: static and dynamic apart are not known."
     counts = trace.counts
     if counts.without_duration:

@@ -88,15 +88,15 @@ class KinetoFrames:
         ranges, calls = self.ranges, self.calls
         links = self.trace.of_kind(EventKind.FORWARD_LINK)
         of_ranges, of_calls, of_links = coded(ranges.thread_code, calls.thread_code, links.thread_code)
-        rows = ranges.events
+        column = ranges.events.column
         host = HostRanges(
             thread=of_ranges.codes,
             file_index=ranges.file_index,
             start_ns=ranges.start_ns,
             end_ns=ranges.start_ns + ranges.duration_ns,
-            is_module=rows.column(Field.KIND) == EventKind.MODULE,
-            sequence_number=rows.column(Field.SEQUENCE_NUMBER),
-            forward_thread=rows.column(Field.FORWARD_THREAD),
+            is_module=column(Field.KIND) == EventKind.MODULE,
+            sequence_number=column(Field.SEQUENCE_NUMBER),
+            forward_thread=column(Field.FORWARD_THREAD),
         )
         flow = Links(
             key=links.events.column(Field.FLOW_ID) * len(self.trace.files) + links.file_index,

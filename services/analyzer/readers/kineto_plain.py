@@ -88,8 +88,8 @@ class _Reading:
             phase = None if row is None or row[Field.PHASE] == NULL else chr(row[Field.PHASE])
             key = (None if category is None else str(category), phase)
             dropped[key] = dropped.get(key, 0) + 1
-        array = np.array(rows, dtype=np.int64).reshape(len(rows), FIELD_COUNT)
-        return KinetoEvents(array, tuple(self._tokens), len(events), dropped, document)
+        columns = np.array(rows, dtype=np.int64).reshape(len(rows), FIELD_COUNT).T.copy()
+        return KinetoEvents(columns, tuple(self._tokens), len(events), dropped, document)
 
     def _row(self, event: dict[str, Any]) -> list[int]:
         row = [NULL] * FIELD_COUNT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -90,7 +90,7 @@ class Program:
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:
-        return self.events.rows[:, Field.KIND].astype(np.int8)
+        return self.events.column(Field.KIND).astype(np.int8)
 
     def at(self, rows: Integers) -> Program:
         return Program(
@@ -114,25 +114,26 @@ class Program:
 
 
 def program(files: Sequence[RankFile]) -> Program:
-    """Takes the rows of the files over and changes them."""
+    """Takes the columns of the files over and changes them."""
     events, file_index = _together(files)
-    rows = events.rows
+    columns = events.columns
     base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
-    rows[:, Field.TIME_NS] += base_ns[file_index]
+    columns[Field.TIME_NS] += base_ns[file_index]
     numbers = _numbers(events)
-    process_number = numbers[rows[:, Field.PROCESS]]
-    thread_number = numbers[rows[:, Field.THREAD]]
-    kept, unpaired = _paired(rows, (file_index, process_number, thread_number))
+    process_number = numbers[columns[Field.PROCESS]]
+    thread_number = numbers[columns[Field.THREAD]]
+    kept, unpaired = _paired(columns, (file_index, process_number, thread_number))
     if kept is not None:
-        events, file_index, process_number, thread_number = events.where(kept), file_index[kept], process_number[kept], thread_number[kept]
-        rows = events.rows
-    is_timed = (rows[:, Field.PHASE] == COMPLETE) & (rows[:, Field.KIND] != EventKind.FORWARD_LINK)
-    duration_ns = rows[:, Field.DURATION_NS]
+        file_index, process_number, thread_number = file_index[kept], process_number[kept], thread_number[kept]
+        columns = np.ascontiguousarray(columns[:, kept])
+        events = replace(events, columns=columns)
+    is_timed = (columns[Field.PHASE] == COMPLETE) & (columns[Field.KIND] != EventKind.FORWARD_LINK)
+    duration_ns = columns[Field.DURATION_NS]
     without = is_timed & (duration_ns == NULL)
     negative = is_timed & (duration_ns < 0) & ~without
     duration_ns[without] = 0
-    origin_ns = int(rows[:, Field.TIME_NS].min()) if rows.shape[0] > 0 else 0
-    rows[:, Field.TIME_NS] -= origin_ns
+    origin_ns = int(columns[Field.TIME_NS].min()) if events.size > 0 else 0
+    columns[Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
     (processes,), (threads,) = coded(process_number), coded(thread_number)
     thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
@@ -140,54 +141,56 @@ def program(files: Sequence[RankFile]) -> Program:
 
 
 def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:
-    """Rows of all files that refer to the same tokens, and the file of each."""
+    """Events of all files that refer to the same tokens, and the file of each."""
     indexes: dict[bytes, int] = {}
     parts = []
     dropped: dict[tuple[str | None, str | None], int] = {}
     for file in files:
         table = np.array([*(indexes.setdefault(token, len(indexes)) for token in file.events.tokens), NULL], dtype=np.int64)
-        rows = file.events.rows.copy() if len(files) > 1 else file.events.rows
+        columns = file.events.columns.copy() if len(files) > 1 else file.events.columns
         for field in TOKEN_FIELDS if len(files) > 1 else ():
-            rows[:, field] = table[np.where(rows[:, field] == NULL, table.size - 1, rows[:, field])]
-        parts.append(rows)
+            columns[field] = table[np.where(columns[field] == NULL, table.size - 1, columns[field])]
+        parts.append(columns)
         for key, count in file.events.dropped_counts.items():
             dropped[key] = dropped.get(key, 0) + count
-    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    file_index = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[0] for part in parts])
-    return KinetoEvents(rows, tuple(indexes), sum(file.events.event_count for file in files), dropped, {}), file_index
+    columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    file_index = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
+    return KinetoEvents(columns, tuple(indexes), sum(file.events.event_count for file in files), dropped, {}), file_index
 
 
 def _numbers(events: KinetoEvents) -> Integers:
     """Of each token what it is as the number of a process or thread; at the end NULL, for NOTHING."""
-    wanted = {token for field in (Field.PROCESS, Field.THREAD) for token in np.unique(events.rows[:, field]).tolist() if token != NULL}
+    for field in (Field.PROCESS, Field.THREAD, Field.NAME):
+        events.columns[field][events.columns[field] == NULL] = NOTHING
     numbers = np.full(len(events.tokens) + 1, NULL, dtype=np.int64)
-    for token in wanted:
+    is_wanted = np.zeros(numbers.size, dtype=np.bool_)
+    for field in (Field.PROCESS, Field.THREAD):
+        is_wanted[events.columns[field]] = True
+    for token in np.flatnonzero(is_wanted[:NOTHING]).tolist():
         text = events.texts[token]
         is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19
         numbers[token] = int(text) if is_number else TEXT_BASE + token
-    for field in (Field.PROCESS, Field.THREAD, Field.NAME):
-        events.rows[:, field][events.rows[:, field] == NULL] = NOTHING
     return numbers
 
 
-def _paired(rows: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
-    """Makes complete events of begins and ends: the rows to keep (None: all), and how many halves have no other one."""
-    phase = rows[:, Field.PHASE]
+def _paired(columns: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
+    """Makes complete events of begins and ends: which events to keep (None: all), and how many halves have no other one."""
+    phase, time_ns, kind = columns[Field.PHASE], columns[Field.TIME_NS], columns[Field.KIND]
     halves = np.flatnonzero((phase == BEGIN) | (phase == END))
     if halves.size == 0:
         return None, 0
     stacks: dict[tuple[int, ...], list[int]] = {}
-    is_kept = ~np.isin(np.arange(rows.shape[0]), halves)
+    is_kept = ~np.isin(np.arange(phase.size), halves)
     unpaired = 0
-    for row in halves[np.argsort(rows[halves, Field.TIME_NS], kind="stable")].tolist():
+    for row in halves[np.argsort(time_ns[halves], kind="stable")].tolist():
         stack = stacks.setdefault(tuple(int(part[row]) for part in threads), [])
         if phase[row] == BEGIN:
             stack.append(row)
         elif stack:
             begin = stack.pop()
-            rows[begin, Field.DURATION_NS] = rows[row, Field.TIME_NS] - rows[begin, Field.TIME_NS]
-            rows[begin, Field.PHASE] = COMPLETE
-            is_kept[begin] = rows[begin, Field.KIND] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
+            columns[Field.DURATION_NS, begin] = time_ns[row] - time_ns[begin]
+            phase[begin] = COMPLETE
+            is_kept[begin] = kind[begin] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
         else:
             unpaired += 1
     return np.flatnonzero(is_kept), unpaired + sum(map(len, stacks.values()))

@@ -31,8 +31,8 @@ MAX_DECIMAL_LENGTH: Final = 26
 """Characters of a number in decimals: Decimal, which the plain parser counts with, is exact up to 28 digits."""
 
 MAX_WHOLE_DIGITS: Final = 16
-MAX_WHOLE: Final = 9 * 10**15
-"""Before the point: 1000 times as many must fit 64 bits. As microseconds: until the year 2255."""
+MAX_WHOLE: Final = 4 * 10**15
+"""Before the point: 1000 times as many are less than 2**62, up to where times are taken. As microseconds: until the year 2096."""
 
 NULL: Final = -(2**63)
 

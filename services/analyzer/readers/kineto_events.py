@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.analyzer.readers.json_scan import BROKEN, NULL, Bytes, after_space, after_string, after_value, has_escape
+from services.analyzer.readers.kineto_ahead import NOT_AHEAD, Ahead, read_only
 from services.analyzer.readers.kineto_fields import TOKEN_FIELDS, Field
 from services.analyzer.readers.kineto_scan import ENDED, LEFT
 from services.analyzer.readers.kineto_stretch import Stretch, scan_events
@@ -96,21 +97,20 @@ class Unscanned:
     position: int
 
 
-def scanned_events(data: Bytes) -> KinetoEvents | Unscanned:
-    """The events by the fast way."""
-    data = data.view()
-    data.flags.writeable = False  # else what is compiled is compiled once more, for arrays that may be written to
+def scanned_events(data: Bytes, ahead: Ahead = NOT_AHEAD) -> KinetoEvents | Unscanned:
+    """The events by the fast way. ahead: what was scanned of them already."""
+    data = read_only(data)
     start = len(BYTE_ORDER_MARK) if bytes(data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK else 0
     position = after_space(data, start)
     members: dict[str, Any] = {}
     scan: _Scan | None = None
     if bytes(data[position : position + 1]) == b"[":
-        scan = _scan_list(data, position + 1)
+        scan = _scan_list(data, position + 1, ahead)
         position = scan.position
     elif bytes(data[position : position + 1]) == b"{":
         for key, value_position, place in _members(data, position + 1):
             if key == EVENTS_MEMBER and scan is None and bytes(data[value_position : value_position + 1]) == b"[":
-                scan = _scan_list(data, value_position + 1)
+                scan = _scan_list(data, value_position + 1, ahead)
                 place.position = scan.position if scan.status == ENDED else BROKEN
             elif key is not None:
                 place.position = after_value(data, value_position)
@@ -191,14 +191,17 @@ class _Scan:
         return KinetoEvents(columns, tuple(indexes), self.event_count, dropped, document)
 
 
-def _scan_list(data: Bytes, position: int) -> _Scan:
+def _scan_list(data: Bytes, position: int, ahead: Ahead) -> _Scan:
     """All events of a list, in parallel. position: behind its opening bracket.
 
     Stretches begin where an event seems to start. One that really does not is found out: the stretch before it ends elsewhere.
     """
+    stretches: list[Stretch] = []
+    if ahead.start == position:
+        stretches += ahead.stretches
+        position = ahead.position
     starts = _event_starts(data, position)
     stops = [*starts[1:], data.size]
-    stretches = []
     status = LEFT
     with ThreadPoolExecutor(max_workers=len(starts)) as pool:
         pending = [pool.submit(scan_events, data, start, stop) for start, stop in zip(starts, stops, strict=True)]

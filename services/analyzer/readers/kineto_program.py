@@ -14,6 +14,7 @@ from services.analyzer.correlation import coded
 from services.analyzer.readers.json_scan import NULL
 from services.analyzer.readers.kineto_events import KinetoEvents
 from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, TOKEN_FIELDS, EventKind, Field
+from services.core.errors import InvalidTraceError
 
 Integers = NDArray[np.int64]
 Indexes = NDArray[np.int32]
@@ -26,6 +27,9 @@ FILE_STEP: Final = 2**32
 
 NOTHING: Final = -1
 """Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
+
+TIME_LIMIT_NS: Final = 2**62
+"""Times, durations and the span of a trace are less: the sum of two of them fits 64 bits. From 1970 it is the year 2116."""
 
 EARLIEST_UNIX_NS: Final = 946_684_800 * 10**9  # 2000-01-01
 """Times before it count from something else than the Unix epoch, as those of the boot do."""
@@ -40,14 +44,18 @@ class RankFile:
 
     @property
     def base_ns(self) -> int:
-        """What its times count from, by the clock of its machine."""
+        """What its times count from, by the clock of its machine. Raises InvalidTraceError."""
         base = self.events.document.get("baseTimeNanoseconds")
-        return int(base) if isinstance(base, int | float) else 0
-
-    def distributed(self, name: str) -> int | None:
-        info = self.events.document.get("distributedInfo")
-        value = info.get(name) if isinstance(info, dict) else None
-        return int(value) if isinstance(value, int | str) and str(value).lstrip("-").isdigit() else None
+        if not isinstance(base, int | float):
+            return 0
+        if not abs(base) < TIME_LIMIT_NS:  # nor is NaN
+            raise InvalidTraceError(
+                f"file {self.file_name}: baseTimeNanoseconds",
+                found=str(base),
+                expected="nanoseconds since 1970, or since the machine was started",
+                remedy="The file is damaged: write or copy it again.",
+            )
+        return int(base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +122,12 @@ class Program:
 
 
 def program(files: Sequence[RankFile]) -> Program:
-    """Takes the columns of the files over and changes them."""
+    """Takes the columns of the files over and changes them. Raises InvalidTraceError for times that no clock has."""
     events, file_index = _together(files)
     columns = events.columns
     base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
     columns[Field.TIME_NS] += base_ns[file_index]
+    _check_span(files, columns[Field.TIME_NS])
     numbers = _numbers(events)
     process_number = numbers[columns[Field.PROCESS]]
     thread_number = numbers[columns[Field.THREAD]]
@@ -132,12 +141,23 @@ def program(files: Sequence[RankFile]) -> Program:
     without = is_timed & (duration_ns == NULL)
     negative = is_timed & (duration_ns < 0) & ~without
     duration_ns[without] = 0
-    origin_ns = int(columns[Field.TIME_NS].min()) if events.size > 0 else 0
+    origin_ns = int(columns[Field.TIME_NS].min()) if columns.shape[1] > 0 else 0
     columns[Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
     (processes,), (threads,) = coded(process_number), coded(thread_number)
     thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
     return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
+
+
+def _check_span(files: Sequence[RankFile], time_ns: Integers) -> None:
+    span_ns = int(time_ns.max()) - int(time_ns.min()) if time_ns.size > 0 else 0
+    if span_ns >= TIME_LIMIT_NS:
+        raise InvalidTraceError(
+            f"file {', '.join(file.file_name for file in files)}",
+            found=f"events that are {span_ns} ns apart",
+            expected=f"less than {TIME_LIMIT_NS} ns from the first to the last",
+            remedy="Times of an event are damaged: write or copy the file again.",
+        )
 
 
 def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:

@@ -106,6 +106,7 @@ _IS_ARGUMENTS: Final = int(ValueKind.ARGUMENTS)
 _OTHER: Final = int(EventKind.OTHER)
 _NEVER_MODULE: Final = np.isin(np.arange(len(EventKind)), NEVER_MODULE)
 _MODULE: Final = int(EventKind.MODULE)
+_FIRST_BEYOND_ASCII: Final = 128
 _LETTER_N: Final = ord("n")
 
 
@@ -196,7 +197,7 @@ def _take(data: Bytes, position: int, end: int, kind: int, field: int, row: Inte
         return bool(row[field] != NULL)
     if kind == _IS_PHASE:
         row[field] = byte(data, position + 1) if is_text else NULL
-        return is_text and end - position == 3
+        return is_text and end - position == 3 and row[field] < _FIRST_BEYOND_ASCII
     if kind == _IS_TRIPLE:
         _triple(data, position, row, field)
         return True

@@ -121,6 +121,31 @@ def test_annotations_of_the_device_are_counted_and_no_kernels(tmp_path: Path) ->
     assert "1 gpu_user_annotation (X)" in tables.notes
 
 
+def named(pid: object, name: object, **members: object) -> Event:
+    return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}, **members}
+
+
+def test_processes_have_the_names_that_the_trace_gives_them(tmp_path: Path) -> None:
+    operator = kernel(cat="cpu_op", pid=9, ts=1000)
+    events = [named(9, "before", ts=1), named(9, 'pyth"on é', ts=10**9), named(0, "GPU 0"), operator, kernel(cat="cpu_op", pid=10, ts=1001)]
+    for text in (trace(*events), trace(*events, kernel(ts="1000.5"))):  # scanned, and by the plain parser
+        tables = read(tmp_path, text)
+        assert tables.frames["trace_processes"].select("process_id", "process_name").rows() == [(9, 'pyth"on é'), (10, None)]
+        assert tables.frames["ranges"]["start_ns"].to_list() == [0, 1000]  # a name has no part in when the trace begins
+
+
+@pytest.mark.parametrize("label", [None, 7, ["a"], {"b": 1}])
+def test_a_name_of_a_process_that_is_no_text_is_not_known(tmp_path: Path, label: object) -> None:
+    tables = read(tmp_path, trace(named(9, label), kernel(cat="cpu_op", pid=9)))
+    assert tables.frames["trace_processes"]["process_name"].to_list() == [None]
+
+
+def test_a_trace_of_names_alone_has_no_rows(tmp_path: Path) -> None:
+    tables = read(tmp_path, trace(named(9, "python")))
+    assert tables.frames["ranges"].is_empty()
+    assert "It has no kernels" in tables.notes
+
+
 # ---------------------------------------------------------------- findings of the fuzzer
 
 

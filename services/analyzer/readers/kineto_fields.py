@@ -20,6 +20,7 @@ class EventKind(IntEnum):
     SET = auto()
     FORWARD_LINK = auto()
     MODULE = auto()
+    PROCESS_NAME = auto()
 
 
 CATEGORIES: Final = {
@@ -41,6 +42,7 @@ CATEGORIES: Final = {
     "forward_backward": EventKind.FORWARD_LINK,
 }
 MODULE_PREFIX: Final = "nn.Module: "
+PROCESS_NAME: Final = "process_name"  # of a metadata event, whose argument "name" names the process
 NEVER_MODULE: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK)
 """Whatever their names begin with."""
 
@@ -70,6 +72,7 @@ class Field(IntEnum):
     INPUT_SHAPES = auto()  # token
     INPUT_DTYPES = auto()  # token
     FLOP = auto()  # token
+    LABEL = auto()  # token
     GRID_X = auto()
     GRID_Y = auto()
     GRID_Z = auto()
@@ -121,6 +124,7 @@ ARGUMENTS: Final[dict[str, tuple[Field, ValueKind]]] = {
     "Input dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
     "Input type": (Field.INPUT_DTYPES, ValueKind.TOKEN),
     "flops": (Field.FLOP, ValueKind.TOKEN),
+    "name": (Field.LABEL, ValueKind.TOKEN),
     "grid": (Field.GRID_X, ValueKind.TRIPLE),
     "block": (Field.BLOCK_X, ValueKind.TRIPLE),
 }
@@ -133,12 +137,18 @@ TOKEN_FIELDS: Final = tuple(
 COMPLETE: Final = ord("X")
 BEGIN: Final = ord("B")
 END: Final = ord("E")
+METADATA: Final = ord("M")
 FLOW_START: Final = ord("s")
 FLOW_END: Final = ord("f")
 
 
 def is_kept(kind: int, phase: int, time_ns: int) -> bool:
-    """Whether tables are made of an event: complete ones of known kinds, links, and halves of pairs, whatever they are of."""
+    """Whether tables are made of an event: complete ones of known kinds, links, and halves of pairs, whatever they are of.
+
+    Names of processes need no time.
+    """
+    if kind == EventKind.PROCESS_NAME:
+        return True
     if time_ns == NULL:
         return False
     if phase in (BEGIN, END):

@@ -135,6 +135,18 @@ class KinetoFrames:
             taken |= own
         return offsets
 
+    @cached_property
+    def _process_names(self) -> dict[tuple[int, int], str | None]:
+        """By file and process: the last that each was given."""
+        given = self.trace.of_kind(EventKind.PROCESS_NAME)
+        tokens, texts = self.trace.events.tokens, self.trace.events.texts
+        return {
+            (file, number): texts[label] if label != NULL and tokens[label].startswith(b'"') else None
+            for file, number, label in zip(
+                given.file_index.tolist(), given.process_number.tolist(), given.events.column(Field.LABEL).tolist(), strict=True
+            )
+        }
+
     def _process_ids(self, part: Program) -> Integers:
         """Of host events."""
         known = np.where(part.process_number == NULL, self._main_process[part.file_index], part.process_number)
@@ -298,6 +310,7 @@ class KinetoFrames:
             rows.append(
                 {
                     "process_id": number + int(self._offsets[index]),
+                    "process_name": self._process_names.get((index, number)),
                     "system_process_id": number if 0 < number < TEXT_BASE else None,
                     "rank_index": distributed(file.events.document, "rank"),
                     "world_size": distributed(file.events.document, "world_size"),

@@ -125,6 +125,7 @@ def program(files: Sequence[RankFile]) -> Program:
     """Takes the columns of the files over and changes them. Raises InvalidTraceError for times that no clock has."""
     events, file_index = _together(files)
     columns = events.columns
+    _set_times_of_names(columns)
     base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
     columns[Field.TIME_NS] += base_ns[file_index]
     _check_span(files, columns[Field.TIME_NS])
@@ -147,6 +148,14 @@ def program(files: Sequence[RankFile]) -> Program:
     (processes,), (threads,) = coded(process_number), coded(thread_number)
     thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
     return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
+
+
+def _set_times_of_names(columns: Integers) -> None:
+    """Names of processes hold at any time: that of another event, so that the trace begins where it does."""
+    is_name = columns[Field.KIND] == EventKind.PROCESS_NAME
+    if is_name.any():
+        times_ns = columns[Field.TIME_NS]
+        times_ns[is_name] = times_ns[~is_name][:1] if not is_name.all() else 0
 
 
 def _check_span(files: Sequence[RankFile], time_ns: Integers) -> None:

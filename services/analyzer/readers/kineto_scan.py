@@ -43,8 +43,10 @@ from services.analyzer.readers.kineto_fields import (
     CATEGORIES,
     FIELD_COUNT,
     MEMBERS,
+    METADATA,
     MODULE_PREFIX,
     NEVER_MODULE,
+    PROCESS_NAME,
     TOKEN_FIELDS,
     EventKind,
     Field,
@@ -68,7 +70,8 @@ MAX_DROPPED_KINDS: Final = 512
 MEMBER_LEVEL: Final = 0
 ARGUMENT_LEVEL: Final = 1
 CATEGORY_LEVEL: Final = 2
-_TABLE: Final = WordTable(tuple(MEMBERS), tuple(ARGUMENTS), tuple(CATEGORIES))
+NAME_LEVEL: Final = 3
+_TABLE: Final = WordTable(tuple(MEMBERS), tuple(ARGUMENTS), tuple(CATEGORIES), (PROCESS_NAME,))
 _PLACES, _ENTRIES = _TABLE.places, _TABLE.entries
 _FACTOR_0, _FACTOR_1, _FACTOR_2, _FACTOR_3 = _TABLE.factors
 _SHIFT: Final = np.uint64(64 - PLACE_BITS)
@@ -106,6 +109,7 @@ _IS_ARGUMENTS: Final = int(ValueKind.ARGUMENTS)
 _OTHER: Final = int(EventKind.OTHER)
 _NEVER_MODULE: Final = np.isin(np.arange(len(EventKind)), NEVER_MODULE)
 _MODULE: Final = int(EventKind.MODULE)
+_PROCESS_NAME: Final = int(EventKind.PROCESS_NAME)
 _FIRST_BEYOND_ASCII: Final = 128
 _LETTER_N: Final = ord("n")
 
@@ -280,6 +284,10 @@ def _kind(data: Bytes, row: Integers, ends: Integers) -> int:
     if _NEVER_MODULE[kind] or row[_NAME] == NULL:
         return kind
     start, end = row[_NAME] + 1, ends[_NAME] - 1
+    if row[_PHASE] == METADATA:
+        if has_escape(data, start, end):
+            return BROKEN
+        return _PROCESS_NAME if _word_index(data, start, end, NAME_LEVEL) >= 0 else kind
     if end - start >= _PREFIX_LENGTH and (
         word(data, start) == _PREFIX_START and word(data, start + _PREFIX_LENGTH - WORD_BYTES) == _PREFIX_END
     ):

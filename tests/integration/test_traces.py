@@ -58,7 +58,7 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
     ]
     (device,) = shown["breakdown"]
     assert (device["process_id"], device["device_index"], device["busy_ns"], device["idle_ns"]) == (77, 0, 460, 1050)
-    assert not data_folder().exists()
+    assert not (data_folder() / "store").exists()
 
     done = kernalyse("import", trace)
     assert done.returncode == 0, done.stderr

@@ -70,6 +70,9 @@ FIGURES: Final = _figures()
 POINT_FIGURES: Final = ("flop_per_s", "mean_ns", "median_ns")
 """One of them makes a table a list of benchmarks."""
 
+CIRCUMSTANCES: Final = ("model", "batch", "dtype")
+"""Of benchmarks; lists of anything else with a name seldom have one."""
+
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkColumns:
@@ -96,8 +99,14 @@ class BenchmarkColumns:
         return cls(known, factors, tuple(rest), has_decimal_comma)
 
     @property
+    def has_figure(self) -> bool:
+        """A time or a rate."""
+        return any(figure in self.known for figure in POINT_FIGURES)
+
+    @property
     def is_benchmark(self) -> bool:
-        return "name" in self.known and any(figure in self.known for figure in POINT_FIGURES)
+        """Or is meant as one: what it lacks is said when it is read."""
+        return self.has_figure or ("name" in self.known and any(what in self.known for what in CIRCUMSTANCES))
 
     def text(self, record: JsonObject, what: str) -> str | None:
         column = self.known.get(what)

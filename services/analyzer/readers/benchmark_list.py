@@ -83,8 +83,23 @@ def _csv_records(files: TraceFiles) -> Iterator[tuple[JsonObject, BenchmarkColum
     table = read_csv(files)
     # Where semicolons separate, a comma may be what others write as a point.
     columns = BenchmarkColumns.of(table.header, has_decimal_comma=table.separator == ";")
+    _check_columns(files, table.header, columns)
     for record in table.records:
         yield record, columns
+
+
+def _check_columns(files: TraceFiles, header: Sequence[str], columns: BenchmarkColumns) -> None:
+    missing = [
+        *([] if "name" in columns.known else ["the kernel's name (kernel, name)"]),
+        *([] if columns.has_figure else ["its time or rate (time_ms, median_us, tflops)"]),
+    ]
+    if missing:
+        raise InvalidTraceError(
+            f"file {files.file_name}, line 1",
+            found=f"the columns {', '.join(header)}",
+            expected=f"a column for {' and one for '.join(missing)}",
+            remedy="Name the column so, with its unit.",
+        )
 
 
 class _Reading:

@@ -22,7 +22,7 @@ from services.analyzer.readers.ncu import NcuReport
 from services.analyzer.readers.ncu_trace import extents_of, report_counters
 from services.analyzer.readers.trace import ImportedTables
 from services.analyzer.schema import CONFIGURATIONS
-from services.analyzer.table import COUNT, INDEX
+from services.analyzer.table import COUNT, INDEX, TEXT
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from services.core.errors import InvalidTraceError
 
@@ -158,10 +158,10 @@ class _Joining:
     def of(cls, launches: pl.DataFrame, names: pl.DataFrame, report: NcuReport) -> _Joining:
         keys = _shared_keys(names["name"].to_list(), report.launches["kernel_name"].unique(maintain_order=True).to_list())
         there, counted = _of_trace(launches, names, keys), _of_report(report, keys)
-        there, counted = _with_equal_configurations(there, counted)
-        by_order = there.join(counted, on=[*PLACE, "process", "order"], how="inner", nulls_equal=True, maintain_order="left")
-        typical = counted.group_by(PLACE).agg(_typical())
-        averaged = there.join(by_order, on="launch_index", how="anti").join(typical, on=PLACE, how="inner", nulls_equal=True)
+        there, counted = _in_places(there, counted)
+        by_order = there.join(counted, on=["place", "process", "order"], maintain_order="left")
+        typical = counted.group_by("place").agg(_typical())
+        averaged = there.join(by_order, on="launch_index", how="anti").join(typical, on="place")
         work = pl.concat(
             [
                 _known(by_order).with_columns(work_source=pl.lit(COUNTERS_SOURCE)),
@@ -169,7 +169,7 @@ class _Joining:
             ]
         )
         total_ns, counted_ns = (int(part["duration_ns"].sum()) for part in (launches, launches.join(work, on="launch_index", how="semi")))
-        used = counted.join(there, on=PLACE, how="semi", nulls_equal=True)
+        used = counted.join(there, on="place", how="semi")
         missing = [name for name in report.launches["kernel_name"].unique(maintain_order=True) if name not in keys.of_report]
         return cls(
             work,
@@ -199,16 +199,17 @@ class _Joining:
 class _Keys:
     """What kernels are known by on both sides, by their names on each."""
 
-    of_trace: Mapping[str, str]
-    of_report: Mapping[str, str]
+    of_trace: Mapping[str, int]
+    of_report: Mapping[str, int]
 
 
 def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None]) -> _Keys:
     """Of each function the finest form of its names that both sides have. Only where one side writes no template arguments, or
     mangles, the function is all that there is to go by: instances of one template are different kernels."""
     trace_groups, report_groups = (_by_function([name for name in names if name]) for names in (trace_names, report_names))
-    of_trace: dict[str, str] = {}
-    of_report: dict[str, str] = {}
+    of_trace: dict[str, int] = {}
+    of_report: dict[str, int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     for function in trace_groups.keys() & report_groups.keys():
         ours, theirs = trace_groups[function], report_groups[function]
         depth = 2 if _tells_instances(ours) and _tells_instances(theirs) else 3
@@ -216,7 +217,9 @@ def _shared_keys(trace_names: Sequence[str], report_names: Sequence[str | None])
             shared = set(our_forms.values()) & set(their_forms.values())
             if shared:
                 for found, names_there in ((of_trace, our_forms), (of_report, their_forms)):
-                    found.update({name: f"{function} {form}" for name, form in names_there.items() if form in shared})
+                    found.update(
+                        (name, numbers.setdefault((function, form), len(numbers))) for name, form in names_there.items() if form in shared
+                    )
                 break
     return _Keys(of_trace, of_report)
 
@@ -241,16 +244,15 @@ def _by_fineness(group: Mapping[str, KernelForms]) -> Iterator[dict[str, str]]:
 
 def _of_trace(launches: pl.DataFrame, names: pl.DataFrame, keys: _Keys) -> pl.DataFrame:
     """Launches of kernels that the report has, in order."""
-    key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": pl.String, "key": pl.String})
+    key_of = pl.DataFrame({"name": list(keys.of_trace), "key": list(keys.of_trace.values())}, schema={"name": TEXT, "key": INDEX})
     known = names.select("name_index", "name").join(key_of, on="name").drop("name")
-    return _in_order(
-        launches.select("launch_index", "name_index", "process_id", *CONFIGURATION).join(known, on="name_index").sort("launch_index")
-    )
+    there = launches.select("launch_index", "name_index", "process_id", *CONFIGURATION)
+    return _in_order(there.join(known, on="name_index", maintain_order="left").drop("name_index"))
 
 
 def _of_report(report: NcuReport, keys: _Keys) -> pl.DataFrame:
     """Launches of kernels that the trace has, in order, with their work."""
-    key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=pl.String)
+    key_of = pl.Series("key", [keys.of_report.get(name or "") for name in report.launches["kernel_name"]], dtype=INDEX)
     launches = report.launches.select(pl.col("launch_index").cast(INDEX), process_id=pl.col("process_id").cast(COUNT, strict=False))
     work = _worked(_counted(report_counters(report)))
     there = launches.hstack([key_of]).hstack(extents_of(report.launches)).filter(pl.col("key").is_not_null())
@@ -263,15 +265,21 @@ def _in_order(launches: pl.DataFrame) -> pl.DataFrame:
     return launches.join(processes, on="process_id", nulls_equal=True, maintain_order="left").drop("process_id")
 
 
-def _with_equal_configurations(there: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with the order of launches within their place. Kernels whose configuration one side does not tell have none."""
+def _in_places(there: pl.DataFrame, counted: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both with place and order within it instead of kernel and configuration; of the trace, what the report has places of.
+    Kernels whose configuration one side does not tell have one place."""
     is_partial = pl.any_horizontal(pl.col(name).is_null() for name in CONFIGURATION)
-    partial = pl.concat([side.filter(is_partial).select("key") for side in (there, counted)])["key"].unique()
-    is_told = ~pl.col("key").is_in(partial.implode())
+    partial = pl.concat([side.filter(is_partial).select("key").unique() for side in (there, counted)])["key"]
+    if partial.len():
+        is_told = ~pl.col("key").is_in(partial.implode())
+        there, counted = (
+            side.with_columns(pl.when(is_told).then(pl.col(name)).alias(name) for name in CONFIGURATION) for side in (there, counted)
+        )
+    places = counted.select(PLACE).unique(maintain_order=True).with_row_index("place")
 
     def ordered(side: pl.DataFrame) -> pl.DataFrame:
-        configured = side.with_columns(pl.when(is_told).then(pl.col(name)).alias(name) for name in CONFIGURATION)
-        return configured.with_columns(order=pl.int_range(pl.len()).over(*PLACE, "process"))
+        placed = side.join(places, on=PLACE, nulls_equal=True, maintain_order="left").drop(PLACE)
+        return placed.with_columns(order=pl.int_range(pl.len(), dtype=INDEX).over("place", "process"))
 
     return ordered(there), ordered(counted)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from services.analyzer.correlation import range_order, start_order
+from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.table import COUNT, INDEX, Table
 from services.analyzer.trace_tables import (
     API_CALLS,
@@ -47,6 +48,9 @@ REFERENCES: Final = {
 """Columns that hold rows of other tables, or of their own."""
 
 TIMES: Final = ("start_ns", "launch_start_ns")
+
+UNTIMED_NS: Final = -(2**62)
+"""Stands for the start of what has none, as launches of reports of ncu: before all others, in the order of the files."""
 
 PROCESS_STEP: Final = 2**32
 """Added to a process id that another file has too, once for each file before it. No system has so large numbers."""
@@ -97,7 +101,7 @@ def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
     names, name_stack = _names(parts)
     stacks[TRACE_NAMES.table_name] = name_stack
     frames: dict[str, list[pl.DataFrame]] = {}
-    for table in TRACE_TABLES:
+    for table in (*TRACE_TABLES, COUNTERS):
         if table is not TRACE_NAMES:
             frames[table.table_name] = [
                 _told_apart(part.frame(table), ids, shift_ns) for part, ids, shift_ns in zip(parts, process_ids, shifts_ns, strict=True)
@@ -131,7 +135,7 @@ class _Stack:
         offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
         if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
             return cls(offsets, None, None)
-        start_ns = np.concatenate([frame["start_ns"].to_numpy() for frame in frames])
+        start_ns = np.concatenate([frame["start_ns"].fill_null(UNTIMED_NS).to_numpy() for frame in frames])
         if table is RANGES:
             order = range_order(start_ns, start_ns + np.concatenate([frame["duration_ns"].to_numpy() for frame in frames]))
         else:
@@ -145,7 +149,7 @@ class _Stack:
     def moved(self, part_number: int, rows: pl.Series) -> pl.Series:
         """Rows of a part as rows of the whole; null stays null."""
         moved = rows.cast(COUNT) + self.offsets[part_number]
-        return (moved if self.places is None else pl.Series(self.places, dtype=COUNT).gather(moved)).cast(INDEX).alias(rows.name)
+        return (moved if self.places is None else pl.Series(self.places, dtype=COUNT).gather(moved)).cast(rows.dtype).alias(rows.name)
 
 
 def _referring(table_name: str, frames: Sequence[pl.DataFrame], stacks: Mapping[str, _Stack]) -> pl.DataFrame:

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from services.analyzer.imported_run import numbered
 from services.analyzer.imported_text import bounded
-from services.analyzer.importing import numbered
 from services.analyzer.querying import chunks
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.schema import table_named

@@ -7,7 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.launch_work import launch_work
+from services.analyzer.analyses.launch_work import PATHS, launch_work
+from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
+from services.analyzer.analyses.trace_totals import in_layers
 from services.analyzer.correlation import NONE, ancestors
 from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT, DataType
 
@@ -57,20 +59,26 @@ def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
 
 
 def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
+    keys = ("name_index", "dtype", "path", "device_id")
     worked = _worked(trace, ("name_index",))
-    if worked.is_empty():
-        return pl.DataFrame(schema=KERNEL_POINT)
-    sums = _sums(worked, ("name_index", "dtype", "path", "device_id", "work_source"))
-    return _points(sums, ("name_index", "dtype", "path", "device_id"), trace, KERNEL_POINT)
+    totals = _worked_totals(trace)
+    sums = [_sums(worked, (*keys, "work_source"))] if worked.height else []
+    sums += [_summed_totals(totals, (*keys, "work_source"))] if totals.height else []
+    return _points(pl.concat(sums), keys, trace, KERNEL_POINT) if sums else pl.DataFrame(schema=KERNEL_POINT)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
-    worked = _worked(trace, ("range_index", "layer_source"))
-    if worked.is_empty():
-        return pl.DataFrame(schema=LAYER_POINT)
-    worked = worked.with_columns(_layer_names(worked["range_index"], trace["ranges"], depth))
     keys = ("name_index", "layer_source")
-    return _points(_sums(worked, (*keys, *KINDS, "device_id")), keys, trace, LAYER_POINT)
+    worked = _worked(trace, ("range_index", "layer_source"))
+    totals = _worked_totals(trace)
+    sums = []
+    if worked.height:
+        worked = worked.with_columns(_layer_names(worked["range_index"], trace["ranges"], depth))
+        sums.append(_sums(worked, (*keys, *KINDS, "device_id")))
+    if totals.height:
+        placed = in_layers(totals.drop("name_index").lazy(), trace["scopes"], depth).rename({"layer_name_index": "name_index"}).collect()
+        sums.append(_summed_totals(placed, (*keys, *KINDS, "device_id")))
+    return _points(pl.concat(sums), keys, trace, LAYER_POINT) if sums else pl.DataFrame(schema=LAYER_POINT)
 
 
 def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
@@ -79,10 +87,31 @@ def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
     wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
     if work.is_empty():
         return work
-    devices = trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first").collect()
     launches = trace["kernel_launches"].select(wanted)
     found = launches.collect()[work["launch_index"]]
-    return work.hstack(found).join(devices, on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+    return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _worked_totals(trace: TraceFrames) -> pl.DataFrame:
+    """Sums of recorders that keep no launches, of those whose work is stated, with device_id and the kinds of launches' work."""
+    if "kernel_totals" not in trace:
+        return pl.DataFrame()
+    return (
+        trace["kernel_totals"]
+        .filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null())
+        .join(_devices(trace), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            *("name_index", "scope_index", "device_id", "launch_count", "duration_sum_ns", "flop", "bytes"),
+            pl.col("dtype").cast(DTYPES, strict=False),
+            path=pl.lit(None, dtype=PATHS),
+            work_source=pl.lit(RECORDED, dtype=SOURCES),
+        )
+        .collect()
+    )
+
+
+def _devices(trace: TraceFrames) -> pl.LazyFrame:
+    return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
 
 
 def _layer_names(range_index: pl.Series, ranges: pl.LazyFrame, depth: int | None) -> pl.Series:
@@ -101,6 +130,10 @@ def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         launch_count=pl.len().cast(COUNT),
         duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0).sum(),
     )
+
+
+def _summed_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    return totals.group_by(keys).agg(_whole("flop"), _whole("bytes"), pl.col("launch_count", "duration_sum_ns").sum())
 
 
 def _points(sums: pl.DataFrame, keys: Sequence[str], trace: TraceFrames, schema: Mapping[str, DataType]) -> pl.DataFrame:

@@ -19,7 +19,7 @@ KERNEL_FIGURES: Final = (
 )
 """What the table of kernels says of traces, before what it says of sweeps."""
 
-LAYER: Final = Column("layer", TEXT, "Name of the range or module; null: kernels that were launched outside of every one.")
+LAYER: Final = Column("layer", TEXT, "Range or module; guessed: what the kernels' own names tell; null: these tell nothing either.")
 LAYER_SOURCE: Final = Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does.")
 
 LAYERS: Final = _table(

@@ -23,17 +23,19 @@ from services.analyzer.importing import Importing
 from services.analyzer.node_link import node_errors
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.nodes import Nodes
-from services.analyzer.querying import chunks
+from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
+from services.analyzer.run_reports import run_report
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
 from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
+from services.analyzer.writers.report import report_format
 from services.core import wire
 from services.core.discovery import announced
-from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NotBuiltYetError
+from services.core.errors import ArtifactNotFoundError, InvalidRequestError
 from services.core.model import Ceiling, Run, TableQuery, Thresholds
 from services.core.rpc import Endpoint, build_server, serve_health, set_serving
 from services.core.settings import AnalyzerSettings
@@ -245,15 +247,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     def _hardware(self, node_id: str, device_id: str) -> tuple[tuple[Ceiling, ...], Thresholds]:
         return self._store.hardware.ceilings(node_id, device_id), self._store.hardware.thresholds(node_id, device_id)
 
-    # ------------------------------------------------------------ to come
+    # ------------------------------------------------------------ reports
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        for part in _not_built("ExportReport"):
-            yield part
-
-
-def _not_built(method: str) -> Sequence[Any]:
-    raise NotBuiltYetError(method, found="a method of the contract that this version does not carry out")
+        chosen = report_format(request.format)
+        run = await self._run(request.run_id)
+        content = (await asyncio.to_thread(run_report, self._store, run, chosen)).encode()
+        for start in range(0, len(content), MAX_CHUNK_BYTES):
+            yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 
 
 def _page_size(page_size: int) -> int:

@@ -137,6 +137,12 @@ class AnalyzerClient:
             parts = self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True)
             return b"".join(part.chunk for part in parts)
 
+    def report(self, run_id: str, report_format: str) -> bytes:
+        """A report of a run as a file. run_id: a whole one, the beginning of one, or "last"; report_format: "text" or "markdown"."""
+        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
+        with translated_errors():
+            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
+
     def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
         """The whole table, in the order of the configurations."""
         return self.rows(TableQuery(table_name, tuple(run_ids)))[0]

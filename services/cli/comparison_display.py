@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.quantities import UNKNOWN, duration, percentage
 from services.cli.terminal import plain_table
+from services.core.quantities import UNKNOWN, duration, percentage
 
 if TYPE_CHECKING:
     import polars as pl

@@ -37,12 +37,12 @@ CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "kerne
 OVERVIEW_COLUMNS: Final = {
     "measurements": (
         "label", "sample_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "noise_ratio", "stop_reason",
-        "cache_mode", "verification_state",
+        "cache_mode", "verification_state", "model_name", "batch_size", "tokens_per_s", "stated_flop_per_s",
     ),
     "roofline": (
-        "label", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte", "achieved_flop_per_s",
-        "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "efficiency_category", "ceiling_source",
-        "work_source", "is_implausible",
+        "label", "model_name", "batch_size", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte",
+        "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "efficiency_category",
+        "ceiling_source", "work_source", "is_implausible", "symbol",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -101,8 +101,8 @@ OVERVIEW_COLUMNS: Final = {
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
 
-OF_TRACES: Final = ("launch_count", "duration_sum_ns")
-"""Of tables that sweeps and traces share: shown where a row has them."""
+RARE_COLUMNS: Final = ("model_name", "batch_size", "tokens_per_s", "stated_flop_per_s", "symbol", "launch_count", "duration_sum_ns")
+"""Shown where a row has a value: only traces, or results of other tools, have them."""
 
 STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
 """Shown after a column that some rows lack: results of other tools may have means only."""
@@ -329,7 +329,7 @@ def _cut(name: str) -> str:
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
     columns = []
     for column in OVERVIEW_COLUMNS.get(name, frame.columns):
-        if column in frame.columns and not (column in OF_TRACES and frame.height > 0 and frame[column].null_count() == frame.height):
+        if column in frame.columns and not (column in RARE_COLUMNS and frame.height > 0 and frame[column].null_count() == frame.height):
             columns.append(column)
             stand_in = STAND_INS.get(column)
             if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:
@@ -338,7 +338,7 @@ def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    from services.cli.quantities import UNKNOWN
+    from services.core.quantities import UNKNOWN
 
     if value is None:
         return UNKNOWN

@@ -43,7 +43,6 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
         InvalidRequestError: a value that a column cannot hold.
         UsageError: a table that the file has to be imported for.
     """
-    from services.analyzer.file_tables import has_results
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.selection import SelectiveReader
     from services.analyzer.trace_answers import trace_frames
@@ -54,6 +53,8 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
     if isinstance(reader_of(files), SelectiveReader):
         read = _read(files, queries)
     else:
+        from services.analyzer.file_tables import has_results  # traces, which may be large, need not wait for it
+
         read = read_with_counters(files)
         if has_results(read.frames):
             return _results(read, question.choice.queries(question.table_names or ["measurements"])), read.notes.splitlines()

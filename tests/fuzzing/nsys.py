@@ -142,18 +142,15 @@ def watch(minutes: float, first: int) -> int:
     end = time.monotonic() + 60 * minutes
     number, found_count = first, 0
     while time.monotonic() < end:
-        number, findings = _watch_one(number, end)
-        found_count += len(findings)
-        for finding in findings:
-            say(finding)
+        number, count = _watch_one(number, end)
+        found_count += count
     say(f"{number - first} cases, {found_count} findings")
     return 1 if found_count else 0
 
 
-def _watch_one(first: int, end: float) -> tuple[int, list[str]]:
-    """The number to go on with, and findings."""
-    findings: list[str] = []
-    number = first
+def _watch_one(first: int, end: float) -> tuple[int, int]:
+    """The number to go on with, and how much was found."""
+    number, found_count = first, 0
     with tempfile.TemporaryDirectory(dir=MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None) as folder, DefaultSelector() as selector:
         arguments = [sys.executable, "-m", "tests.fuzzing.nsys", "--read", str(first), folder]
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -163,18 +160,19 @@ def _watch_one(first: int, end: float) -> tuple[int, list[str]]:
             selector.register(process.stdout, EVENT_READ)
             while time.monotonic() < end:
                 if not selector.select(CASE_LIMIT_S):
-                    findings.append(f"found {number} no end after {CASE_LIMIT_S:.0f} s")
-                    return number + 1, findings
+                    say(f"found {number} no end after {CASE_LIMIT_S:.0f} s")
+                    return number + 1, found_count + 1
                 line = process.stdout.readline()
                 if not line:
                     status = process.wait()
-                    findings.append(f"found {number} ended the process with {status}: {process.stderr.read()[-300:]}")
-                    return number + 1, findings
+                    say(f"found {number} ended the process with {status}: {process.stderr.read()[-300:]}")
+                    return number + 1, found_count + 1
                 if line.startswith("case "):
                     number = int(line.split()[1])
                 else:
-                    findings.append(line.strip())
-            return number, findings
+                    say(line.strip())
+                    found_count += 1
+            return number, found_count
         finally:
             process.kill()
             process.wait()

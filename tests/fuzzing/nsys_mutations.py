@@ -215,7 +215,7 @@ def _page_size(content: bytearray) -> int:
 def _copy_page(chance: random.Random, content: bytearray) -> str:
     """Trees of which a page is in two places, or part of itself."""
     size = _page_size(content)
-    count = len(content) // size
+    count = max(1, len(content) // size)
     source, target = chance.randrange(count), chance.randrange(min(1, count - 1), count)
     content[target * size : (target + 1) * size] = content[source * size : (source + 1) * size]
     return f"{source} to {target}"
@@ -238,7 +238,7 @@ def _header(chance: random.Random, content: bytearray) -> str:
 def _page_headers(chance: random.Random, content: bytearray) -> str:
     """Kind, count of cells, places of cells, the rightmost child."""
     size = _page_size(content)
-    start = chance.randrange(len(content) // size) * size
+    start = chance.randrange(max(1, len(content) // size)) * size
     place = start + chance.randrange(40) if start else 100 + chance.randrange(40)
     if place < len(content):
         content[place] = chance.choice((0, 1, 2, 5, 10, 13, 255, chance.randrange(256)))

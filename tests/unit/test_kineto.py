@@ -203,6 +203,25 @@ def test_shapes_and_flop_of_operators(tmp_path: Path) -> None:
     assert (row["input_shapes"], row["input_dtypes"], row["flop"], row["kind"]) == ("[[2,3],[3,4]]", '["float","float"]', 48.0, "operator")
 
 
+def test_a_kernel_knows_the_innermost_operator_around_its_call(tmp_path: Path) -> None:
+    values = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "-1"]}
+    events = [
+        operator("aten::softmax", 0, 100),
+        module("Softmax_0", 5, 90),
+        operator("aten::_softmax", 10, 10, **values),
+        complete("user_annotation", "own words", 11, 5),
+        call(12, 1),
+        call(50, 2),
+        call(200, 3),
+        *(kernel(name, 300 + place, 1, place + 1) for place, name in enumerate(("inner", "outer", "outside"))),
+    ]
+    tables = read(tmp_path, events)
+    ranges = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index", maintain_order="left").rows(named=True)
+    operators = tables.frames["kernel_launches"]["operator_index"].to_list()
+    assert [None if index is None else ranges[index]["name"] for index in operators] == ["aten::_softmax", "aten::softmax", None]
+    assert ranges[operators[0]]["input_values"] == '["","-1"]'
+
+
 def test_copies_and_fills(tmp_path: Path) -> None:
     arguments = {"device": 1, "stream": 3, "bytes": 4096, "correlation": 1}
     events = [

@@ -74,8 +74,8 @@ def test_kernels_are_sums_without_single_launches(tmp_path: Path) -> None:
 
 def test_scopes_are_layers_at_any_depth(tmp_path: Path) -> None:
     tables = read(tmp_path, NESTED)
-    assert layers(tables) == [("mlp", 5, 500, "scope"), ("attention", 5, 400, "scope"), (None, 6, 60, None)]
-    assert layers(tables, 0) == [("model", 10, 900, "scope"), (None, 6, 60, None)]
+    assert layers(tables) == [("mlp", 5, 500, "scope"), ("attention", 5, 400, "scope"), ("copy kernels", 6, 60, "guessed")]
+    assert layers(tables, 0) == [("model", 10, 900, "scope"), ("copy kernels", 6, 60, "guessed")]
     assert layers(tables, 9) == layers(tables)
     assert answer(tables, "layers")["call_count"].to_list() == [None] * 3
 

@@ -147,6 +147,12 @@ class Client:
         with _request_errors():
             return TraceUpload(path, on_sent, reports).send(self._stub)
 
+    def report(self, run_id: str, report_format: str = "text") -> bytes:
+        """A report of a run, UTF-8. report_format: "text" or "markdown"."""
+        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
+        with _request_errors():
+            return b"".join(part.chunk for part in self._stub.ExportReport(request))
+
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""
         with _request_errors():

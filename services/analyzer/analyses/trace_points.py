@@ -7,11 +7,11 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.launch_layers import layer_keys, named
 from services.analyzer.analyses.launch_work import PATHS, launch_work
 from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
 from services.analyzer.analyses.trace_totals import in_layers
-from services.analyzer.correlation import NONE, ancestors
-from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT, DataType
+from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 
@@ -59,26 +59,26 @@ def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
 
 
 def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
-    keys = ("name_index", "dtype", "path", "device_id")
-    worked = _worked(trace, ("name_index",))
-    totals = _worked_totals(trace)
-    sums = [_sums(worked, (*keys, "work_source"))] if worked.height else []
-    sums += [_summed_totals(totals, (*keys, "work_source"))] if totals.height else []
-    return _points(pl.concat(sums), keys, trace, KERNEL_POINT) if sums else pl.DataFrame(schema=KERNEL_POINT)
+    keys = ("name_index", "dtype", "path", "device_id", "work_source")
+    worked, totals = _worked(trace, ("name_index",)), _worked_totals(trace)
+    sums = [summed(part, keys) for part, summed in ((worked, _sums), (totals, _sums_of_totals)) if part.height]
+    if not sums:
+        return pl.DataFrame(schema=KERNEL_POINT)
+    names = trace["trace_names"].select("name_index", "name")
+    return _points(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
-    keys = ("name_index", "layer_source")
-    worked = _worked(trace, ("range_index", "layer_source"))
-    totals = _worked_totals(trace)
+    keys = ("name_index", "layer_source", *KINDS, "device_id")
+    worked, totals = _worked(trace, ("range_index", "name_index", "layer_source")), _worked_totals(trace)
     sums = []
     if worked.height:
-        worked = worked.with_columns(_layer_names(worked["range_index"], trace["ranges"], depth))
-        sums.append(_sums(worked, (*keys, *KINDS, "device_id")))
+        sums.append(_sums(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
     if totals.height:
-        placed = in_layers(totals.drop("name_index").lazy(), trace["scopes"], depth).rename({"layer_name_index": "name_index"}).collect()
-        sums.append(_summed_totals(placed, (*keys, *KINDS, "device_id")))
-    return _points(pl.concat(sums), keys, trace, LAYER_POINT) if sums else pl.DataFrame(schema=LAYER_POINT)
+        sums.append(_sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
+    if not sums:
+        return pl.DataFrame(schema=LAYER_POINT)
+    return _points(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
 
 
 def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
@@ -114,15 +114,6 @@ def _devices(trace: TraceFrames) -> pl.LazyFrame:
     return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
 
 
-def _layer_names(range_index: pl.Series, ranges: pl.LazyFrame, depth: int | None) -> pl.Series:
-    """Name of the range that each launch counts for. A range's index is its row."""
-    found = ranges.select("name_index", *(("parent_range_index", "depth") if depth is not None else ())).collect()
-    if depth is not None:
-        rows = ancestors(found["parent_range_index"].fill_null(NONE).to_numpy(), found["depth"].to_numpy(), depth)
-        range_index = pl.Series(rows, dtype=INDEX).gather(range_index)
-    return found["name_index"].gather(range_index).alias("name_index")
-
-
 def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return worked.group_by(keys).agg(
         flop=_whole("flop"),
@@ -132,12 +123,11 @@ def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _summed_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def _sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return totals.group_by(keys).agg(_whole("flop"), _whole("bytes"), pl.col("launch_count", "duration_sum_ns").sum())
 
 
-def _points(sums: pl.DataFrame, keys: Sequence[str], trace: TraceFrames, schema: Mapping[str, DataType]) -> pl.DataFrame:
-    names = trace["trace_names"].select("name_index", "name").collect()
+def _points(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
     heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
     return (
         sums.sort(heaviest_first, descending=True)
@@ -150,10 +140,9 @@ def _points(sums: pl.DataFrame, keys: Sequence[str], trace: TraceFrames, schema:
             _whole("bytes"),
             pl.col("launch_count", "duration_sum_ns").sum(),
         )
-        .join(names, on="name_index", how="left")
-        .rename({"layer_source": "source"}, strict=False)
         .sort(pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in schema), nulls_last=True)
         .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        .collect()
     )
 
 

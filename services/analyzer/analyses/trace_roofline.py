@@ -83,7 +83,8 @@ def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
         bytes=pl.col("bytes") / pl.col("launch_count"),
         run_id=pl.lit(""),
         event_index=pl.lit(None, dtype=COUNT),
-        duration_mean_ns=pl.col("duration_sum_ns") / pl.col("launch_count"),
+        # Of launches that took no time no rate is known.
+        duration_mean_ns=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("launch_count")),
     )
     return (
         placed(measured, trace_ceilings(trace["trace_devices"]), THRESHOLDS.empty().lazy())

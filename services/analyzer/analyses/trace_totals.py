@@ -7,6 +7,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.launch_layers import named
 from services.analyzer.correlation import NONE, ancestors
 from services.analyzer.table import COUNT, INDEX
 
@@ -29,7 +30,7 @@ def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame
     Args:
         totals, names: the tables kernel_totals and trace_names of one trace.
     """
-    return totals.group_by("name_index").agg(_sums()).join(_named(names, "kernel_name"), on="name_index", how="left")
+    return totals.group_by("name_index").agg(_sums()).join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
 
 
 def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
@@ -39,21 +40,23 @@ def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyF
         totals, scopes, names: the tables kernel_totals, scopes and trace_names of one trace.
         depth: as in `trace_layers`.
     """
-    return (
-        in_layers(totals, scopes, depth)
-        .group_by("layer_name_index")
-        .agg(_sums(), source=pl.col("layer_source").first())
-        .join(_named(names, "layer"), left_on="layer_name_index", right_on="name_index", how="left")
-    )
+    keyed = in_layers(totals, scopes, depth).group_by("name_index", "layer_source").agg(_sums())
+    return named(keyed, names).group_by("layer", "source").agg(_sums())
 
 
 def in_layers(totals: pl.LazyFrame, scopes: pl.LazyFrame, depth: int | None) -> pl.LazyFrame:
-    """Sums with the name of the scope that they count for, as layer_name_index, and layer_source: scope, null without one."""
+    """Sums with what they count for in the place of their kernel, as `layer_keys` has it: name_index and layer_source."""
     of_scopes = scopes.select("scope_index", "name_index", "parent_scope_index", "depth").map_batches(
-        lambda frame: _names_at(frame, depth), schema={"scope_index": INDEX, "layer_name_index": INDEX}
+        lambda frame: _names_at(frame, depth), schema={"scope_index": INDEX, "scope_name_index": INDEX}
     )
-    return totals.join(of_scopes, on="scope_index", how="left").with_columns(
-        layer_source=pl.when(pl.col("layer_name_index").is_not_null()).then(pl.lit(SCOPE))
+    is_in_scope = pl.col("scope_name_index").is_not_null()
+    return (
+        totals.join(of_scopes, on="scope_index", how="left")
+        .with_columns(
+            name_index=pl.coalesce("scope_name_index", -1 - pl.col("name_index")).cast(INDEX),
+            layer_source=pl.when(is_in_scope).then(pl.lit(SCOPE)),
+        )
+        .drop("scope_name_index")
     )
 
 
@@ -77,14 +80,10 @@ def _sums() -> list[pl.Expr]:
     return [pl.col("launch_count").sum(), pl.when(duration_ns.count() > 0).then(duration_ns.sum()).cast(COUNT).alias("duration_sum_ns")]
 
 
-def _named(names: pl.LazyFrame, column: str) -> pl.LazyFrame:
-    return names.select("name_index", pl.col("name").alias(column))
-
-
 def _names_at(scopes: pl.DataFrame, depth: int | None) -> pl.DataFrame:
     """Name that each scope counts for. A scope's index is its row."""
     rows = scopes["scope_index"]
     if depth is not None and scopes.height > 0:
         found = ancestors(scopes["parent_scope_index"].fill_null(NONE).to_numpy(), scopes["depth"].to_numpy(), depth)
         rows = pl.Series(found, dtype=INDEX)
-    return pl.DataFrame({"scope_index": scopes["scope_index"], "layer_name_index": scopes["name_index"].gather(rows)})
+    return pl.DataFrame({"scope_index": scopes["scope_index"], "scope_name_index": scopes["name_index"].gather(rows)})

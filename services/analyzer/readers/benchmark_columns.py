@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from services.analyzer.readers.json_document import JsonObject
-
-MAX_COUNT: Final = 2**63 - 1
+from services.analyzer.readers.json_document import JsonObject, is_count
 
 
 def _named(*names: str, **others: tuple[str, ...]) -> dict[str, str]:
@@ -143,6 +141,4 @@ def whole_number(value: object) -> int | None:
     """Of JSON, or written in digits; None: it is none of 64 bits."""
     if isinstance(value, str):
         value = int(value) if re.fullmatch(r"[+-]?[0-9]{1,19}", value) else None
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_COUNT:
-        return None
-    return value
+    return value if is_count(value) else None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from services.analyzer.readers.command_work import CATEGORIES, UNKNOWN_WORK, OperationWork, built_in_work
 from services.analyzer.readers.dtypes import dtype_of
-from services.analyzer.readers.json_document import JsonObject, read_objects
+from services.analyzer.readers.json_document import JsonObject, is_count, read_objects
 from services.analyzer.readers.nvbench_state import as_line
 from services.analyzer.readers.op_registry import OpRegistry
 from services.analyzer.readers.result_rows import ResultRows, Row
@@ -144,7 +144,7 @@ def _shape_texts(operation: JsonObject) -> tuple[dict[str, int], str]:
     for name, value in operation.members.items():
         if name in HELD_MEMBERS or value is None:
             continue
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        if is_count(value):
             parameters[name] = value
         elif isinstance(value, list):
             words.append(f"{name}={'x'.join(map(_word, value))}")

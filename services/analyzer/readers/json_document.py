@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeGuard
 
 from services.analyzer.readers.trace import TraceFiles
+from services.analyzer.table import COUNT, FLAG, TEXT
 from services.core.errors import InvalidTraceError
 
+MIN_INT64: Final = -(2**63)
+MAX_INT64: Final = 2**63 - 1
 MAX_JSON_BYTES: Final = 256 * 1024 * 1024
 """A document is held as Python objects while it is read, about ten times its size: more could end the whole service."""
 
@@ -144,6 +147,22 @@ def _read_json(files: TraceFiles, subject: str) -> Any:
 def well_formed(text: str) -> str:
     """The text with a replacement character for each half of a character, which JSON can hold and tables cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def fits(value: object, dtype: object) -> bool:
+    """Whether a column of that type can hold a value of a document as it is; null is no value."""
+    if dtype is TEXT:
+        return isinstance(value, str)
+    if dtype is FLAG:
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    return is_count(value) if dtype is COUNT else isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """A whole number of 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and MIN_INT64 <= value <= MAX_INT64
 
 
 def shown(value: object) -> str:

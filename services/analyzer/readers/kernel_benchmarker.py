@@ -10,21 +10,16 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import polars as pl
-
 from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.event_rows import frame_of
-from services.analyzer.readers.json_document import JsonObject, read_document
+from services.analyzer.readers.json_document import JsonObject, fits, is_count, read_document
 from services.analyzer.readers.nvbench_state import lines_of
 from services.analyzer.readers.result_rows import ResultRows, Row, label_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.schema import MEASUREMENTS
-from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column
 
 FORMAT: Final = "kernel_benchmarker"
 NS_PER_MS: Final = 1e6
-MIN_INT64: Final = -(2**63)
-MAX_INT64: Final = 2**63 - 1
 
 OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\{")
 PERCENTAGES: Final = ("memory_throughput_pct", "compute_throughput_pct", "occupancy_pct", "sm_efficiency_pct")
@@ -63,7 +58,7 @@ class KernelBenchmarkerReader:
             if benchmark.device_id is not None:
                 device_ids[benchmark.device_id] = None
         frames = rows.frames(files.file_name)
-        frames[COUNTERS.table_name] = _counters_frame(counters)
+        frames[COUNTERS.table_name] = frame_of(COUNTERS, counters)
         return ImportedTables(
             frames=frames,
             notes="\n".join(_notes(rows, counters)),
@@ -116,7 +111,9 @@ class _Benchmark:
         """Metrics that are columns of the table measurements, with values that these can hold."""
         members = self._metrics.members
         found = {
-            name: members[name] for name, column in PLAIN_COLUMNS.items() if members.get(name) is not None and _fits(members[name], column)
+            name: members[name]
+            for name, column in PLAIN_COLUMNS.items()
+            if members.get(name) is not None and fits(members[name], column.dtype)
         }
         for name in EXTENT_COLUMNS:
             extents = members.get(name)
@@ -150,21 +147,7 @@ class _Benchmark:
 
 def _bounded(values: JsonObject, name: str) -> int:
     value = values.count(name)
-    return value if MIN_INT64 <= value <= MAX_INT64 else values.refuse(name, "a whole number of 64 bits")
-
-
-def _fits(value: object, column: Column) -> bool:
-    if isinstance(value, bool) or column.dtype is FLAG:
-        return isinstance(value, bool) and column.dtype is FLAG
-    if column.dtype is TEXT:
-        return isinstance(value, str)
-    if column.dtype is COUNT:
-        return isinstance(value, int) and MIN_INT64 <= value <= MAX_INT64
-    return column.dtype is NUMBER and isinstance(value, int | float) and abs(value) < float("inf")
-
-
-def _counters_frame(counters: list[Row]) -> pl.DataFrame:
-    return frame_of(COUNTERS, counters)
+    return value if is_count(value) else values.refuse(name, "a whole number of 64 bits")
 
 
 def _notes(rows: ResultRows, counters: list[Row]) -> Iterator[str]:

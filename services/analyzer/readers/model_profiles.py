@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from services.analyzer.readers.json_document import JsonObject, read_document
+from services.analyzer.readers.json_document import JsonObject, is_count, read_document
 from services.analyzer.readers.nvbench_state import as_line, lines_of
 from services.analyzer.readers.result_rows import ResultRows, Row, label_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
@@ -31,7 +31,6 @@ DURATIONS: Final[Mapping[str, str]] = {
 """Of an object of times, with or without _ms behind."""
 
 HELD_MEMBERS: Final = ("config", "timing", "throughput_tokens_per_sec", "batch_size", "seq_len")
-MAX_PARAMETER: Final = 2**63 - 1
 
 
 class ModelProfilesReader:
@@ -88,14 +87,14 @@ def _add_comparison(rows: ResultRows, model_name: str, source: JsonObject) -> No
 
 def _configuration(kernel_name: str, model_name: str, source: JsonObject) -> Row:
     config = source.object("config") if source.members.get("config") is not None else JsonObject(source.place, {})
-    parameters = {name: value for name, value in config.members.items() if _is_parameter(value)}
+    parameters = {name: value for name, value in config.members.items() if is_count(value)}
     sequence_length = source.optional_count("seq_len")
     if sequence_length is not None:
-        parameters["seq_len"] = sequence_length if _is_parameter(sequence_length) else source.refuse("seq_len", "a whole number of 64 bits")
+        parameters["seq_len"] = sequence_length if is_count(sequence_length) else source.refuse("seq_len", "a whole number of 64 bits")
     batch_size = source.optional_count("batch_size")
-    if batch_size is not None and not 0 < batch_size <= MAX_PARAMETER:
+    if batch_size is not None and not (is_count(batch_size) and batch_size > 0):
         source.refuse("batch_size", "a whole number over zero")
-    words = [f"{name}={value}" for name, value in config.members.items() if not _is_parameter(value) and value is not None]
+    words = [f"{name}={value}" for name, value in config.members.items() if not is_count(value) and value is not None]
     named = [*([] if kernel_name == model_name else [f"model={model_name}"]), *([] if batch_size is None else [f"batch={batch_size}"])]
     return {
         "kernel_name": kernel_name,
@@ -105,10 +104,6 @@ def _configuration(kernel_name: str, model_name: str, source: JsonObject) -> Row
         "model_name": model_name,
         "batch_size": batch_size,
     }
-
-
-def _is_parameter(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_PARAMETER
 
 
 def _add(rows: ResultRows, configuration: Row, durations: Row, figures: Row) -> None:

@@ -25,7 +25,8 @@ from services.analyzer.readers.nsys_operators import input_shapes, operators_aro
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
-from services.analyzer.readers.sqlite_file import HEADER, SqliteFile
+from services.analyzer.readers.sqlite_file import SqliteFile
+from services.analyzer.readers.sqlite_header import HEADER
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_names import TraceNames
 from services.analyzer.table import Table

@@ -18,12 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from services.analyzer.readers.interning import Bytes, Codes, Integers, InternedTexts
+from services.analyzer.readers.sqlite_header import read_header
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER, count_rows, decode_rows, leaf_pages
 from services.core.errors import InvalidTraceError
-
-HEADER: Final = b"SQLite format 3\0"
-HEADER_BYTES: Final = 100
-UTF_8: Final = 1
 
 PART_BYTES: Final = 32 * 1024 * 1024
 """Of pages decoded at once. Less costs more in starting than in decoding; more keeps as much of the file in memory."""
@@ -31,10 +28,13 @@ PART_BYTES: Final = 32 * 1024 * 1024
 MAX_SPILLED_ROWS: Final = 1024
 """Of one part. Each is fetched through SQLite by its id: past this, reading the whole table that way is no slower."""
 
-FETCHED_ROWS: Final = 65536
+FETCHED_ROWS: Final = 4096
+"""Held at once: more is not faster, and each may have long texts."""
 
-DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What SQLite says of a damaged schema may quote it, and is not always text then."""
+ROW_ID_NAMES: Final = ("rowid", "_rowid_", "oid")
+
+DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
+"""What SQLite says of a damaged schema may quote it, and is not always text then; of some rows it says that they need gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class _StoredTable:
     root_page: int
     column_names: tuple[str, ...]
     rowid_position: int  # -1: no column is the row's id
-    is_plain: bool  # every column is stored in its place
-    has_row_ids: bool
+    is_plain: bool  # every column is stored in its place, and as what it is
+    row_id_name: str | None  # what SQL calls the row's id; None: there is none, or columns have all of its names
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +103,16 @@ class SqliteFile:
     def open(cls, path: Path, name: str, *, decodes_pages: bool = True) -> Self:
         """Raises InvalidTraceError: it is no SQLite file, it is cut off, or its description of itself is damaged."""
         with path.open("rb") as file:
-            header = file.read(HEADER_BYTES)
-            size = os.fstat(file.fileno()).st_size
-            if len(header) < HEADER_BYTES or not header.startswith(HEADER):
-                raise InvalidTraceError(f"file {name}", found="no header of SQLite", expected="an SQLite file", remedy="Export it again.")
-            page_size = _page_size(header)
-            _check_size(header, page_size, size, name)
+            header = read_header(file, name)
             # A file that another program still writes to has its newest pages in a second one.
-            is_whole = header[18] == 1 or not path.with_name(path.name + "-wal").exists()
-            is_plain = is_whole and header[56:60] == UTF_8.to_bytes(4, "big") and page_size >= 512
+            is_whole = not header.is_of_log or not path.with_name(path.name + "-wal").exists()
+            is_plain = is_whole and header.is_utf_8 and header.is_full
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if decodes_pages and is_plain else None
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_whole else ''}", uri=True, check_same_thread=False
         )
         connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
-        found = cls(name, pages is not None, connection, pages, page_size, page_size - header[20])
+        found = cls(name, pages is not None, connection, pages, header.page_size, header.usable_size)
         try:
             found._tables = _stored_tables(connection)
         except DAMAGE as error:
@@ -159,36 +154,22 @@ class SqliteFile:
                 return _PageReading(self._pages, self._page_size, self._usable_size, self._connection).read(
                     table_name, self._tables[table_name], integers, texts
                 )
-            except _UnusualTableError:
+            except (_UnusualTableError, *DAMAGE):  # SQLite may pass damage by that looking up a row came upon
                 pass
-            except DAMAGE as error:
-                raise _damaged(f"{self.name}, table {table_name}", error) from error
         try:
             return _read_through_sqlite(self._connection, table_name, self._tables[table_name], integers, texts)
         except DAMAGE as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
 
 
-def _page_size(header: bytes) -> int:
-    size = int.from_bytes(header[16:18], "big")
-    return 65536 if size == 1 else size
-
-
-def _check_size(header: bytes, page_size: int, size: int, name: str) -> None:
-    """SQLite itself notices a missing end only when it comes to it."""
-    is_stated = header[24:28] == header[92:96]
-    page_count = int.from_bytes(header[28:32], "big")
-    if is_stated and size < page_count * page_size:
-        raise InvalidTraceError(
-            f"file {name}",
-            found=f"{size} bytes",
-            expected=f"{page_count * page_size}, as its header says: its end is missing",
-            remedy="Copy or export it again.",
-        )
-
-
 def _damaged(place: str, error: Exception) -> InvalidTraceError:
-    return InvalidTraceError(f"file {place}", found=str(error), expected="an SQLite file that is whole", remedy="Copy or export it again.")
+    found = "malformed names of tables, which are no text" if isinstance(error, UnicodeDecodeError) else str(error)
+    return InvalidTraceError(
+        f"file {place}",
+        found=found or "a row for which there is no memory",
+        expected="an SQLite file that is whole",
+        remedy="Copy or export it again.",
+    )
 
 
 def _stored_tables(connection: sqlite3.Connection) -> dict[str, _StoredTable]:
@@ -202,12 +183,25 @@ def _stored_table(connection: sqlite3.Connection, name: str, root_page: int, sql
     # An integer key is the row's id, unless it was declared in a way that gives it an index of its own (as with DESC).
     indexes = connection.execute(f"PRAGMA index_list({quoted(name)})").fetchall()
     is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
+    is_without_row_ids = re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is not None
+    names = {column[1].lower() for column in columns}
     return _StoredTable(
         root_page,
         tuple(column[1] for column in columns),
         keys[0] if is_rowid else -1,
-        is_plain=root_page > 0 and all(column[6] == 0 for column in columns),
-        has_row_ids=re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is None,
+        is_plain=root_page > 0 and all(column[6] == 0 and not _is_of_reals(column[2]) for column in columns),
+        row_id_name=None if is_without_row_ids else next((name for name in ROW_ID_NAMES if name not in names), None),
+    )
+
+
+def _is_of_reals(declared_type: str) -> bool:
+    """Whether numbers of a column are real ones, which are stored as whole ones where they can be.
+
+    Source: https://www.sqlite.org/datatype3.html, section 3.1.
+    """
+    declared = declared_type.upper()
+    return any(word in declared for word in ("REAL", "FLOA", "DOUB")) and not any(
+        word in declared for word in ("INT", "CHAR", "CLOB", "TEXT", "BLOB")
     )
 
 
@@ -247,7 +241,7 @@ class _PageReading:
 
     def read(self, table_name: str, table: _StoredTable, integers: Sequence[str], texts: Sequence[str]) -> TableColumns:
         names = tuple(sorted({*integers, *texts}, key=table.column_names.index))
-        if not table.is_plain or not names or set(integers) & set(texts):
+        if not table.is_plain or table.row_id_name is None or not names or set(integers) & set(texts):
             raise _UnusualTableError
         data = np.frombuffer(self.pages, dtype=np.uint8)
         leaves = self._leaves(data, table.root_page)
@@ -348,7 +342,7 @@ class _PageReading:
 
     def _fill_spilled(self, table_name: str, wanted: _Wanted, spilled: _Spilled, known: Mapping[str, dict[str, int]]) -> None:
         integers = wanted.integers
-        query = f"SELECT {', '.join(map(quoted, wanted.names))} FROM {quoted(table_name)} WHERE rowid = ?"
+        query = f"SELECT {', '.join(map(quoted, wanted.names))} FROM {quoted(table_name)} WHERE {wanted.table.row_id_name} = ?"
         for row, row_id in zip(spilled.rows.tolist(), spilled.ids.tolist(), strict=True):
             values = self.connection.execute(query, (row_id,)).fetchone()
             if values is None:
@@ -372,10 +366,9 @@ def _read_through_sqlite(
     codes: dict[str, list[int]] = {name: [] for name in texts}
     known: dict[str, dict[str, int]] = {name: {} for name in texts}
     row_count = refused_count = 0
+    order = f" ORDER BY {table.row_id_name}" if table.row_id_name is not None else ""
     with closing(connection.cursor()) as cursor:
-        cursor.execute(
-            f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)}{' ORDER BY rowid' if table.has_row_ids else ''}"
-        )
+        cursor.execute(f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table_name)}{order}")
         while rows := cursor.fetchmany(FETCHED_ROWS):
             row_count += len(rows)
             columns = list(zip(*rows, strict=True))

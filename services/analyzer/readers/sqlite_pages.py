@@ -91,6 +91,10 @@ def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, lea
         base = (page - 1) * page_size
         header = base + (100 if page == 1 else 0)
         kind = data[header]
+        cell_count = _unsigned_2(data, header + 3)
+        # A root alone may be empty, and no cell takes less than six bytes: SQLite refuses anything else.
+        if (cell_count == 0 and (depth > 0 or kind == _TABLE_INTERIOR)) or cell_count > (page_size - 8) // 6:
+            return DAMAGED
         if kind == _TABLE_LEAF:
             if count >= leaves.size:
                 return DAMAGED
@@ -100,7 +104,6 @@ def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, lea
             continue
         if kind != _TABLE_INTERIOR:
             return UNUSUAL if depth == 0 else DAMAGED
-        cell_count = _unsigned_2(data, header + 3)
         cell = cells[depth]
         if cell == 0:
             visited += 1
@@ -171,6 +174,7 @@ def decode_rows(
             number_of[positions[index]] = number_count
             number_count += 1
     row, spilled_count = 0, 0
+    last_id, is_ascending = 0, True
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
         base = (page - 1) * page_size
@@ -249,6 +253,14 @@ def decode_rows(
                         return UNUSUAL
                 offset += size
                 position += 1
+            # SQLite refuses a row whose values end past it, or, when all of them were looked at, before its end.
+            payload_end = place + payload_size
+            if not is_spilled and (offset > payload_end or (type_place >= body and (type_place > body or offset != payload_end))):
+                return DAMAGED
+            if is_spilled and local_end == payload_end:
+                return DAMAGED
+            is_ascending &= row == 0 or row_id > last_id
+            last_id = row_id
             if is_spilled:
                 if spilled_count >= spilled_rows.size:
                     return TOO_MANY_SPILLED
@@ -257,4 +269,5 @@ def decode_rows(
                 for index in range(text_count):
                     text_lengths[index, row] = -1
             row += 1
-    return spilled_count
+    # A row that spilled is looked up by its id, which finds another one in a tree that is out of order.
+    return spilled_count if spilled_count == 0 or is_ascending else UNUSUAL

@@ -316,7 +316,7 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportReport(self, request, context):
-        """A report of a run as a file. Reasons: NOT_BUILT_YET.
+        """A report of a run as a file. Reasons: RUN_NOT_FOUND, INVALID_REQUEST (format), NOT_BUILT_YET (a format to come).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

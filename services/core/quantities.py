@@ -1,4 +1,4 @@
-"""Numbers with their unit, as people read them in a terminal. None is shown as a dash."""
+"""Numbers with their unit, as people read them in terminals and reports. None is shown as a dash."""
 
 from __future__ import annotations
 

@@ -44,8 +44,20 @@ def compiled(function: Function) -> Function:
     Constants and functions of other modules become part of the code. Numba asks only whether the function's own file has
     changed; with the sources of those modules in its name, code that was made from others is not found.
     """
+    return _compiled(function, is_inlined=False)
+
+
+def inlined(function: Function) -> Function:
+    """As `compiled`, with the code put into whatever calls it: for short functions that are called for each byte or token.
+
+    A call passes each array as seven numbers. Long functions with many callers would make the first run wait for the compiler.
+    """
+    return _compiled(function, is_inlined=True)
+
+
+def _compiled(function: Function, *, is_inlined: bool) -> Function:
     function.__qualname__ = f"{function.__qualname__}_{sources_digest(function.__module__)}"
-    return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=is_inlined)(function))
 
 
 @cache

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import polars as pl
 
@@ -79,21 +79,36 @@ def _held_by(values: pl.Series, condition: pl.Expr) -> pl.Series:
     return values.to_frame().select(condition.fill_null(False)).to_series()
 
 
+class Held(Protocol):
+    """What can be kept: a column, or the intervals of a timeline."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+Kept = TypeVar("Kept", bound=Held)
+
+
 class HeldColumns:
     """By key, those asked for last; at most max_bytes of them. Safe to use from several threads."""
 
     def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._columns: OrderedDict[Hashable, HeldColumn] = OrderedDict()
+        self._columns: OrderedDict[Hashable, Held] = OrderedDict()
         self._size_bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], HeldColumn]) -> HeldColumn:
-        """The column of the key, made when it is not there. Two who ask at once may both make it."""
+    def get(self, key: Hashable, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
+        """What is kept under the key, made when nothing is. Two who ask at once may both make it.
+
+        Args:
+            kind: of what the key stands for.
+        """
         with self._lock:
-            if key in self._columns:
+            found = self._columns.get(key)
+            if isinstance(found, kind):
                 self._columns.move_to_end(key)
-                return self._columns[key]
+                return found
         made = make()
         with self._lock:
             if key not in self._columns:

@@ -98,9 +98,18 @@ class Importing:
                         under_way.tell(ImportStage.STORING, len(traces))
                     answer = await self._processes.carried_out(task)
                     assert answer.run is not None
-                    if await asyncio.to_thread(self._store.add_imported, answer.run, task.folder, answer.next_event_index):
+                    if await self._added(answer.run, task.folder, answer.next_event_index):
                         return TakenIn(answer.run, is_known=False)
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
+
+    async def _added(self, run: Run, folder: Path, next_event_index: int) -> bool:
+        """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""
+        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, folder, next_event_index))
+        try:
+            return await asyncio.shield(adding)
+        except asyncio.CancelledError:
+            await asyncio.wait({adding})
+            raise
 
     async def _staged(self, traces: Sequence[ArrivedTrace], folder: Path, under_way: ImportUnderWay) -> tuple[Path, ...]:
         """Folders with the rows of each trace, in their order; all end when one fails."""

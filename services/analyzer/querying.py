@@ -46,8 +46,8 @@ def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResul
     if query.offset == 0 and query.limit == 0:
         frame = wanted.collect()
         return QueryResult(frame, frame.height)
-    frame, total = pl.collect_all([wanted, matching.select(pl.len())])
-    return QueryResult(frame, total.item())
+    # One after the other: together they would share the rows, and a page of a large file would be cut from all of it.
+    return QueryResult(wanted.collect(), matching.select(pl.len()).collect().item())
 
 
 def chunks(table_name: str, frame: pl.DataFrame) -> Iterator[TableChunk]:

@@ -7,10 +7,12 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
+from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import ANSWERED_TABLES
-from services.analyzer.comparison_table import COMPARISON
+from services.analyzer.comparison_table import COMPARISON, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
@@ -25,12 +27,21 @@ from services.analyzer.schema import (
     ROOFLINE,
     RUNS,
     SAMPLES,
+    table_named,
 )
 from services.analyzer.store import Store
 from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table
 from services.analyzer.threshold_table import THRESHOLDS
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion, answer_name
+from services.analyzer.trace_answers import (
+    PLAIN_QUESTION,
+    TRACE_ANALYSES,
+    TRACE_COMPARISONS,
+    TraceFrames,
+    TraceQuestion,
+    answer_name,
+    timeline_events,
+)
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
@@ -71,6 +82,8 @@ def run_table(
         return thresholds(store, run_ids)
     if table is COMPARISON:
         return _comparison(store, run_ids or (), allowed_differences)
+    if table in TRACE_COMPARISON_TABLES:
+        return _trace_comparison(store, table, run_ids or (), question)
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
@@ -94,8 +107,20 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
 
 
 def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
+    if table is TIMELINE:
+        return question.tile(_timeline(store, run_id)).lazy()
     analysis = TRACE_ANALYSES[table.table_name]
     return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
+
+
+def _timeline(store: Store, run_id: str) -> Timeline:
+    """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
+    name = answer_name("timeline_events", PLAIN_QUESTION)
+
+    def read() -> Timeline:
+        return Timeline.of(store.answer(run_id, name, lambda: timeline_events(_trace(store, run_id)).collect()).collect())
+
+    return store.held.get((run_id, name), Timeline, read)
 
 
 def _trace(store: Store, run_id: str) -> TraceFrames:
@@ -103,15 +128,40 @@ def _trace(store: Store, run_id: str) -> TraceFrames:
 
 
 def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:
+    _refuse_other_than_two(COMPARISON, run_ids)
+    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
+    return compare_runs(baseline, judged, allowed_differences).lazy()
+
+
+def _trace_comparison(store: Store, table: Table, run_ids: Sequence[str], question: TraceQuestion) -> pl.LazyFrame:
+    _refuse_other_than_two(table, run_ids)
+    others = set(run_ids) - set(store.trace_run_ids(run_ids))
+    if others:
+        raise InvalidRequestError(
+            f"table {table.table_name}",
+            found=f"run {' and run '.join(sorted(others))} without a trace",
+            expected="two runs that are traces",
+            remedy="Compare measurements with table comparison.",
+        )
+    comparison = TRACE_COMPARISONS[table.table_name]
+    part = table_named(comparison.table_name)
+    baseline, judged = (_answer(store, part, run_id, question) for run_id in run_ids)
+    baseline_id, judged_id = run_ids
+    event_index = store.runs.get(judged_id).next_event_index - 1
+    compared = comparison.compare(judged, baseline)
+    return table.conform(
+        compared.with_columns(run_id=pl.lit(judged_id), baseline_run_id=pl.lit(baseline_id), event_index=pl.lit(event_index))
+    )
+
+
+def _refuse_other_than_two(table: Table, run_ids: Sequence[str]) -> None:
     if len(set(run_ids)) != 2:
         raise InvalidRequestError(
-            "table comparison",
+            f"table {table.table_name}",
             found=f"{len(set(run_ids))} runs",
             expected="two different ones: the baseline, then the one to judge",
             remedy="Name both.",
         )
-    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
-    return compare_runs(baseline, judged, allowed_differences).lazy()
 
 
 def _compared_run(store: Store, run: Run) -> ComparedRun:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
-from services.analyzer.comparison_table import COMPARISON
+from services.analyzer.comparison_table import COMPARISON, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.table import CONFIGURATION_INDEX, COUNT, DEVICE_ID, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
@@ -396,7 +396,7 @@ IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
     *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, LAYER_ROOFLINE, BEST, COMPARISON, RUNS),
-    *(*TRACE_TABLES, *ANSWERED_TABLES),
+    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES),
 )
 
 

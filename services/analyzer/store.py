@@ -37,6 +37,7 @@ from services.analyzer.event_rows import (
     table_rows,
 )
 from services.analyzer.hardware_records import HardwareRecords, keep_measured
+from services.analyzer.held_columns import HeldColumns
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
@@ -90,6 +91,7 @@ class Store:
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
+        self.held = HeldColumns()  # of runs that never change
         self._answer_lock = threading.Lock()  # two answers of one large run at a time would need the memory twice
         self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
         shutil.rmtree(self.arrivals_folder, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.activity_tables import ACTIVITY_TABLES
+from services.analyzer.activity_tables import COLLECTIVES, GAPS
 from services.analyzer.analyses.compare import Difference
 from services.analyzer.held_columns import HeldColumn, HeldColumns
 from services.analyzer.querying import QueryResult, condition, run_query
@@ -33,7 +33,6 @@ class TableAnswers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held = HeldColumns()
 
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
@@ -41,12 +40,12 @@ class TableAnswers:
         """Raises InvalidRequestError: a column that the table lacks, a value that it cannot hold; or as run_table does."""
         question = question_of(query)
         rows = run_table(self._store, table, run_ids, allowed_differences, question)
-        is_settled = table in (*TRACE_TABLES, *ACTIVITY_TABLES) and run_ids is not None and len(run_ids) == 1
+        is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
             height = rows.select(pl.len()).collect().item()
             if height >= MIN_HELD_ROWS:
                 key = (run_ids[0] if run_ids else "", answer_name(table.table_name, question))
-                return LargeTable(rows, table, height, key, self._held).answer(query)
+                return LargeTable(rows, table, height, key, self._store.held).answer(query)
         return run_query(rows, table, query)
 
 
@@ -82,13 +81,13 @@ class LargeTable:
         return rows, rows.len()
 
     def _column(self, name: str) -> HeldColumn:
-        return self.held.get((self.key, name), lambda: HeldColumn.of(self.rows.select(name).collect().to_series()))
+        return self.held.get((self.key, name), HeldColumn, lambda: HeldColumn.of(self.rows.select(name).collect().to_series()))
 
     def _order(self, order_by: Sequence[SortKey]) -> pl.Series:
         """Row numbers by these keys, nulls last, rows of equal keys as they come."""
         for key in order_by:
             self.table.column(key.column)
-        found = self.held.get((self.key, tuple(order_by)), lambda: HeldColumn(self._sorted(order_by), None, self.height))
+        found = self.held.get((self.key, tuple(order_by)), HeldColumn, lambda: HeldColumn(self._sorted(order_by), None, self.height))
         return found.values
 
     def _sorted(self, order_by: Sequence[SortKey]) -> pl.Series:

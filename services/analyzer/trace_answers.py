@@ -10,7 +10,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer import analyses
-from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
+from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS, TIMELINE
 from services.analyzer.analyses import (
     counter_coverage,
     trace_breakdown,
@@ -21,13 +21,17 @@ from services.analyzer.analyses import (
     trace_layers,
     trace_memory,
     trace_occupancy,
+    trace_timeline,
     trace_totals,
 )
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.opportunities import opportunities
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
+from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
 from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
+from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
+from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
 from services.analyzer.compiled import sources_digest
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.hardware import tables_digest
@@ -47,9 +51,19 @@ KERNELS_NAME: Final = "kernels"
 
 @dataclass(frozen=True, slots=True)
 class TraceQuestion:
-    """What of a table is asked. depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost."""
+    """What of a table is asked.
+
+    depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+    window_start_ns, window_end_ns, pixel_count: of table timeline; None: all of the trace, 1000 pixels.
+    """
 
     depth: int | None = None
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    pixel_count: int | None = None
+
+    def tile(self, timeline: Timeline) -> pl.DataFrame:
+        return timeline.tile(self.window_start_ns, self.window_end_ns, self.pixel_count)
 
 
 PLAIN_QUESTION: Final = TraceQuestion()
@@ -95,6 +109,11 @@ def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
 
 def _collectives(trace: TraceFrames) -> pl.LazyFrame:
     return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
+
+
+def timeline_events(trace: TraceFrames) -> pl.LazyFrame:
+    """What every window of table timeline is drawn from."""
+    return trace_timeline.timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"])
 
 
 def _together(*parts: Input) -> Input:
@@ -150,6 +169,9 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
     ),
     COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
+    TIMELINE.table_name: TraceAnalysis(
+        trace_timeline.INPUT, lambda trace, question: question.tile(Timeline.of(timeline_events(trace).collect())).lazy()
+    ),
     RANKS.table_name: TraceAnalysis(
         _together(trace_collectives.INPUT, trace_breakdown.INPUT),
         lambda trace, _: trace_collectives.trace_ranks(
@@ -162,6 +184,11 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
 FILE_TABLES: Final = (*TRACE_TABLES, COUNTERS)
 """What readers of traces give."""
 
+SUMMARIES: Final[Mapping[str, tuple[Table, Callable[[pl.LazyFrame], pl.LazyFrame]]]] = {
+    GAP_REASONS.table_name: (GAPS, trace_gaps.trace_gap_reasons),
+}
+"""Of tables that are worked out from another such table alone: that table, and how."""
+
 
 def answer_name(table_name: str, question: TraceQuestion) -> str:
     """What an answer is kept under: other code, other figures of the hardware, or another question, do not find it."""
@@ -170,20 +197,37 @@ def answer_name(table_name: str, question: TraceQuestion) -> str:
     return f"{table_name}{asked}-{sources_digest(__name__, *modules)}-{tables_digest()}"
 
 
+@dataclass(frozen=True, slots=True)
+class TraceComparison:
+    """table_name: of what is worked out of each trace. compare: the judged one's rows and the baseline's, without the store's columns."""
+
+    table_name: str
+    compare: Callable[[pl.LazyFrame, pl.LazyFrame], pl.LazyFrame]
+
+
+TRACE_COMPARISONS: Final[Mapping[str, TraceComparison]] = {
+    KERNEL_COMPARISON.table_name: TraceComparison(KERNELS_NAME, kernel_comparison),
+    LAYER_COMPARISON.table_name: TraceComparison(LAYERS.table_name, layer_comparison),
+}
+"""By the name of the table that they answer."""
+
+
 def question_of(query: TableQuery) -> TraceQuestion:
     """What a query asks of a trace. Raises InvalidRequestError when its table has nothing of that kind."""
     if query.depth is not None and not has_depth(query.table_name):
         raise InvalidRequestError(
             f"depth {query.depth} of table {query.table_name}",
             found="a table without depths",
-            expected=" or ".join(name for name in TRACE_ANALYSES if has_depth(name)),
+            expected=" or ".join(name for name in (*TRACE_ANALYSES, *TRACE_COMPARISONS) if has_depth(name)),
             remedy="Ask without a depth.",
         )
-    return TraceQuestion(query.depth)
+    return TraceQuestion(query.depth, query.window_start_ns, query.window_end_ns, query.pixel_count)
 
 
 def has_depth(table_name: str) -> bool:
-    return table_name in TRACE_ANALYSES and TRACE_ANALYSES[table_name].depth_input is not None
+    compared = TRACE_COMPARISONS.get(table_name)
+    name = table_name if compared is None else compared.table_name
+    return name in TRACE_ANALYSES and TRACE_ANALYSES[name].depth_input is not None
 
 
 def inputs(table_names: Iterable[str], question: TraceQuestion = PLAIN_QUESTION) -> list[Input]:

@@ -38,6 +38,7 @@ OWN_INDEXES: Final = {
 REFERENCES: Final = {
     "name_index": TRACE_NAMES,
     "domain_name_index": TRACE_NAMES,
+    "operator_index": RANGES,
     "api_call_index": API_CALLS,
     "range_index": RANGES,
     "parent_range_index": RANGES,
@@ -48,9 +49,6 @@ REFERENCES: Final = {
 """Columns that hold rows of other tables, or of their own."""
 
 TIMES: Final = ("start_ns", "launch_start_ns")
-
-UNTIMED_NS: Final = -(2**62)
-"""Stands for the start of what has none, as launches of reports of ncu: before all others, in the order of the files."""
 
 PROCESS_STEP: Final = 2**32
 """Added to a process id that another file has too, once for each file before it. No system has so large numbers."""
@@ -135,7 +133,7 @@ class _Stack:
         offsets = tuple(np.cumsum([0, *(frame.height for frame in frames)]).tolist())
         if table.table_name not in OWN_INDEXES or "start_ns" not in table.column_names:
             return cls(offsets, None, None)
-        start_ns = np.concatenate([frame["start_ns"].fill_null(UNTIMED_NS).to_numpy() for frame in frames])
+        start_ns = np.concatenate([frame["start_ns"].fill_null(0).to_numpy() for frame in frames])
         if table is RANGES:
             order = range_order(start_ns, start_ns + np.concatenate([frame["duration_ns"].to_numpy() for frame in frames]))
         else:

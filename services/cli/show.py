@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
 
-MAX_NAME_LENGTH: Final = 64
 CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "kernel_before", "kernel_after", "call")
-"""Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
+"""Of names that may be long; see terminal.MAX_NAME_LENGTH."""
 
 OVERVIEW_COLUMNS: Final = {
     "measurements": (
@@ -297,7 +296,7 @@ def _print_result(console: Console, name: str, result: QueryResult, max_row_coun
     from rich.text import Text
 
     from services.cli.best_display import best_lines
-    from services.cli.terminal import plain_table
+    from services.cli.terminal import MAX_NAME_LENGTH, cut_name, plain_table
 
     frame, total_row_count = result.frame, result.total_row_count
     columns = _shown_columns(name, frame)
@@ -309,7 +308,7 @@ def _print_result(console: Console, name: str, result: QueryResult, max_row_coun
     rows = frame.select(columns).head(max_row_count).rows()
     for row in rows:
         table.add_row(
-            *(Text(_cut(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
+            *(Text(cut_name(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
         )
     console.print(table)
     if any(len(str(row[columns.index(column)])) > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
@@ -319,11 +318,6 @@ def _print_result(console: Console, name: str, result: QueryResult, max_row_coun
             console.print(line, markup=False, highlight=False)
     if frame.height > max_row_count:
         console.print(f"The first {max_row_count} rows. All of them: --format json, csv or parquet.")
-
-
-def _cut(name: str) -> str:
-    """Both ends of a long name: templates begin alike."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
 
 
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:

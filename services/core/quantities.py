@@ -35,6 +35,11 @@ def percentage(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else f"{ratio * 100:.3g} %"
 
 
+def change(ratio: float | None) -> str:
+    """1.0512 → "+5.12 %"."""
+    return UNKNOWN if ratio is None else f"{(ratio - 1) * 100:+.2f} %"
+
+
 def median_with_interval(median_ns: float, low_ns: float, high_ns: float) -> str:
     """Median and half the width of its 95 % interval: "1.23 ms ±0.5 %"."""
     half_width_ratio = (high_ns - low_ns) / 2 / median_ns if median_ns > 0 else None

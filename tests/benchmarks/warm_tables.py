@@ -14,6 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
+from statistics import median
+
+import polars as pl
 
 from kernalyse.channel import open_channel
 from kernalyse.client import Client
@@ -28,7 +32,8 @@ from tests.integration.analyzer_under_test import AnalyzerProcess
 COPIES = 2500
 ROW_COUNT = 10_000
 PIXEL_COUNT = 1500
-TILE_COUNT = 12
+TILE_LEVELS = 8
+TILES_PER_LEVEL = 6
 WARM_GOAL_S = 0.3
 TILE_GOAL_S = 0.15
 IMPORT_MAX_BYTES = 8 * 2**30
@@ -37,7 +42,7 @@ Question = messages.GetTableRequest
 
 
 def questions() -> Iterator[tuple[str, Question]]:
-    for name in [*TRACE_ANALYSES, *(table.table_name for table in TRACE_TABLES)]:
+    for name in [*(name for name in TRACE_ANALYSES if name != "timeline"), *(table.table_name for table in TRACE_TABLES)]:
         yield name, Question(table_name=name, limit=ROW_COUNT)
     longest_first = table_pb2.SortKey(column="duration_ns", descending=True)
     for name in ("kernel_launches", "api_calls", "ranges"):
@@ -81,6 +86,30 @@ def ask(process: AnalyzerProcess, run_id: str) -> None:
             slowest_s = max(slowest_s, second_s)
             print(f"  {title:<32} {first_s:6.2f} s {second_s * 1e3:5.0f} ms  {size / 1e6:5.2f} MB")
         print(f"  slowest second answer {slowest_s * 1e3:.0f} ms (goal: at most {WARM_GOAL_S * 1e3:.0f})")
+        draw(stub, run_id)
+
+
+def draw(stub: stubs.AnalyzerServiceStub, run_id: str) -> None:
+    """Tiles of windows of all lengths, each asked for once."""
+    everything = Question(run_ids=[run_id], table_name="timeline", pixel_count=PIXEL_COUNT)
+    first_s, _ = timed(stub, everything)
+    again_s, size = timed(stub, everything)
+    print(f"  timeline, {PIXEL_COUNT} pixels: first {first_s:.1f} s; all of it {again_s * 1e3:.0f} ms, {size / 1e6:.2f} MB")
+    answers = [pl.read_ipc_stream(answer.chunk.arrow_ipc) for answer in stub.GetTable(everything)]
+    bounds = pl.concat(answers).select(first="start_ns", last=pl.col("start_ns") + pl.col("duration_ns"))
+    first_ns, last_ns = bounds["first"].min(), bounds["last"].max()
+    assert isinstance(first_ns, int)
+    assert isinstance(last_ns, int)
+    random, times = Random(1), []
+    for level in range(1, TILE_LEVELS):
+        length_ns = (last_ns - first_ns) // 8**level
+        for _ in range(TILES_PER_LEVEL):
+            start_ns = random.randrange(first_ns, last_ns - length_ns)
+            window = Question(window_start_ns=start_ns, window_end_ns=start_ns + length_ns)
+            window.MergeFrom(everything)
+            times.append(timed(stub, window)[0])
+    print(f"  {len(times)} windows of an eighth to {8 ** (TILE_LEVELS - 1)}th: median {median(times) * 1e3:.0f} ms, slowest ", end="")
+    print(f"{max(times) * 1e3:.0f} ms (goal: at most {TILE_GOAL_S * 1e3:.0f})")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from kernalyse.trace_upload import TraceUpload
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from tests.browser.conftest import Visit
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_kineto import call, kernel, module, operator
@@ -33,7 +33,7 @@ def run_id(visit: Visit, tmp_path: Path) -> str:
     device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     path = tmp_path / "step.json"
     path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}))
-    found: str = TraceUpload(path, lambda _: None).send(visit.dashboard.stub).run.run_id
+    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
     return found
 
 

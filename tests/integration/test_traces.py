@@ -11,10 +11,12 @@ import pytest
 
 from services.core.settings import data_folder
 from tests.integration.test_cli import kernalyse
-from tests.unit.nsys_export import call, kernel, nvtx, write_export
+from tests.unit.nsys_export import STRINGS, call, kernel, nvtx, write_export
 from tests.unit.nsys_folder import write_folder
 
-TABLES = ("kernels", "layers", "breakdown")
+TABLES = (
+    *("kernels", "layers", "breakdown", "gaps", "gap_reasons", "launches", "memory", "occupancy", "collectives", "ranks", "timeline"),
+)
 
 
 @pytest.fixture
@@ -154,3 +156,40 @@ def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_pat
     other = kernalyse("show", tmp_path / "notes.txt")
     assert other.returncode == 1
     assert "an SQLite export of Nsight Systems" in other.stderr
+
+
+def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+    """Files, runs, and one of each: the same answer. The second trace takes 20 ns less, of which one kernel is new."""
+    later = write_export(
+        tmp_path / "later.sqlite",
+        kernels=[kernel(500, 900, 1), kernel(950, 980, 2), kernel(2000, 2010, demangledName=4)],
+        calls=[call(150, 160, 1), call(250, 260, 2)],
+        ranges=[nvtx(0, 1000, "step"), nvtx(100, 200, None, textId=3)],
+        strings=STRINGS | {4: "daxpy(double *)"},
+    )
+    ids = [kernalyse("import", path).stdout.split()[0] for path in (trace, later)]
+    sources: tuple[tuple[str | Path, str | Path], ...] = ((trace, later), (ids[0], later), (ids[0], ids[1]))
+    for first, second in sources:
+        done = kernalyse("compare", first, second, "--format", "json", "--fail-if-slower", "1%")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert [
+            (row["occurrence"], row["kernel_name"], row["launch_count"], row["baseline_launch_count"], row["duration_delta_ns"])
+            for row in found["kernel_comparison"]
+        ] == [("MATCHED", "saxpy(float *)", 2, 3, -30), ("NEW", "daxpy(double *)", 1, None, 10)]
+        assert {row["layer"]: row["duration_delta_ns"] for row in found["layer_comparison"]} == {"step": -20, "forward": 0, None: 0}
+        assert (found["is_slower"], found["duration_ratio"]) == (False, pytest.approx(440 / 460))
+
+    slower = kernalyse("compare", later, trace, "--fail-if-slower", "1%", "--depth", "0")
+    assert slower.returncode == 1
+    assert "slower by more than 1 %: yes" in slower.stdout
+    assert "two recordings" in slower.stdout
+    assert "forward" not in slower.stdout
+    assert kernalyse("compare", later, trace, "--fail-if-slower", "5%").returncode == 0
+    markdown = kernalyse("compare", trace, later, "--format", "markdown")
+    assert "| daxpy(double *) | – | 10 ns | +10 ns | -50 % | – → 1 | – | new |" in markdown.stdout
+
+    empty = write_export(tmp_path / "empty.sqlite", kernels=[])
+    assert kernalyse("compare", trace, empty).returncode == 2
+    assert kernalyse("compare", trace, trace).returncode == 2
+    assert "two traces" in kernalyse("compare", trace, later, "--allow", "device").stderr

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.counter_coverage import counter_coverage
+from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.counted_launches import CONFIGURATION_SOURCE, COUNTERS_SOURCE, with_reports
 from services.analyzer.readers.ncu import read_ncu_report
 from services.analyzer.readers.registry import reader_of
@@ -246,6 +247,9 @@ def test_every_answer_about_a_report_says_only_what_it_can_know(tmp_path: Path) 
             assert column.drop_nulls().is_between(0, 1e15).all(), f"{column.name} of {name}"
         if name in ("breakdown", "gaps", "gap_reasons", "collectives"):
             assert frame.is_empty(), name
+    trace = trace_frames(tables.frames)
+    events = timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"]).collect()
+    assert Timeline.of(events).tile(None, None, 100).is_empty()
 
 
 def test_launch_statistics_of_both_pages_fill_the_launch(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_columns_over_the_limit_are_dropped_those_asked_for_last_stay() -> None:
     made: list[str] = []
 
     def ask(key: str) -> None:
-        held.get(key, lambda: made.append(key) or one)  # type: ignore[func-returns-value]
+        held.get(key, HeldColumn, lambda: made.append(key) or one)  # type: ignore[func-returns-value]
 
     for key in ("a", "b", "a", "c", "a", "b"):
         ask(key)

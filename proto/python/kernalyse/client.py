@@ -22,7 +22,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from kernalyse.channel import Endpoint, open_channel
-from kernalyse.trace_upload import TraceUpload
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from kernalyse.v1 import device_pb2, run_pb2, table_pb2
@@ -130,22 +130,28 @@ class Client:
         return run
 
     def import_trace(
-        self, path: Path, *, reports: Sequence[Path] = (), on_sent: Callable[[int], None] = lambda _: None
+        self,
+        *paths: Path,
+        reports: Sequence[Path] = (),
+        on_sent: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[messages.ImportProgress], None] | None = None,
     ) -> messages.ImportTraceResponse:
-        """Reads a trace or a file of results into a run, with NVBench's binary samples beside it.
+        """Reads a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
 
         The answer's `run` has succeeded and all its tables; `is_known` says that the same files had been imported before.
 
         Args:
-            path: of the file; the analyzer tells its format by the content.
-            reports: of ncu (CSV) of the program that a trace is of: the work of its kernels.
+            paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
+            reports: of ncu (CSV) of the program that the first trace is of: the work of its kernels.
             on_sent: called with the bytes of each part as it is sent.
+            on_progress: called with what becomes of them, from another thread.
 
         Raises:
             OSError: the file cannot be read.
         """
         with _request_errors():
-            return TraceUpload(path, on_sent, reports).send(self._stub)
+            traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
+            return TraceUpload(traces, on_sent, on_progress).send(self._stub)
 
     def report(self, run_id: str, report_format: str = "text") -> bytes:
         """A report of a run, UTF-8. report_format: "text" or "markdown"."""

@@ -56,6 +56,7 @@ class TableQuery:
 
     allowed_differences: of table comparison, which takes two run_ids and refuses runs that differ in anything else.
     depth: of table layers: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+    window_start_ns, window_end_ns, pixel_count: of table timeline. None: from the first start, to the last end, 1000.
     """
 
     table_name: str
@@ -67,3 +68,6 @@ class TableQuery:
     columns: tuple[str, ...] = ()
     allowed_differences: tuple[str, ...] = ()
     depth: int | None = None
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    pixel_count: int | None = None

@@ -322,7 +322,7 @@ class AnalyzerServiceWatchRunResponse(_message.Message):
     def __init__(self, next_event_index: _Optional[int] = ..., run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[_table_pb2.TableChunk, _Mapping]]] = ...) -> None: ...
 
 class GetTableRequest(_message.Message):
-    __slots__ = ("table_name", "run_ids", "filters", "order_by", "offset", "limit", "columns", "allowed_differences", "depth")
+    __slots__ = ("table_name", "run_ids", "filters", "order_by", "offset", "limit", "columns", "allowed_differences", "depth", "window_start_ns", "window_end_ns", "pixel_count")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     FILTERS_FIELD_NUMBER: _ClassVar[int]
@@ -332,6 +332,9 @@ class GetTableRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_START_NS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_END_NS_FIELD_NUMBER: _ClassVar[int]
+    PIXEL_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_name: str
     run_ids: _containers.RepeatedScalarFieldContainer[str]
     filters: _containers.RepeatedCompositeFieldContainer[_table_pb2.Filter]
@@ -341,7 +344,10 @@ class GetTableRequest(_message.Message):
     columns: _containers.RepeatedScalarFieldContainer[str]
     allowed_differences: _containers.RepeatedScalarFieldContainer[str]
     depth: int
-    def __init__(self, table_name: _Optional[str] = ..., run_ids: _Optional[_Iterable[str]] = ..., filters: _Optional[_Iterable[_Union[_table_pb2.Filter, _Mapping]]] = ..., order_by: _Optional[_Iterable[_Union[_table_pb2.SortKey, _Mapping]]] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., allowed_differences: _Optional[_Iterable[str]] = ..., depth: _Optional[int] = ...) -> None: ...
+    window_start_ns: int
+    window_end_ns: int
+    pixel_count: int
+    def __init__(self, table_name: _Optional[str] = ..., run_ids: _Optional[_Iterable[str]] = ..., filters: _Optional[_Iterable[_Union[_table_pb2.Filter, _Mapping]]] = ..., order_by: _Optional[_Iterable[_Union[_table_pb2.SortKey, _Mapping]]] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., allowed_differences: _Optional[_Iterable[str]] = ..., depth: _Optional[int] = ..., window_start_ns: _Optional[int] = ..., window_end_ns: _Optional[int] = ..., pixel_count: _Optional[int] = ...) -> None: ...
 
 class GetTableResponse(_message.Message):
     __slots__ = ("chunk", "total_row_count")

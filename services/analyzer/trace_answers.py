@@ -92,7 +92,11 @@ def _kernels(trace: TraceFrames) -> pl.LazyFrame:
 
 
 def _layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
-    return trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth)
+    return trace_totals.with_totals(
+        trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth),
+        trace_totals.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], depth),
+        ("layer", "source"),
+    )
 
 
 def _gaps(trace: TraceFrames) -> pl.LazyFrame:
@@ -130,11 +134,7 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
     LAYERS.table_name: TraceAnalysis(
         {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT, "launch_work": WORK_COLUMNS["launch_work"], WORK: ()},
-        lambda trace, question: trace_totals.with_totals(
-            with_layer_work(_layers(trace, question.depth), trace, question.depth),
-            trace_totals.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], question.depth),
-            ("layer", "source"),
-        ),
+        lambda trace, question: with_layer_work(_layers(trace, question.depth), trace, question.depth),
         trace_layers.DEPTH_INPUT,
     ),
     BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),

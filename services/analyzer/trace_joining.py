@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from services.analyzer.correlation import range_order, start_order
+from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.table import COUNT, INDEX, Table
 from services.analyzer.trace_tables import (
     API_CALLS,
@@ -98,7 +99,7 @@ def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
     names, name_stack = _names(parts)
     stacks[TRACE_NAMES.table_name] = name_stack
     frames: dict[str, list[pl.DataFrame]] = {}
-    for table in TRACE_TABLES:
+    for table in (*TRACE_TABLES, COUNTERS):
         if table is not TRACE_NAMES:
             frames[table.table_name] = [
                 _told_apart(part.frame(table), ids, shift_ns) for part, ids, shift_ns in zip(parts, process_ids, shifts_ns, strict=True)
@@ -146,7 +147,7 @@ class _Stack:
     def moved(self, part_number: int, rows: pl.Series) -> pl.Series:
         """Rows of a part as rows of the whole; null stays null."""
         moved = rows.cast(COUNT) + self.offsets[part_number]
-        return (moved if self.places is None else pl.Series(self.places, dtype=COUNT).gather(moved)).cast(INDEX).alias(rows.name)
+        return (moved if self.places is None else pl.Series(self.places, dtype=COUNT).gather(moved)).cast(rows.dtype).alias(rows.name)
 
 
 def _referring(table_name: str, frames: Sequence[pl.DataFrame], stacks: Mapping[str, _Stack]) -> pl.DataFrame:

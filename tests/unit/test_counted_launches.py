@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.counter_coverage import counter_coverage
+from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.counted_launches import CONFIGURATION_SOURCE, COUNTERS_SOURCE, with_reports
 from services.analyzer.readers.ncu import read_ncu_report
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.selection import Selection
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
+from services.analyzer.trace_joining import RankTrace
+from services.analyzer.trace_joining import joined as joined_ranks
 from services.analyzer.trace_reading import read_with_counters
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from services.core.errors import InvalidTraceError, LimitReachedError
@@ -234,6 +237,21 @@ def test_a_report_alone_is_a_trace_of_launches_without_a_start(tmp_path: Path) -
     assert tables.frames["trace_devices"]["compute_capability"].to_list() == ["9.0", "9.0"]
 
 
+def test_every_answer_about_a_report_says_only_what_it_can_know(tmp_path: Path) -> None:
+    """Without starts there are no gaps and no busy time; a figure made from an unknown one would be absurd."""
+    rows = [launch("ncclDevKernel_AllReduce(int)", ffma=5, bytes=8, duration=1_500), launch("f", duration=20_000)]
+    tables = read(write_report(tmp_path / "r.csv", rows))
+    for name in TRACE_ANALYSES:
+        frame = answer(tables, name)
+        for column in frame.select(pl.col(pl.Int32, pl.Int64, pl.Float64)).iter_columns():
+            assert column.drop_nulls().is_between(0, 1e15).all(), f"{column.name} of {name}"
+        if name in ("breakdown", "gaps", "gap_reasons", "collectives"):
+            assert frame.is_empty(), name
+    trace = trace_frames(tables.frames)
+    events = timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"]).collect()
+    assert Timeline.of(events).tile(None, None, 100).is_empty()
+
+
 def test_launch_statistics_of_both_pages_fill_the_launch(tmp_path: Path) -> None:
     raw = report_text([launch("f")]).splitlines()
     added = ("launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
@@ -273,6 +291,19 @@ def test_processes_of_two_hosts_are_two_and_a_repeated_id_is_a_launch_of_its_own
     assert tables.frames["kernel_launches"]["process_id"].to_list() == [0, 1, 1]
     assert tables.frames["trace_processes"].select("process_id", "system_process_id", "host_name").rows() == [(0, 77, "a"), (1, 77, "b")]
     assert "Several rows of its page raw have the ID 1" in tables.notes
+
+
+def test_reports_of_several_ranks_are_one_trace_with_all_their_counters(tmp_path: Path) -> None:
+    first = read(write_report(tmp_path / "rank0.csv", [launch("f", ffma=1, duration=10), launch("g", ffma=2, duration=20)]))
+    second = read(write_report(tmp_path / "rank1.csv", [launch("g", ffma=3, duration=30)]))
+    whole = joined_ranks([RankTrace("rank0.csv", first.frames), RankTrace("rank1.csv", second.frames)])
+    tables = ImportedTables(whole.frames)
+    launches = whole.frames["kernel_launches"].join(whole.frames["trace_names"], on="name_index", maintain_order="left")
+    assert launches.select("launch_index", "name", "duration_ns").rows() == [(0, "f", 10), (1, "g", 20), (2, "g", 30)]
+    assert launches["process_id"].n_unique() == 2
+    assert work(tables) == [(0, 2.0, 0.0, COUNTERS_SOURCE), (1, 4.0, 0.0, COUNTERS_SOURCE), (2, 6.0, 0.0, COUNTERS_SOURCE)]
+    counted = answer(tables, "counted_work")
+    assert counted.select("launch_index", "kernel_name", "flop").rows() == [(0, "f", 2.0), (1, "g", 4.0), (2, "g", 6.0)]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])

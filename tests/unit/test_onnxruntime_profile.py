@@ -99,7 +99,7 @@ def test_a_provider_that_only_launches_has_kernels_where_the_device_was_traced(t
     other = event("Kernel", "memset", 5, 2, pid=-1, tid=-1)
     traced = read(tmp_path, node("/conv", 10, 4, "Conv", **cuda), device, other)
     assert answer(traced, "kernels").select("kernel_name", "duration_sum_ns").rows() == [("implicit_gemm", 900_000), ("memset", 2000)]
-    assert layers(traced) == [("/conv", 1, 900_000, "node"), (None, 0, 2000, None)]
+    assert layers(traced) == [("/conv", 1, 900_000, "node"), ("copy kernels", 0, 2000, "guessed")]
     assert traced.frames["kernel_launches"]["process_id"].to_list() == [9, 9]
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.analyzer.analyses.trace_totals import layers_of_totals
 from services.analyzer.readers.proton import ProtonReader
 from services.analyzer.readers.registry import HEAD_BYTES, reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
@@ -75,8 +74,8 @@ def test_kernels_are_sums_without_single_launches(tmp_path: Path) -> None:
 
 def test_scopes_are_layers_at_any_depth(tmp_path: Path) -> None:
     tables = read(tmp_path, NESTED)
-    assert layers(tables) == [("mlp", 5, 500, "scope"), ("attention", 5, 400, "scope"), (None, 6, 60, None)]
-    assert layers(tables, 0) == [("model", 10, 900, "scope"), (None, 6, 60, None)]
+    assert layers(tables) == [("mlp", 5, 500, "scope"), ("attention", 5, 400, "scope"), ("copy kernels", 6, 60, "guessed")]
+    assert layers(tables, 0) == [("model", 10, 900, "scope"), ("copy kernels", 6, 60, "guessed")]
     assert layers(tables, 9) == layers(tables)
     assert answer(tables, "layers")["call_count"].to_list() == [None] * 3
 
@@ -115,14 +114,25 @@ def test_work_of_a_scope_goes_by_time_to_kernels_that_nothing_nearer_states_any_
 
 
 def test_rates_of_a_layer_are_over_the_time_whose_work_is_known(tmp_path: Path) -> None:
-    tables = read(tmp_path, profile(node("mlp", kernel("known", 400, flops32=8000, bytes=1000), node("x", kernel("unknown", 100)))))
-    frames = trace_frames(tables.frames)
-    rows = layers_of_totals(frames["kernel_totals"], frames["scopes"], frames["trace_names"], 0).collect().to_dicts()
-    assert [(row["layer"], row["duration_sum_ns"], row["flop"], row["bytes"]) for row in rows] == [("mlp", 500, 8000.0, 1000.0)]
-    assert rows[0]["achieved_flop_per_s"] == pytest.approx(20e9)  # 8000 flop in 400 ns
-    assert rows[0]["achieved_bytes_per_s"] == pytest.approx(2.5e9)
-    assert rows[0]["intensity_flop_per_byte"] == 8.0
-    assert (rows[0]["work_source"], rows[0]["worked_share_ratio"]) == ("recorded", pytest.approx(0.8))
+    tables = read(tmp_path, profile(node("mlp", kernel("known", 400, flops16=8000, bytes=1000), node("x", kernel("unknown", 100)))))
+    (row,) = answer(tables, "layers", 0).to_dicts()
+    assert (row["layer"], row["duration_sum_ns"], row["flop"], row["bytes"]) == ("mlp", 500, 8000.0, 1000.0)
+    assert row["achieved_flop_per_s"] == pytest.approx(20e9)  # 8000 flop in 400 ns
+    assert row["achieved_bytes_per_s"] == pytest.approx(2.5e9)
+    assert (row["intensity_flop_per_byte"], row["work_source"], row["worked_share_ratio"]) == (8.0, "recorded", pytest.approx(0.8))
+
+
+def test_kernels_stand_under_the_roof_of_their_device(tmp_path: Path) -> None:
+    tables = read(tmp_path, profile(node("mlp", kernel("gemm", 400, 4, bytes=670_464)), kernel("bare", 9)))
+    (point,) = answer(tables, "roofline").to_dicts()
+    # 670464 bytes in 400 ns over 3352.32 GB/s: half of what the memory can.
+    assert (point["label"], point["launch_count"], point["work_source"]) == ("gemm", 4, "recorded")
+    assert (point["efficiency_ratio"], point["bound"]) == (pytest.approx(0.5), "memory")
+    assert point["share_ratio"] == pytest.approx(400 / 409)
+    (layer,) = answer(tables, "layer_roofline").to_dicts()
+    assert (layer["layer"], layer["efficiency_ratio"]) == ("mlp", pytest.approx(0.5))
+    first = answer(tables, "opportunities").to_dicts()[0]
+    assert (first["lost_ns"], first["efficiency_ratio"]) == (pytest.approx(200.0), pytest.approx(0.5))
 
 
 TREES = st.recursive(

@@ -12,7 +12,7 @@ from services.analyzer.answer_tables import OPPORTUNITIES
 from services.analyzer.table import COUNT, NUMBER, TEXT
 
 NS_PER_MS: Final = 1e6
-UNKNOWN_WORK: Final = "Nothing is known of what it has to do: no operator with shapes, no counters."
+UNKNOWN_WORK: Final = "Nothing is known of what it has to do: no operator with shapes, no counters, nothing stated."
 UNKNOWN_CEILING: Final = "Its work is known, but no ceiling of its device and data type, or it took no time."
 
 COLUMNS: Final = OPPORTUNITIES.column_names[2:]

@@ -8,7 +8,9 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.launch_layers import layer_keys, named
-from services.analyzer.analyses.launch_work import launch_work
+from services.analyzer.analyses.launch_work import PATHS, launch_work
+from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
+from services.analyzer.analyses.trace_totals import in_layers
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 
 TraceFrames = Mapping[str, pl.LazyFrame]
@@ -57,21 +59,26 @@ def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
 
 
 def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
-    worked = _worked(trace, ("name_index",))
-    if worked.is_empty():
+    keys = ("name_index", "dtype", "path", "device_id", "work_source")
+    worked, totals = _worked(trace, ("name_index",)), _worked_totals(trace)
+    sums = [summed(part, keys) for part, summed in ((worked, _sums), (totals, _sums_of_totals)) if part.height]
+    if not sums:
         return pl.DataFrame(schema=KERNEL_POINT)
-    sums = _sums(worked, ("name_index", "dtype", "path", "device_id", "work_source"))
     names = trace["trace_names"].select("name_index", "name")
-    return _points(sums.lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
+    return _points(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
-    worked = _worked(trace, ("range_index", "name_index", "layer_source"))
-    if worked.is_empty():
+    keys = ("name_index", "layer_source", *KINDS, "device_id")
+    worked, totals = _worked(trace, ("range_index", "name_index", "layer_source")), _worked_totals(trace)
+    sums = []
+    if worked.height:
+        sums.append(_sums(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
+    if totals.height:
+        sums.append(_sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
+    if not sums:
         return pl.DataFrame(schema=LAYER_POINT)
-    worked = worked.with_columns(layer_keys(worked, trace["ranges"], depth))
-    sums = _sums(worked, ("name_index", "layer_source", *KINDS, "device_id"))
-    return _points(named(sums.lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
+    return _points(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
 
 
 def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
@@ -80,10 +87,31 @@ def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
     wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
     if work.is_empty():
         return work
-    devices = trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first").collect()
     launches = trace["kernel_launches"].select(wanted)
     found = launches.collect()[work["launch_index"]]
-    return work.hstack(found).join(devices, on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+    return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _worked_totals(trace: TraceFrames) -> pl.DataFrame:
+    """Sums of recorders that keep no launches, of those whose work is stated, with device_id and the kinds of launches' work."""
+    if "kernel_totals" not in trace:
+        return pl.DataFrame()
+    return (
+        trace["kernel_totals"]
+        .filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null())
+        .join(_devices(trace), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            *("name_index", "scope_index", "device_id", "launch_count", "duration_sum_ns", "flop", "bytes"),
+            pl.col("dtype").cast(DTYPES, strict=False),
+            path=pl.lit(None, dtype=PATHS),
+            work_source=pl.lit(RECORDED, dtype=SOURCES),
+        )
+        .collect()
+    )
+
+
+def _devices(trace: TraceFrames) -> pl.LazyFrame:
+    return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
 
 
 def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -93,6 +121,10 @@ def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         launch_count=pl.len().cast(COUNT),
         duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0).sum(),
     )
+
+
+def _sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    return totals.group_by(keys).agg(_whole("flop"), _whole("bytes"), pl.col("launch_count", "duration_sum_ns").sum())
 
 
 def _points(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:

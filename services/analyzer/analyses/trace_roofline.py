@@ -71,7 +71,10 @@ def placed_layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
 
 def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     """Points of a trace with what `placed` adds, and their share of the time of all kernels."""
-    kernels = trace["kernel_launches"].select(kernels_ns=pl.col("duration_ns").sum())
+    durations = [trace["kernel_launches"].select("duration_ns")]
+    if "kernel_totals" in trace:
+        durations.append(trace["kernel_totals"].select(duration_ns="duration_sum_ns"))
+    kernels = pl.concat(durations).select(kernels_ns=pl.col("duration_ns").sum())
     measured = points.with_columns(
         *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items()),
         flop_sum="flop",

@@ -52,9 +52,9 @@ def timeline_events(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, ranges: pl
     copies = memory_ops.select(INPUT["memory_ops"]).with_row_index("row_index")
     copies = copies.with_columns(name=pl.concat_str("kind", "direction", separator=" ", ignore_nulls=True))
     host = ranges.select(INPUT["ranges"]).with_row_index("row_index").join(named, on="name_index", how="left")
-    return pl.concat(_events(part, track) for part, track in zip((kernels, copies, host), TRACKS, strict=True)).sort(
-        *LANE, "start_ns", "row_index", nulls_last=True
-    )
+    events = pl.concat(_events(part, track) for part, track in zip((kernels, copies, host), TRACKS, strict=True))
+    # Reports of ncu do not tell when their launches were.
+    return events.drop_nulls(("start_ns", "end_ns")).sort(*LANE, "start_ns", "row_index", nulls_last=True)
 
 
 def _events(part: pl.LazyFrame, track: str) -> pl.LazyFrame:

@@ -7,10 +7,11 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.launch_layers import named
 from services.analyzer.correlation import NONE, ancestors
 from services.analyzer.table import COUNT, INDEX
 
-_TOTALS: Final = ("name_index", "launch_count", "duration_sum_ns", "flop", "bytes")
+_TOTALS: Final = ("name_index", "launch_count", "duration_sum_ns")
 _NAMES: Final = {"trace_names": ("name_index", "name")}
 KERNELS_INPUT: Final = {"kernel_totals": _TOTALS, **_NAMES}
 LAYERS_INPUT: Final = {
@@ -20,8 +21,7 @@ LAYERS_INPUT: Final = {
 }
 
 SCOPE: Final = "scope"
-RECORDED: Final = "recorded"
-NS_PER_S: Final = 1e9
+"""What tells a layer of sums."""
 
 
 def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
@@ -30,9 +30,7 @@ def kernels_of_totals(totals: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame
     Args:
         totals, names: the tables kernel_totals and trace_names of one trace.
     """
-    return (
-        totals.group_by("name_index").agg(_sums()).join(_named(names, "kernel_name"), on="name_index", how="left").with_columns(**_rates())
-    )
+    return totals.group_by("name_index").agg(_sums()).join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
 
 
 def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
@@ -42,16 +40,23 @@ def layers_of_totals(totals: pl.LazyFrame, scopes: pl.LazyFrame, names: pl.LazyF
         totals, scopes, names: the tables kernel_totals, scopes and trace_names of one trace.
         depth: as in `trace_layers`.
     """
+    keyed = in_layers(totals, scopes, depth).group_by("name_index", "layer_source").agg(_sums())
+    return named(keyed, names).group_by("layer", "source").agg(_sums())
+
+
+def in_layers(totals: pl.LazyFrame, scopes: pl.LazyFrame, depth: int | None) -> pl.LazyFrame:
+    """Sums with what they count for in the place of their kernel, as `layer_keys` has it: name_index and layer_source."""
     of_scopes = scopes.select("scope_index", "name_index", "parent_scope_index", "depth").map_batches(
-        lambda frame: _names_at(frame, depth), schema={"scope_index": INDEX, "layer_name_index": INDEX}
+        lambda frame: _names_at(frame, depth), schema={"scope_index": INDEX, "scope_name_index": INDEX}
     )
+    is_in_scope = pl.col("scope_name_index").is_not_null()
     return (
         totals.join(of_scopes, on="scope_index", how="left")
-        .group_by("layer_name_index")
-        .agg(_sums())
-        .join(_named(names, "layer"), left_on="layer_name_index", right_on="name_index", how="left")
-        .with_columns(**_rates())
-        .with_columns(source=pl.when(pl.col("layer_name_index").is_not_null()).then(pl.lit(SCOPE)))
+        .with_columns(
+            name_index=pl.coalesce("scope_name_index", -1 - pl.col("name_index")).cast(INDEX),
+            layer_source=pl.when(is_in_scope).then(pl.lit(SCOPE)),
+        )
+        .drop("scope_name_index")
     )
 
 
@@ -71,36 +76,8 @@ def with_totals(of_launches: pl.LazyFrame, of_totals: pl.LazyFrame, order: Seque
 
 
 def _sums() -> list[pl.Expr]:
-    """worked_ns: of kernels whose work is stated; rates are over it."""
     duration_ns = pl.col("duration_sum_ns")
-    return [
-        pl.col("launch_count").sum(),
-        _known_sum("duration_sum_ns").cast(COUNT),
-        _known_sum("flop"),
-        _known_sum("bytes"),
-        duration_ns.filter(pl.col("flop").is_not_null()).sum().alias("flop_ns"),
-        duration_ns.filter(pl.col("bytes").is_not_null()).sum().alias("bytes_ns"),
-        duration_ns.filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()).sum().alias("worked_ns"),
-    ]
-
-
-def _known_sum(name: str) -> pl.Expr:
-    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
-
-
-def _rates() -> dict[str, pl.Expr]:
-    is_worked = pl.col("flop").is_not_null() | pl.col("bytes").is_not_null()
-    return {
-        "intensity_flop_per_byte": pl.when(pl.col("bytes") > 0).then(pl.col("flop") / pl.col("bytes")),
-        "achieved_flop_per_s": pl.when(pl.col("flop_ns") > 0).then(pl.col("flop") / pl.col("flop_ns") * NS_PER_S),
-        "achieved_bytes_per_s": pl.when(pl.col("bytes_ns") > 0).then(pl.col("bytes") / pl.col("bytes_ns") * NS_PER_S),
-        "work_source": pl.when(is_worked).then(pl.lit(RECORDED)),
-        "worked_share_ratio": pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns") / pl.col("duration_sum_ns")),
-    }
-
-
-def _named(names: pl.LazyFrame, column: str) -> pl.LazyFrame:
-    return names.select("name_index", pl.col("name").alias(column))
+    return [pl.col("launch_count").sum(), pl.when(duration_ns.count() > 0).then(duration_ns.sum()).cast(COUNT).alias("duration_sum_ns")]
 
 
 def _names_at(scopes: pl.DataFrame, depth: int | None) -> pl.DataFrame:
@@ -109,4 +86,4 @@ def _names_at(scopes: pl.DataFrame, depth: int | None) -> pl.DataFrame:
     if depth is not None and scopes.height > 0:
         found = ancestors(scopes["parent_scope_index"].fill_null(NONE).to_numpy(), scopes["depth"].to_numpy(), depth)
         rows = pl.Series(found, dtype=INDEX)
-    return pl.DataFrame({"scope_index": scopes["scope_index"], "layer_name_index": scopes["name_index"].gather(rows)})
+    return pl.DataFrame({"scope_index": scopes["scope_index"], "scope_name_index": scopes["name_index"].gather(rows)})

@@ -35,16 +35,19 @@ def device_id() -> pl.Expr:
     return pl.coalesce("device_name", pl.format("device {}", "device_index"))
 
 
-def kernel_points(trace: TraceFrames) -> pl.LazyFrame:
+def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """One row per name of a kernel, data type, path and device with known work: KERNEL_POINT.
 
     duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Either is null
     where one of them does not know it.
+
+    Args:
+        work: what `work_of_launches` says of the trace, where it has been asked already.
     """
-    return pl.defer(lambda: _kernel_points(trace), schema=KERNEL_POINT)
+    return pl.defer(lambda: _kernel_points(trace, work), schema=KERNEL_POINT)
 
 
-def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """One row per layer and what tells it, as in table layers, that has launches with known work: LAYER_POINT.
 
     dtype and path are those of most of the flop, without flop of most of the bytes; device_id is null where the layer ran
@@ -52,20 +55,26 @@ def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
 
     Args:
         depth: of the ranges that kernels count for; None: the innermost.
+        work: as of `kernel_points`.
     """
-    return pl.defer(lambda: _layer_points(trace, depth), schema=LAYER_POINT)
+    return pl.defer(lambda: _layer_points(trace, depth, work), schema=LAYER_POINT)
 
 
-def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
-    worked = _worked(trace, ("name_index",))
+def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
+    """See `launch_work`."""
+    return launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
+
+
+def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFrame:
+    worked = _worked(trace, ("name_index",), work)
     if worked.is_empty():
         return pl.DataFrame(schema=KERNEL_POINT)
     sums = _sums(worked, ("name_index", "dtype", "path", "device_id", "work_source"))
     return _points(sums, ("name_index", "dtype", "path", "device_id"), trace, KERNEL_POINT)
 
 
-def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
-    worked = _worked(trace, ("range_index", "layer_source"))
+def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:
+    worked = _worked(trace, ("range_index", "layer_source"), work)
     if worked.is_empty():
         return pl.DataFrame(schema=LAYER_POINT)
     worked = worked.with_columns(_layer_names(worked["range_index"], trace["ranges"], depth))
@@ -73,7 +82,7 @@ def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
     return _points(_sums(worked, (*keys, *KINDS, "device_id")), keys, trace, LAYER_POINT)
 
 
-def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
+def _worked(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
     """Launches with known work, with these columns of theirs, duration_ns and device_id."""
     work = launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
     wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]

@@ -56,17 +56,13 @@ def launch_work(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFram
 
 def _by_operators(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
     known = operator_work(ranges, names)
-    if known.is_empty():
+    if known.calls.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     parent, launched = pl.collect_all([ranges.select("parent_range_index"), launches.select("name_index", "duration_ns", "operator_index")])
-    weight = np.zeros(parent.height, dtype=np.int8)
-    weight[known["range_index"].to_numpy()] = known["weight"].to_numpy()
-    operator = claims(_places(parent.to_series()), weight, _places(launched["operator_index"]))
+    operator = claims(_places(parent.to_series()), known.weight, _places(launched["operator_index"]))
     worked = np.flatnonzero(operator != NONE)
     share = shares(operator[worked], launched["duration_ns"].gather(worked).fill_null(0).to_numpy())
-    place = np.empty(parent.height, dtype=np.int32)
-    place[known["range_index"].to_numpy()] = np.arange(known.height, dtype=np.int32)
-    work = known[place[operator[worked]]]
+    work = known.calls[known.call[operator[worked]]]
     kernels = launched["name_index"].gather(worked)
     return work.select(
         pl.Series("launch_index", worked, dtype=INDEX),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,8 +11,7 @@ import polars as pl
 
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes
-from services.analyzer.table import INDEX, NUMBER
-from services.analyzer.trace_tables import WORK_COLUMNS
+from services.analyzer.table import NUMBER
 from services.analyzer.work.kinds import Weight, Work
 from services.analyzer.work.models import work_of
 from services.analyzer.work.operator_call import OperatorCall
@@ -27,49 +27,76 @@ SOURCES: Final = pl.Enum(["counters", "counters of the same launch configuration
 OPERATOR_NAME: Final = r"^([^,]+)"
 """emit_nvtx writes more behind the name, after a comma."""
 
-_CALL: Final = ("name", "input_shapes", "input_dtypes", "input_values")
-_WORK: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"weight": pl.Int8, "model_flop": NUMBER, "bytes": NUMBER, "dtype": DTYPES}
+_CALL: Final = ("name_index", "input_shapes", "input_dtypes", "input_values", "flop")
+_WORK: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "weight": pl.Int8,
+    "flop": NUMBER,
+    "bytes": NUMBER,
+    "dtype": DTYPES,
+    "work_source": SOURCES,
+}
 
 
-def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.DataFrame:
-    """One row per range whose work is known: range_index, weight, flop, bytes, dtype, work_source; in order.
+@dataclass(frozen=True, slots=True)
+class OperatorWork:
+    """Work of the operators of a trace.
 
-    What a recorder counted itself goes before the model. Each model is evaluated once for all calls of the same name,
-    shapes, types and values.
+    calls: one row per call that differs from others: weight, flop, bytes, dtype, work_source. call: of each range its row of
+    these, NONE where its work is not known.
+    """
+
+    calls: pl.DataFrame
+    call: Indexes
+
+    @property
+    def weight(self) -> npt.NDArray[np.int8]:
+        """Of each range; 0 where its work is not known."""
+        found: npt.NDArray[np.int8] = np.append(self.calls["weight"].to_numpy(), np.int8(0))[self.call]
+        return found
+
+
+def operator_work(ranges: pl.LazyFrame, names: pl.LazyFrame) -> OperatorWork:
+    """What a recorder counted itself goes before the model. A model is asked once for all calls of the same name, shapes, types
+    and values.
 
     Args:
         ranges, names: the tables ranges and trace_names of one trace.
     """
-    known = (
-        ranges.with_row_index("range_row")
-        .filter(pl.col("flop").is_not_null() | pl.col("input_shapes").is_not_null())
-        .select(*WORK_COLUMNS["ranges"], range_index=pl.col("range_row").cast(INDEX))
-        .join(names.select("name_index", name=pl.col("name").str.extract(OPERATOR_NAME)), on="name_index", how="left")
-        .collect()
+    known, count = pl.collect_all(
+        [
+            ranges.with_row_index("range_row")
+            .filter(pl.col("flop").is_not_null() | pl.col("input_shapes").is_not_null())
+            .select(*_CALL, "range_row")
+            .group_by(_CALL, maintain_order=True)
+            .agg("range_row"),
+            ranges.select(pl.len()),
+        ]
     )
-    calls = known.select(_CALL).unique(maintain_order=True)
-    modelled = calls.hstack(pl.DataFrame([_row(work_of_call(*call)) for call in calls.iter_rows()], schema=_WORK, orient="row"))
-    return (
-        known.join(modelled, on=_CALL, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(
-            weight=pl.coalesce("weight", pl.lit(int(Weight.PRODUCT), dtype=pl.Int8)),
-            work_source=pl.when(pl.col("flop").is_not_null()).then(pl.lit(RECORDED)).otherwise(pl.lit(MODELLED)).cast(SOURCES),
-            flop=pl.coalesce("flop", "model_flop"),
-        )
-        .filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null())
-        .sort("range_index")
-        .select("range_index", "weight", "flop", "bytes", "dtype", "work_source")
-    )
+    name_of = names.select("name_index", pl.col("name").str.extract(OPERATOR_NAME)).collect()
+    texts = known.join(name_of, on="name_index", how="left", maintain_order="left").select("name", *_CALL[1:])
+    work = [_worked(*call) for call in texts.iter_rows()]
+    is_known = pl.Series([row is not None for row in work], dtype=pl.Boolean)
+    call = np.full(count.item(), NONE, dtype=np.int32)
+    rows = known["range_row"].filter(is_known)
+    call[rows.explode().to_numpy()] = np.repeat(np.arange(rows.len(), dtype=np.int32), rows.list.len().to_numpy())
+    return OperatorWork(pl.DataFrame([row for row in work if row is not None], schema=_WORK, orient="row"), call)
+
+
+def _worked(
+    name: str | None, shapes: str | None, dtypes: str | None, values: str | None, flop: float | None
+) -> tuple[int, float | None, float | None, str | None, str] | None:
+    """A row of calls; None: nothing is known."""
+    work = work_of_call(name, shapes, dtypes, values)
+    if work is None:
+        return None if flop is None else (int(Weight.PRODUCT), flop, None, None, RECORDED)
+    source = MODELLED if flop is None else RECORDED
+    return int(work.weight), work.flop if flop is None else flop, work.bytes, work.dtype, source
 
 
 def work_of_call(name: str | None, shapes: str | None, dtypes: str | None, values: str | None) -> Work | None:
     """What a model says of a call as table ranges has it."""
     call = None if name is None or shapes is None else OperatorCall.parsed(name, shapes, dtypes, values)
     return None if call is None else work_of(call)
-
-
-def _row(work: Work | None) -> tuple[int | None, float | None, float | None, str | None]:
-    return (None, None, None, None) if work is None else (int(work.weight), work.flop, work.bytes, work.dtype)
 
 
 def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexes) -> Indexes:

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.trace_points import TraceFrames
+from services.analyzer.analyses.trace_points import TraceFrames, work_of_launches
 from services.analyzer.analyses.trace_roofline import placed_kernels, placed_layers
 from services.analyzer.answer_tables import OPPORTUNITIES
 from services.analyzer.table import COUNT, NUMBER, TEXT
@@ -27,13 +27,21 @@ def opportunities(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFram
     Args:
         kernels, layers, breakdown: the tables of these names of the trace, the first with trace's columns alone.
     """
+    return pl.defer(lambda: _rows(trace, kernels, layers, breakdown), schema={name: OPPORTUNITIES.schema[name] for name in COLUMNS})
+
+
+def _rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, breakdown: pl.LazyFrame) -> pl.DataFrame:
+    work = work_of_launches(trace)
+    of_kernels, of_layers = pl.collect_all([placed_kernels(trace, work), placed_layers(trace, work=work)])
     rows = [
-        _subjects("kernel", placed_kernels(trace), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
-        _subjects("layer", placed_layers(trace), layers.select("launch_count", "duration_sum_ns", subject="layer")),
+        _subjects("kernel", of_kernels.lazy(), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
+        _subjects("layer", of_layers.lazy(), layers.select("launch_count", "duration_sum_ns", subject="layer")),
         _idle(breakdown),
     ]
-    return pl.concat(rows).sort(
-        "lost_ns", "duration_sum_ns", "subject_kind", "subject", descending=[True, True, False, False], nulls_last=True
+    return (
+        pl.concat(rows)
+        .sort("lost_ns", "duration_sum_ns", "subject_kind", "subject", descending=[True, True, False, False], nulls_last=True)
+        .collect()
     )
 
 

@@ -37,16 +37,19 @@ def device_id() -> pl.Expr:
     return pl.coalesce("device_name", pl.format("device {}", "device_index"))
 
 
-def kernel_points(trace: TraceFrames) -> pl.LazyFrame:
+def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """One row per name of a kernel, data type, path and device with known work: KERNEL_POINT.
 
     duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Either is null
     where one of them does not know it.
+
+    Args:
+        work: what `work_of_launches` says of the trace, where it has been asked already.
     """
-    return pl.defer(lambda: _kernel_points(trace), schema=KERNEL_POINT)
+    return pl.defer(lambda: _kernel_points(trace, work), schema=KERNEL_POINT)
 
 
-def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """One row per layer and what tells it, as in table layers, that has launches with known work: LAYER_POINT.
 
     dtype and path are those of most of the flop, without flop of most of the bytes; device_id is null where the layer ran
@@ -54,13 +57,19 @@ def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
 
     Args:
         depth: of the ranges that kernels count for; None: the innermost.
+        work: as of `kernel_points`.
     """
-    return pl.defer(lambda: _layer_points(trace, depth), schema=LAYER_POINT)
+    return pl.defer(lambda: _layer_points(trace, depth, work), schema=LAYER_POINT)
 
 
-def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
+def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
+    """See `launch_work`."""
+    return launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
+
+
+def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFrame:
     keys = ("name_index", "dtype", "path", "device_id", "work_source")
-    worked, totals = _worked(trace, ("name_index",)), _worked_totals(trace)
+    worked, totals = _worked(trace, ("name_index",), work), _worked_totals(trace)
     sums = [summed(part, keys) for part, summed in ((worked, _sums), (totals, _sums_of_totals)) if part.height]
     if not sums:
         return pl.DataFrame(schema=KERNEL_POINT)
@@ -68,9 +77,9 @@ def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
     return _points(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
 
 
-def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
+def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:
     keys = ("name_index", "layer_source", *KINDS, "device_id")
-    worked, totals = _worked(trace, ("range_index", "name_index", "layer_source")), _worked_totals(trace)
+    worked, totals = _worked(trace, ("range_index", "name_index", "layer_source"), work), _worked_totals(trace)
     sums = []
     if worked.height:
         sums.append(_sums(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
@@ -81,9 +90,9 @@ def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
     return _points(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
 
 
-def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
+def _worked(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
     """Launches with known work, with these columns of theirs, duration_ns and device_id."""
-    work = launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
+    work = work_of_launches(trace) if work is None else work
     wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
     if work.is_empty():
         return work

@@ -59,14 +59,14 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
     )
 
 
-def placed_kernels(trace: TraceFrames) -> pl.LazyFrame:
+def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `kernel_points` with what `placed` adds."""
-    return _placed(trace, kernel_points(trace))
+    return _placed(trace, kernel_points(trace, work))
 
 
-def placed_layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `layer_points` with what `placed` adds."""
-    return _placed(trace, layer_points(trace, depth))
+    return _placed(trace, layer_points(trace, depth, work))
 
 
 def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:

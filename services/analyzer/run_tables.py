@@ -71,13 +71,9 @@ def run_table(
         place = roofline if table is ROOFLINE else counted_roofline
         return place(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
     if table is KERNELS:
-        of_sweeps = kernel_summary(
-            store.read(CONFIGURATIONS, run_ids),
-            store.read(MEASUREMENTS, run_ids),
-            store.read(FAILURES, run_ids),
-            run_table(store, ROOFLINE, run_ids),
-        )
-        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids, question)])
+        traces = _of_traces(store, table, run_ids, question)
+        is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
+        return pl.concat([table.empty().lazy() if is_of_traces_alone else _kernels_of_sweeps(store, run_ids), *traces])
     if table in ANSWERED_TABLES:
         return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
     if table is BEST:
@@ -91,6 +87,15 @@ def run_table(
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
+
+
+def _kernels_of_sweeps(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    return kernel_summary(
+        store.read(CONFIGURATIONS, run_ids),
+        store.read(MEASUREMENTS, run_ids),
+        store.read(FAILURES, run_ids),
+        run_table(store, ROOFLINE, run_ids),
+    )
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:

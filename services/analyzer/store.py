@@ -226,9 +226,10 @@ class Store:
         # Both, always: events may still come in after a run was compacted.
         return pl.concat([*archived, live.lazy()])
 
-    def trace_run_ids(self, run_ids: Sequence[str] | None) -> list[str]:
-        """Those of the runs that are traces, or all that are, oldest first."""
-        return [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
+    def trace_run_ids(self, run_ids: Sequence[str] | None, without: Table | None = None) -> list[str]:
+        """Those of the runs that are traces, or all that are, oldest first. without: a table that they have no rows of."""
+        found = [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
+        return found if without is None else [run_id for run_id in found if not self._archive.has(without, run_id)]
 
     def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
         """What is worked out from a run that never changes: kept at the first question, read from there at every other one.

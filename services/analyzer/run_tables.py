@@ -33,9 +33,10 @@ from services.analyzer.schema import (
     SAMPLES,
 )
 from services.analyzer.store import Store
-from services.analyzer.table import Table
+from services.analyzer.table import Table, together
 from services.analyzer.trace_answers import (
     PLAIN_QUESTION,
+    SUMMARIES,
     TRACE_ANALYSES,
     TraceFrames,
     TraceQuestion,
@@ -73,9 +74,9 @@ def run_table(
     if table is KERNELS:
         traces = _of_traces(store, table, run_ids, question)
         is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
-        return pl.concat([table.empty().lazy() if is_of_traces_alone else _kernels_of_sweeps(store, run_ids), *traces])
+        return together(table, traces if is_of_traces_alone else [_kernels_of_sweeps(store, run_ids), *traces])
     if table in ANSWERED_TABLES:
-        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
+        return together(table, _of_traces(store, table, run_ids, question))
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
@@ -113,8 +114,12 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
 def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
     if table is TIMELINE:
         return question.tile(_timeline(store, run_id)).lazy()
+    name = answer_name(table.table_name, question)
+    if table.table_name in SUMMARIES:
+        summarized, summary = SUMMARIES[table.table_name]
+        return store.answer(run_id, name, lambda: summary(_answer(store, summarized, run_id, question)).collect())
     analysis = TRACE_ANALYSES[table.table_name]
-    return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
+    return store.answer(run_id, name, lambda: analysis.answer(_trace(store, run_id), question).collect())
 
 
 def _timeline(store: Store, run_id: str) -> Timeline:

@@ -60,6 +60,9 @@ class HeldColumn:
         if self.texts is None:
             return _held_by(self.values, condition)
         of_texts = _held_by(pl.concat([self.texts.alias(name), pl.Series(name, [None], dtype=pl.String)]), condition)
+        chosen = of_texts.arg_true()
+        if chosen.len() <= 1 and not of_texts[-1]:  # one text, as mostly: to compare numbers takes a tenth of looking each up
+            return (self.values == (chosen.item() if chosen.len() else NO_PLACE)).fill_null(False)
         return of_texts.gather(self.values.fill_null(self.texts.len()))
 
     def sort_key(self) -> pl.Series:
@@ -70,6 +73,8 @@ class HeldColumn:
             return self.values
         return self.texts.rank("ordinal").gather(self.values).alias(self.values.name)
 
+
+NO_PLACE: Final = -1  # in a list of texts
 
 MIN_REPEATS: Final = 4
 """Texts that come back less often than that take no less room as places in a list of them."""

@@ -19,6 +19,7 @@ from services.analyzer.run_records import RunRecord
 from services.analyzer.schema import (
     BEST,
     CEILINGS,
+    CONFIGURATIONS,
     COUNTED_ROOFLINE,
     KERNELS,
     LAYER_ROOFLINE,
@@ -31,10 +32,11 @@ from services.analyzer.schema import (
 )
 from services.analyzer.store import Store
 from services.analyzer.sweep_tables import sweep_table
-from services.analyzer.table import Table
+from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_answers import (
     PLAIN_QUESTION,
+    SUMMARIES,
     TRACE_ANALYSES,
     TRACE_COMPARISONS,
     TraceFrames,
@@ -70,10 +72,12 @@ def run_table(
     if table in (COUNTED_ROOFLINE, COUNTED_WORK):
         return sweep_table(table, lambda part: run_table(store, part, run_ids))
     if table in (KERNELS, ROOFLINE):
-        of_sweeps = sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))
-        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids, question)])
+        traces = _of_traces(store, table, run_ids, question)
+        is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
+        of_sweeps = [] if is_of_traces_alone else [sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))]
+        return together(table, [*of_sweeps, *traces])
     if table in ANSWERED_TABLES or table is LAYER_ROOFLINE:
-        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
+        return together(table, _of_traces(store, table, run_ids, question))
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
@@ -109,8 +113,12 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
 def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
     if table is TIMELINE:
         return question.tile(_timeline(store, run_id)).lazy()
+    name = answer_name(table.table_name, question)
+    if table.table_name in SUMMARIES:
+        summarized, summary = SUMMARIES[table.table_name]
+        return store.answer(run_id, name, lambda: summary(_answer(store, summarized, run_id, question)).collect())
     analysis = TRACE_ANALYSES[table.table_name]
-    return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
+    return store.answer(run_id, name, lambda: analysis.answer(_trace(store, run_id), question).collect())
 
 
 def _timeline(store: Store, run_id: str) -> Timeline:

@@ -43,7 +43,7 @@ from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
 from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
-from services.analyzer.table import Table
+from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_NAMES
 from services.core.errors import RunNotFoundError
@@ -92,7 +92,7 @@ class Store:
         self._archive = Archive(folder / "runs")
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
         self.held = HeldColumns()  # of runs that never change
-        self._answer_lock = threading.Lock()  # two answers of one large run at a time would need the memory twice
+        self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
         self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
         shutil.rmtree(self.arrivals_folder, ignore_errors=True)
         self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
@@ -214,14 +214,15 @@ class Store:
                 compacted = compacted.where(runs.c.run_id.in_(run_ids))
             compacted_run_ids = list(connection.scalars(compacted))
             is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
-            live = table.empty() if is_imported else _read_live(connection, table, run_ids, first_event_index, end_event_index)
+            live = [] if is_imported else [_read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
         archived = [_between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
         # Both, always: events may still come in after a run was compacted.
-        return pl.concat([*archived, live.lazy()])
+        return together(table, [*archived, *live])
 
-    def trace_run_ids(self, run_ids: Sequence[str] | None) -> list[str]:
-        """Those of the runs that are traces, or all that are, oldest first."""
-        return [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
+    def trace_run_ids(self, run_ids: Sequence[str] | None, without: Table | None = None) -> list[str]:
+        """Those of the runs that are traces, or all that are, oldest first. without: a table that they have no rows of."""
+        found = [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
+        return found if without is None else [run_id for run_id in found if not self._archive.has(without, run_id)]
 
     def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
         """What is worked out from a run that never changes: kept at the first question, read from there at every other one.

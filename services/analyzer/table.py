@@ -82,6 +82,13 @@ class Table:
         )
 
 
+def together(table: Table, frames: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+    """The rows of all of them, one after the other. One alone stays what it is: of files in a row polars cuts no page but from all."""
+    if len(frames) == 1:
+        return frames[0]
+    return pl.concat(frames) if frames else table.empty().lazy()
+
+
 RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
 EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")

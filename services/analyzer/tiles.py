@@ -47,6 +47,16 @@ class Intervals:
         return cls(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns)
 
     @property
+    def first_ns(self) -> int:
+        """The first start of all. There are some, and each lane has one."""
+        return int(self.start_ns[self.bounds[:-1]].min())
+
+    @property
+    def last_ns(self) -> int:
+        """The last end of all."""
+        return int(self.block_reach_ns.max())
+
+    @property
     def size_bytes(self) -> int:
         return sum(getattr(self, name).nbytes for name in self.__slots__)
 

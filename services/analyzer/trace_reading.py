@@ -24,6 +24,8 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
     reader = reader_of(files)
     reports = _reports(files)
     wanted = selection.with_columns(JOIN_INPUT) if reports else selection
+    if reports and selection.wants_work:
+        wanted = wanted.with_work()
     tables = reader.read_columns(files, wanted) if isinstance(reader, SelectiveReader) else reader.read(files)
     tables = with_own_counters(tables)
     if not reports or not selection.wants(LAUNCH_WORK):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from services.analyzer.archive import write_frames
 from services.analyzer.event_rows import frame_of
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import MEASUREMENTS, ROOFLINE
@@ -60,7 +62,9 @@ def test_thresholds_by_hand_change_the_category(store: Store) -> None:
 def imported(store: Store, frames: Mapping[str, pl.DataFrame]) -> None:
     run = measured_run(store)
     keyed = {name: frame.with_columns(run_id=pl.lit("imported-1"), event_index=pl.lit(0, dtype=pl.Int64)) for name, frame in frames.items()}
-    store.add_imported(Run("imported-1", "", run.spec, RunState.SUCCEEDED, run.create_time, device_id="npu"), keyed, 1)
+    folder = Path(tempfile.mkdtemp(dir=store.arrivals_folder))
+    write_frames(folder, keyed)
+    store.add_imported(Run("imported-1", "", run.spec, RunState.SUCCEEDED, run.create_time, device_id="npu"), folder, 1)
 
 
 def test_thresholds_that_came_with_a_run_are_its_own(store: Store) -> None:

@@ -118,8 +118,8 @@ class Timeline:
         intervals = self.intervals
         if intervals.start_ns.size == 0:
             return None
-        first = int(intervals.start_ns.min()) if start_ns is None else start_ns
-        last = int(intervals.end_ns.max()) if end_ns is None else end_ns
+        first = intervals.first_ns if start_ns is None else start_ns
+        last = intervals.last_ns if end_ns is None else end_ns
         if start_ns is None and end_ns is None:
             last = max(last, first + 1)  # of moments alone
         pixels = DEFAULT_PIXEL_COUNT if pixel_count is None else pixel_count

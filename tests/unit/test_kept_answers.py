@@ -1,0 +1,99 @@
+"""Answers kept beside a run: found again, by the code that worked them out only, and not where there is no room or no run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from services.analyzer import trace_answers
+from services.analyzer.archive import Archive, write_frames
+from services.analyzer.imported_run import numbered
+from services.analyzer.store import Store
+from services.analyzer.trace_answers import PLAIN_QUESTION, TraceQuestion, answer_name
+from services.core.model import ImportedTrace, Run, RunSpec, RunState
+
+RUN_ID = "imported-1"
+FRAME = pl.DataFrame({"gap_count": [1, 2, 3]})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "store")
+    frames, next_event_index = numbered(RUN_ID, {"trace_names": pl.DataFrame({"name_index": [0], "name": ["gemm"]})})
+    spec = RunSpec(ImportedTrace("a.sqlite", "sha256:0", "nsys"))
+    run = Run(run_id=RUN_ID, node_id="", spec=spec, state=RunState.SUCCEEDED, create_time=datetime(2026, 1, 1, tzinfo=UTC))
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    write_frames(rows, frames)
+    opened.add_imported(run, rows, next_event_index)
+    yield opened
+    opened.close()
+
+
+def asked(store: Store, name: str = "gaps-1") -> int:
+    """How many times it was worked out for two questions."""
+    count = 0
+
+    def work_out() -> pl.DataFrame:
+        nonlocal count
+        count += 1
+        return FRAME
+
+    for _ in range(2):
+        assert store.answer(RUN_ID, name, work_out).collect().equals(FRAME)
+    return count
+
+
+def test_the_second_question_finds_the_answer_of_the_first(store: Store, tmp_path: Path) -> None:
+    assert asked(store) == 1
+    assert asked(store) == 0
+    assert asked(store, "gaps-2") == 1
+    store.delete_run(RUN_ID)
+    assert not (tmp_path / "store" / "runs" / RUN_ID).exists()
+
+
+def test_other_code_and_another_depth_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = answer_name("layers", PLAIN_QUESTION)
+    assert name.startswith("layers-")
+    assert answer_name("layers", TraceQuestion(depth=1)) != name
+    monkeypatch.setattr(trace_answers, "sources_digest", lambda *_: "other")
+    assert answer_name("layers", PLAIN_QUESTION) != name
+
+
+def test_without_room_the_answer_is_given_all_the_same(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with caplog.at_level(logging.WARNING):
+        assert asked(store) == 2
+    assert "No space left on device" in caplog.text
+    assert list((tmp_path / "store" / "runs" / RUN_ID / "answers").iterdir()) == []
+
+
+def test_nothing_is_kept_of_a_run_that_is_deleted_meanwhile(store: Store, tmp_path: Path) -> None:
+    def work_out() -> pl.DataFrame:
+        store.delete_run(RUN_ID)
+        return FRAME
+
+    assert store.answer(RUN_ID, "gaps-1", work_out).collect().equals(FRAME)
+    assert not (tmp_path / "store" / "runs" / RUN_ID).exists()
+
+
+def test_half_an_answer_is_none(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "runs")
+    archive.write(RUN_ID, {"trace_names": FRAME})
+    (tmp_path / "runs" / RUN_ID / "answers").mkdir()
+    (tmp_path / "runs" / RUN_ID / "answers" / "gaps-1.part").write_bytes(b"PAR1")
+    assert archive.kept_answer(RUN_ID, "gaps-1") is None
+    archive.keep_answer(RUN_ID, "gaps-1", FRAME)
+    kept = archive.kept_answer(RUN_ID, "gaps-1")
+    assert kept is not None
+    assert kept.collect().equals(FRAME)

@@ -14,6 +14,7 @@ from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 if TYPE_CHECKING:
     from services.analyzer.table import Table
 
+TIMELINE: Final = "timeline"
 CONDITION: Final = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 OPERATORS: Final = {
     "=": FilterOperator.EQUAL,
@@ -26,6 +27,7 @@ OPERATORS: Final = {
 }
 
 QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\W\d_]+|%)")
+MOMENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)\s*([^\W\d_]+)?")
 DURATIONS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}  # both signs that keyboards have for micro
 SIZES: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 CLOCKS: Final = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
@@ -35,16 +37,30 @@ UNITS: Final[Mapping[str, Mapping[str, int | Decimal]]] = {"_ns": DURATIONS, "_b
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """The stretch of a trace that is drawn. None: from the first start, to the last end, on as many pixels as is usual."""
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+    pixel_count: int | None = None
+
+
+WHOLE: Final = Window()
+
+
+@dataclass(frozen=True, slots=True)
 class RowChoice:
     """What is asked of every table that has it.
 
     max_row_count, depth: None: not given.
+    window: of table timeline.
     """
 
     filters: tuple[Filter, ...] = ()
     order_by: tuple[SortKey, ...] = ()
     max_row_count: int | None = None
     depth: int | None = None
+    window: Window = WHOLE
 
     def queries(self, table_names: Iterable[str]) -> list[TableQuery]:
         """One a table, each with what its table has columns for; of which runs is still to be said. Without tables none.
@@ -65,6 +81,8 @@ class RowChoice:
             _refuse_unknown(f"option --sort {key.column}", key.column, tables)
         if self.depth is not None and not any(has_depth(table.table_name) for table in tables):
             raise UsageError(f"option --depth {self.depth}", found="no table that has depths", expected="layers", remedy="Leave it out.")
+        if self.window != WHOLE and TIMELINE not in [table.table_name for table in tables]:
+            raise UsageError("options --window and --pixels", found="no table that is drawn", expected=TIMELINE, remedy="Leave them out.")
         return [self._query(table) for table in tables]
 
     def _query(self, table: Table) -> TableQuery:
@@ -77,17 +95,53 @@ class RowChoice:
             limit=self.max_row_count or 0,
             depth=self.depth if has_depth(table.table_name) else None,
         )
+        if table.table_name == TIMELINE:
+            window = self.window
+            query = replace(query, window_start_ns=window.start_ns, window_end_ns=window.end_ns, pixel_count=window.pixel_count)
         # A sweep measures its configurations in a shuffled order: the first of them are not the first rows.
         is_shuffled = query.limit and not query.order_by and "configuration_index" in table.column_names
         return replace(query, order_by=(SortKey("configuration_index"),)) if is_shuffled else query
 
 
-def parse_rows(filters: Sequence[str], order_by: Sequence[str], max_row_count: int | None, depth: int | None) -> RowChoice:
+def parse_rows(
+    filters: Sequence[str], order_by: Sequence[str], max_row_count: int | None, depth: int | None, window: Window = WHOLE
+) -> RowChoice:
     """The options as they were written. Raises UsageError for what cannot be read."""
     for option, number, least in (("--top", max_row_count, 1), ("--depth", depth, 0)):
         if number is not None and number < least:
             raise UsageError(f"option {option}", found=str(number), expected=f"{least} or more")
-    return RowChoice(tuple(map(parse_filter, filters)), tuple(map(parse_sort_key, order_by)), max_row_count, depth)
+    return RowChoice(tuple(map(parse_filter, filters)), tuple(map(parse_sort_key, order_by)), max_row_count, depth, window)
+
+
+def parse_window(text: str | None, pixel_count: int | None) -> Window:
+    """`1.2s..1.3s`, either side of which may be left out. Raises UsageError."""
+    if pixel_count is not None and pixel_count < 1:
+        raise UsageError("option --pixels", found=str(pixel_count), expected="1 or more")
+    if text is None:
+        return Window(pixel_count=pixel_count)
+    start, dots, end = text.partition("..")
+    if not dots or not (start or end):
+        raise _no_window(text)
+    window = Window(_moment_ns(text, start), _moment_ns(text, end), pixel_count)
+    if window.start_ns is not None and window.end_ns is not None and window.start_ns >= window.end_ns:
+        raise _no_window(text)
+    return window
+
+
+def _moment_ns(window: str, text: str) -> int | None:
+    """Since the start of the session; nanoseconds where no unit stands. None: nothing stands there."""
+    if not text:
+        return None
+    found = MOMENT.fullmatch(text.strip())
+    if found is None or (found[2] or "ns") not in DURATIONS:
+        raise _no_window(window)
+    return int(Decimal(found[1]) * DURATIONS[found[2] or "ns"])
+
+
+def _no_window(text: str) -> UsageError:
+    return UsageError(
+        f"option --window {text}", found="no stretch of time", expected="START..END, the end after the start", remedy="--window 1.2s..1.3s"
+    )
 
 
 def parse_filter(text: str) -> Filter:

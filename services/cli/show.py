@@ -151,6 +151,13 @@ def show(
         list[str] | None, typer.Option("--sort", metavar="COLUMN[:desc]", help="Order of the rows; repeated, of those that are equal.")
     ] = None,
     top: Annotated[int | None, typer.Option("--top", metavar="N", help="The first N rows only.")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option("--window", metavar="START..END", help="Of timeline: what to draw, e.g. 1.2s..1.3s of the session; else all."),
+    ] = None,
+    pixels: Annotated[
+        int | None, typer.Option("--pixels", metavar="N", help="Of timeline: pixels that the window is drawn on; else 1000.")
+    ] = None,
     depth: Annotated[
         int | None,
         typer.Option("--depth", metavar="N", help="Layers summed at this depth of ranges, 0 for the outermost; else the innermost."),
@@ -166,12 +173,12 @@ def show(
 
     A condition or an order counts for every table that has its column.
     """
-    from services.cli.row_choice import parse_rows
+    from services.cli.row_choice import parse_rows, parse_window
     from services.cli.usage import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
-    choice = parse_rows(filters or [], order_by or [], top, depth)
+    choice = parse_rows(filters or [], order_by or [], top, depth, parse_window(window, pixels))
     if _is_trace(run_or_file):
         from services.cli.shown_file import FileQuestion, tables_of_file
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from services.cli.row_choice import RowChoice, parse_filter, parse_rows, parse_sort_key
+from services.cli.row_choice import RowChoice, Window, parse_filter, parse_rows, parse_sort_key, parse_window
 from services.cli.usage import UsageError
 from services.core.errors import TableNotFoundError
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
@@ -90,3 +92,35 @@ def test_what_no_table_has() -> None:
             parse_rows([], [], max_row_count, depth)
     with pytest.raises(TableNotFoundError):
         RowChoice().queries(["nonsense"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1.2s..1.3s", Window(1_200_000_000, 1_300_000_000)),
+        ("..5us", Window(None, 5_000)),
+        ("7 ms..", Window(7_000_000, None)),
+        ("10..20", Window(10, 20)),
+        (None, Window()),
+    ],
+)
+def test_a_window(text: str | None, expected: Window) -> None:
+    assert parse_window(text, None) == expected
+    assert parse_window(text, 9) == replace(expected, pixel_count=9)
+
+
+@pytest.mark.parametrize("text", ["", "..", "5", "2s..1s", "1s..1s", "a..b", "1kg..2kg", "-1..2"])
+def test_what_is_no_window(text: str) -> None:
+    with pytest.raises(UsageError, match=r"START\.\.END"):
+        parse_window(text, None)
+
+
+def test_a_window_is_of_the_timeline_alone() -> None:
+    window = Window(1, 2, 3)
+    timeline, kernels = RowChoice(window=window).queries(["timeline", "kernels"])
+    assert (timeline.window_start_ns, timeline.window_end_ns, timeline.pixel_count) == (1, 2, 3)
+    assert kernels == TableQuery("kernels")
+    with pytest.raises(UsageError, match="timeline"):
+        RowChoice(window=window).queries(["kernels"])
+    with pytest.raises(UsageError, match="1 or more"):
+        parse_window(None, 0)

@@ -1,10 +1,30 @@
-"""The tables that two runs are compared in."""
+"""The tables that runs, or configurations of one, are compared in."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from services.analyzer.table import CONFIGURATION_INDEX, COUNT, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, keyed_table
+from services.analyzer.table import CONFIGURATION_INDEX, COUNT, KERNEL_NAME, LABEL, MEASURED_UNIX_NS, NUMBER, TEXT, Column, keyed_table
+
+PAIRED_COMPARISONS: Final = keyed_table(
+    "paired_comparisons",
+    "One row per two configurations measured in alternating blocks of one process.",
+    CONFIGURATION_INDEX,
+    LABEL,
+    Column("baseline_configuration_index", COUNT, "Configuration that it is compared with."),
+    Column("baseline_label", TEXT, "Kernel and parameters of that one."),
+    Column("block_count", COUNT, "Of each side."),
+    Column("duration_ratio", NUMBER, "Duration over the baseline's: median over the pairs of blocks."),
+    Column("duration_ratio_low", NUMBER, "Lower end of its interval, by bootstrap."),
+    Column("duration_ratio_high", NUMBER, "Upper end of it."),
+    Column("cycle_ratio", NUMBER, "The same in clock cycles."),
+    Column("cycle_ratio_low", NUMBER, "Lower end of its interval."),
+    Column("cycle_ratio_high", NUMBER, "Upper end of it."),
+    Column("confidence_ratio", NUMBER, "Of the intervals."),
+    Column("verdict", TEXT, "FASTER, SLOWER, SAME or UNDECIDED."),
+    Column("reason", TEXT, "Why, one sentence."),
+    MEASURED_UNIX_NS,
+)
 
 COMPARISON: Final = keyed_table(
     "comparison",

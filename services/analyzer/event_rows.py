@@ -11,18 +11,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.counter_tables import COUNTER_REPORTS
-from services.analyzer.schema import (
-    ARTIFACTS,
-    CEILINGS,
-    CONFIGURATIONS,
-    FAILURES,
-    LOG_LINES,
-    MEASUREMENTS,
-    PAIRED_COMPARISONS,
-    SAMPLES,
-    TELEMETRY,
-)
+from services.analyzer.schema import ARTIFACTS, CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, SAMPLES, TELEMETRY
 from services.analyzer.table import Table
 from services.core.model import (
     ArtifactStored,

@@ -12,10 +12,11 @@ from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import ANSWERED_TABLES
-from services.analyzer.comparison_table import COMPARISON, TRACE_COMPARISON_TABLES
+from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
+from services.analyzer.runs_table import RUNS
 from services.analyzer.schema import (
     BEST,
     CEILINGS,
@@ -24,9 +25,7 @@ from services.analyzer.schema import (
     KERNELS,
     LAYER_ROOFLINE,
     MEASUREMENTS,
-    PAIRED_COMPARISONS,
     ROOFLINE,
-    RUNS,
     SAMPLES,
     table_named,
 )

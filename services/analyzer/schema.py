@@ -9,9 +9,22 @@ from __future__ import annotations
 from typing import Final
 
 from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
-from services.analyzer.comparison_table import COMPARISON, TRACE_COMPARISON_TABLES
+from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
-from services.analyzer.table import CONFIGURATION_INDEX, COUNT, DEVICE_ID, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
+from services.analyzer.runs_table import RUNS
+from services.analyzer.table import (
+    CONFIGURATION_INDEX,
+    COUNT,
+    DEVICE_ID,
+    FLAG,
+    KERNEL_NAME,
+    LABEL,
+    MEASURED_UNIX_NS,
+    NUMBER,
+    TEXT,
+    Column,
+    Table,
+)
 from services.analyzer.table import keyed_table as _table
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_TABLES
@@ -26,7 +39,6 @@ PROCESS_INDEX: Final = Column("process_index", COUNT, "Process of the run that m
 VARIANT: Final = Column("variant", TEXT, "What tells it from others of the same kernel and parameters, e.g. TILE=16.")
 FLOP: Final = Column("flop", NUMBER, "Floating-point operations of one launch.")
 BYTES: Final = Column("bytes", NUMBER, "Bytes one launch must move to and from device memory.")
-MEASURED_UNIX_NS: Final = Column("measured_unix_ns", COUNT, "When it was measured, nanoseconds since the Unix epoch, the node's clock.")
 VERIFICATION_STATE: Final = Column("verification_state", TEXT, "Result against the reference.")
 DURATION_MEDIAN_NS: Final = Column("duration_median_ns", NUMBER, "Median device time of one launch.")
 REASON: Final = Column("reason", TEXT, "Name of the error, e.g. COMPILE_FAILED.")
@@ -154,26 +166,6 @@ MEASUREMENTS: Final = _table(
     Column("stated_flop_per_s", NUMBER, "Rate as another tool states it; the roofline takes it where flop or duration are not known."),
     Column("stated_flop_per_byte", NUMBER, "Intensity as another tool states it; taken where flop or bytes are not known."),
     Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
-)
-
-PAIRED_COMPARISONS: Final = _table(
-    "paired_comparisons",
-    "One row per two configurations measured in alternating blocks of one process.",
-    CONFIGURATION_INDEX,
-    LABEL,
-    Column("baseline_configuration_index", COUNT, "Configuration that it is compared with."),
-    Column("baseline_label", TEXT, "Kernel and parameters of that one."),
-    Column("block_count", COUNT, "Of each side."),
-    Column("duration_ratio", NUMBER, "Duration over the baseline's: median over the pairs of blocks."),
-    Column("duration_ratio_low", NUMBER, "Lower end of its interval, by bootstrap."),
-    Column("duration_ratio_high", NUMBER, "Upper end of it."),
-    Column("cycle_ratio", NUMBER, "The same in clock cycles."),
-    Column("cycle_ratio_low", NUMBER, "Lower end of its interval."),
-    Column("cycle_ratio_high", NUMBER, "Upper end of it."),
-    Column("confidence_ratio", NUMBER, "Of the intervals."),
-    Column("verdict", TEXT, "FASTER, SLOWER, SAME or UNDECIDED."),
-    Column("reason", TEXT, "Why, one sentence."),
-    MEASURED_UNIX_NS,
 )
 
 _POINT: Final = (
@@ -356,28 +348,6 @@ ARTIFACTS: Final = _table(
     Column("digest", TEXT, "sha256: and 64 hexadecimal digits."),
     Column("size_bytes", COUNT, "Of the file."),
     Column("media_type", TEXT, "Of the file."),
-)
-
-RUNS: Final = _table(
-    "runs",
-    "One row per run; event_index is that of its last row.",
-    Column("node_id", TEXT, "Node that it ran on; null: imported."),
-    Column("title", TEXT, "Given, or made from the work."),
-    Column("continues_run_id", TEXT, "The stopped run whose sweep this one continues; null: none."),
-    Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),
-    Column("create_unix_ns", COUNT, "Submitted."),
-    Column("start_unix_ns", COUNT, "Null: not started."),
-    Column("end_unix_ns", COUNT, "Null: not ended."),
-    DEVICE_ID,
-    Column("completed_configuration_count", COUNT, "Measured or failed."),
-    Column("failed_configuration_count", COUNT, "Of these, failed."),
-    Column("total_configuration_count", COUNT, "Null until the sweep is expanded."),
-    Column("error_reason", TEXT, "Why it failed or was lost."),
-    Column("error_message", TEXT, "The same in words."),
-    Column("git_commit", TEXT, "Of the checkout it was submitted from."),
-    Column("git_is_dirty", FLAG, "Tracked files differed from the commit."),
-    Column("tags", TEXT, "Comma-separated."),
-    Column("notes", TEXT, "Free text."),
 )
 
 WATCHED_TABLES: Final = (

@@ -11,18 +11,9 @@ from services.analyzer.analyses.best import best
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
-from services.analyzer.schema import (
-    BEST,
-    CEILINGS,
-    CONFIGURATIONS,
-    COUNTED_ROOFLINE,
-    FAILURES,
-    KERNELS,
-    MEASUREMENTS,
-    PAIRED_COMPARISONS,
-    ROOFLINE,
-)
+from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, COUNTED_ROOFLINE, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE
 from services.analyzer.table import Table
 from services.analyzer.threshold_table import THRESHOLDS
 

@@ -94,6 +94,7 @@ EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the
 DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
 CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
 KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
+MEASURED_UNIX_NS: Final = Column("measured_unix_ns", COUNT, "When it was measured, nanoseconds since the Unix epoch, the node's clock.")
 LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")
 
 

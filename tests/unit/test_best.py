@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 
 from services.analyzer.analyses.best import best
+from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import BEST, MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE
+from services.analyzer.schema import BEST, MEASUREMENTS, ROOFLINE
 from services.cli.best_display import MAX_PROBLEM_COUNT, best_lines
 
 

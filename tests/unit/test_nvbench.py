@@ -18,7 +18,7 @@ from services.analyzer.imported_run import numbered
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.registry import read_trace
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.schema import RUNS
+from services.analyzer.runs_table import RUNS
 from services.analyzer.writers.nvbench import WrittenDocument, nvbench_document
 from services.analyzer.writers.results import TABLE_NAMES, RunResults
 from services.core.errors import InvalidTraceError

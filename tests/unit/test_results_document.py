@@ -19,7 +19,8 @@ from services.analyzer.readers.registry import HEAD_BYTES, read_trace
 from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.results_schema import DERIVED_TABLES, OBJECT_COLUMNS, ROW_TABLES, document_columns, json_schema
-from services.analyzer.schema import LOG_LINES, RUNS, SAMPLES
+from services.analyzer.runs_table import RUNS
+from services.analyzer.schema import LOG_LINES, SAMPLES
 from services.analyzer.table import TEXT
 from services.analyzer.writers.results import RunResults, results_document
 from services.core.errors import InvalidTraceError

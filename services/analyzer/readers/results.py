@@ -24,7 +24,8 @@ from services.analyzer.results_schema import (
     document_columns,
     json_schema,
 )
-from services.analyzer.schema import LOG_LINES, RUNS, SAMPLES
+from services.analyzer.runs_table import RUNS
+from services.analyzer.schema import LOG_LINES, SAMPLES
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidTraceError
 from services.core.model import Device, DeviceKind, LogLevel, Revision

@@ -13,7 +13,8 @@ from typing import Any, Final
 import polars as pl
 
 from services.analyzer.results_schema import OBJECT_COLUMNS, ROW_TABLES, STORE_COLUMN, VERSION
-from services.analyzer.schema import RUNS, SAMPLES
+from services.analyzer.runs_table import RUNS
+from services.analyzer.schema import SAMPLES
 from services.core.model import Device
 
 TABLE_NAMES: Final = (RUNS.table_name, *(table.table_name for table in ROW_TABLES), SAMPLES.table_name)

@@ -103,6 +103,14 @@ OVERVIEW_COLUMNS: Final = {
 RARE_COLUMNS: Final = ("model_name", "batch_size", "tokens_per_s", "stated_flop_per_s", "symbol", "launch_count", "duration_sum_ns")
 """Shown where a row has a value: only traces, or results of other tools, have them."""
 
+WORK_OF_LAYERS: Final = (
+    *("flop", "bytes", "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio"),
+)
+"""Of table layers: left out where the work of no layer is known."""
+
+MIN_NAME_WIDTH: Final = 40
+"""Characters that a column of names gets, however many figures stand beside it: less, and a name takes a line a word."""
+
 STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
 """Shown after a column that some rows lack: results of other tools may have means only."""
 
@@ -311,7 +319,9 @@ def _print_result(console: Console, name: str, result: QueryResult, max_row_coun
     console.print(f"{name}: {count} rows", highlight=False)
     table = plain_table()
     for column in columns:
-        table.add_column(column, justify="right" if frame[column].dtype.is_numeric() else "left", overflow="fold")
+        is_number = frame[column].dtype.is_numeric()
+        width = max((len(name) for name in frame.head(max_row_count)[column] if name), default=0) if column in CUT_COLUMNS else 0
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold", min_width=min(width, MIN_NAME_WIDTH))
     rows = frame.select(columns).head(max_row_count).rows()
     for row in rows:
         table.add_row(
@@ -327,10 +337,17 @@ def _print_result(console: Console, name: str, result: QueryResult, max_row_coun
         console.print(f"The first {max_row_count} rows. All of them: --format json, csv or parquet.")
 
 
+def _is_empty(frame: pl.DataFrame, column: str) -> bool:
+    """Of a table with rows: none has a value."""
+    return column in frame.columns and frame.height > 0 and frame[column].null_count() == frame.height
+
+
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
     columns = []
+    needless = set(WORK_OF_LAYERS if name == "layers" and _is_empty(frame, "work_source") else ())
+    needless |= {column for column in RARE_COLUMNS if _is_empty(frame, column)}
     for column in OVERVIEW_COLUMNS.get(name, frame.columns):
-        if column in frame.columns and not (column in RARE_COLUMNS and frame.height > 0 and frame[column].null_count() == frame.height):
+        if column in frame.columns and column not in needless:
             columns.append(column)
             stand_in = STAND_INS.get(column)
             if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:

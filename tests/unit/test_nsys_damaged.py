@@ -15,6 +15,7 @@ import pytest
 
 from services.analyzer.analyses.trace_layers import trace_layers
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
+from services.analyzer.readers.sqlite_file import SqliteFile
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.trace_answers import trace_frames
 from services.core.errors import InvalidTraceError
@@ -98,6 +99,17 @@ def test_long_rows_under_ids_of_others_or_of_none_are_read_in_their_order(tmp_pa
     place, _types = list(row_places(path, "NVTX_EVENTS"))[1]
     scribbled(path, (place + 1, row_id))  # its size takes three bytes
     assert difference(path) == ""
+
+
+@pytest.mark.parametrize("decodes_pages", [True, False])
+def test_types_that_take_more_bytes_than_they_need_count(tmp_path: Path, decodes_pages: bool) -> None:
+    """Type 1 in two bytes, the second of which was that of the end: each column is what the one before it was."""
+    path = export(tmp_path / "a.sqlite")
+    _row_id, types = list(row_places(path, KERNELS))[3]
+    scribbled(path, (types, 0x80), (types + 1, 1))
+    with closing(SqliteFile.open(path, "a.sqlite", decodes_pages=decodes_pages)) as file:
+        columns = file.columns(KERNELS, ["start", "end", "deviceId"]).integers
+    assert [columns[name][3] for name in ("start", "end", "deviceId")] == [30, 0, 35]
 
 
 def test_a_page_that_lost_its_rows_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,20 @@ PAGES: Final[tuple[Page, ...]] = get_args(Page)
 ColorBy = Literal["category", "dtype", "kernel", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
-TableName = Literal["measurements", "kernels", "launched", "layers", "breakdown", "opportunities"]
+TableName = Literal[
+    "measurements",
+    "kernels",
+    "launched",
+    "layers",
+    "breakdown",
+    "opportunities",
+    "gap_reasons",
+    "gaps",
+    "launches",
+    "memory",
+    "occupancy",
+    "ranks",
+]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
     "measurements": "measurements",
@@ -23,6 +36,12 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "layers": "layers of traces",
     "breakdown": "breakdown of traces",
     "opportunities": "opportunities of traces",
+    "gap_reasons": "idle time of traces, by reason",
+    "gaps": "gaps of traces",
+    "launches": "launches of traces",
+    "memory": "copies and fills of traces",
+    "occupancy": "occupancy of traces",
+    "ranks": "ranks of traces",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from services.core.errors import KernalyseError
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from services.core.model import Filter, FilterOperator, ImportedTrace, Run, SortKey, TableQuery
 from services.ui import theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
-from services.ui.state import PAGE_ROW_COUNT, Page, ViewState
+from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, ViewState
+from services.ui.table_columns import COLUMNS, NAME_COLUMNS, Column
 
 REFRESH_INTERVAL_S: Final = 1.5
 """Between questions while runs go on; each costs the analyzer a sort of its table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table as people read it. show: one of the formats below."""
-
-    name: str
-    title: str
-    show: str = "text"
-    is_default: bool = False
 
 
 FORMATS: Final[dict[str, Any]] = {
@@ -47,129 +38,6 @@ FORMATS: Final[dict[str, Any]] = {
     "moment": theme.moment,
     "words": lambda value: theme.UNKNOWN if not value else str(value).replace("_", " ").lower(),
 }
-
-COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
-    "measurements": (
-        Column("run_id", "Run", "run", True),
-        Column("label", "Configuration", "text", True),
-        Column("kernel_name", "Kernel"),
-        Column("category", "Category", "text", True),
-        Column("dtype", "Data type", "text", True),
-        Column("device_id", "Device"),
-        Column("backend", "Backend", "words"),
-        Column("duration_median_ns", "Median", "duration", True),
-        Column("duration_median_low_ns", "Median, low end", "duration"),
-        Column("duration_median_high_ns", "Median, high end", "duration"),
-        Column("duration_min_ns", "Fastest", "duration", True),
-        Column("duration_mean_ns", "Mean", "duration", True),
-        Column("duration_max_ns", "Slowest", "duration"),
-        Column("duration_lower_quartile_ns", "Lower quartile", "duration"),
-        Column("duration_upper_quartile_ns", "Upper quartile", "duration"),
-        Column("duration_p95_ns", "95th percentile", "duration", True),
-        Column("duration_p99_ns", "99th percentile", "duration"),
-        Column("duration_standard_deviation_ns", "Standard deviation", "duration"),
-        Column("noise_ratio", "Noise", "ratio", True),
-        Column("sample_count", "Samples", "count", True),
-        Column("discarded_sample_count", "Discarded", "count"),
-        Column("warm_up_count", "Warm-ups", "count"),
-        Column("flop", "Flop a launch", "flop"),
-        Column("bytes", "Bytes a launch", "bytes"),
-        Column("stop_reason", "Stopped by", "words"),
-        Column("cache_mode", "Cache", "words"),
-        Column("verification_state", "Result", "words", True),
-        Column("verification_max_relative_error", "Relative error", "number"),
-        Column("verification_message", "Result, in words"),
-        Column("compile_ns", "Compiling", "duration"),
-        Column("elapsed_ns", "Took in all", "duration"),
-        Column("sm_clock_hz", "Clock", "hertz"),
-        Column("memory_clock_hz", "Memory clock", "hertz"),
-        Column("temperature_celsius", "Temperature", "celsius"),
-        Column("power_watts", "Power", "watts"),
-        Column("throttle_reasons", "Throttled by"),
-        Column("compiler_options", "Compiler options"),
-        Column("driver_version", "Driver"),
-        Column("toolkit_version", "Toolkit"),
-        Column("measured_unix_ns", "Measured (UTC)", "moment"),
-    ),
-    "kernels": (
-        Column("run_id", "Run", "run", True),
-        Column("kernel_name", "Kernel", "text", True),
-        Column("category", "Category", "text", True),
-        Column("dtype", "Data type", "text", True),
-        Column("device_id", "Device"),
-        Column("configuration_count", "Configurations", "count", True),
-        Column("failed_configuration_count", "Failed", "count", True),
-        Column("sample_count", "Samples", "count"),
-        Column("duration_median_min_ns", "Fastest median", "duration", True),
-        Column("duration_median_max_ns", "Slowest median", "duration"),
-        Column("achieved_flop_per_s_max", "Best flop rate", "flop_rate", True),
-        Column("achieved_bytes_per_s_max", "Best byte rate", "byte_rate", True),
-        Column("efficiency_ratio_max", "Best efficiency", "ratio", True),
-        Column("best_label", "Best configuration", "text", True),
-        Column("bound", "Bound", "text", True),
-        Column("verification_failed_count", "Wrong results", "count", True),
-        Column("implausible_count", "Implausible", "count", True),
-    ),
-    "launched": (
-        Column("run_id", "Run", "run", True),
-        Column("kernel_name", "Kernel", "text", True),
-        Column("launch_count", "Launches", "count", True),
-        Column("duration_sum_ns", "Time in all", "duration", True),
-        Column("share_ratio", "Share", "ratio", True),
-        Column("duration_min_ns", "Shortest", "duration", True),
-        Column("duration_median_ns", "Median", "duration", True),
-        Column("duration_max_ns", "Longest", "duration", True),
-    ),
-    "layers": (
-        Column("run_id", "Run", "run", True),
-        Column("layer", "Layer", "text", True),
-        Column("call_count", "Calls", "count", True),
-        Column("launch_count", "Kernels", "count", True),
-        Column("duration_sum_ns", "Time in all", "duration", True),
-        Column("share_ratio", "Share", "ratio", True),
-        Column("source", "Told by", "words", True),
-        Column("flop", "Flop", "flop"),
-        Column("bytes", "Bytes", "bytes"),
-        Column("intensity_flop_per_byte", "Intensity (flop/B)", "number"),
-        Column("achieved_flop_per_s", "Flop rate", "flop_rate", True),
-        Column("achieved_bytes_per_s", "Byte rate", "byte_rate", True),
-        Column("attainable_flop_per_s", "Attainable", "flop_rate"),
-        Column("efficiency_ratio", "Efficiency", "ratio", True),
-        Column("bound", "Bound", "text", True),
-        Column("work_source", "Work by", "text"),
-        Column("worked_share_ratio", "Work known", "ratio", True),
-    ),
-    "opportunities": (
-        Column("run_id", "Run", "run", True),
-        Column("subject_kind", "Kind", "text", True),
-        Column("subject", "Name", "text", True),
-        Column("lost_ns", "Could be saved", "duration", True),
-        Column("duration_sum_ns", "Time in all", "duration", True),
-        Column("share_ratio", "Share", "ratio", True),
-        Column("efficiency_ratio", "Efficiency", "ratio", True),
-        Column("bound", "Bound", "text", True),
-        Column("launch_count", "Kernels", "count"),
-        Column("reason", "Why", "text", True),
-    ),
-    "breakdown": (
-        Column("run_id", "Run", "run", True),
-        Column("process_id", "Process", "text", True),
-        Column("device_index", "Device", "text", True),
-        Column("device_name", "Name", "text", True),
-        Column("span_ns", "Span", "duration", True),
-        Column("busy_ns", "Busy", "duration", True),
-        Column("idle_ns", "Idle", "duration", True),
-        Column("compute_ns", "Computing", "duration", True),
-        Column("communication_ns", "Communicating", "duration", True),
-        Column("overlap_ns", "Both", "duration", True),
-        Column("memory_ns", "Copying", "duration", True),
-        Column("memory_only_ns", "Copying alone", "duration", True),
-        Column("launch_count", "Kernels", "count"),
-        Column("memory_op_count", "Copies and fills", "count"),
-    ),
-}
-NAME_COLUMNS: Final = {"layers": "layer", "opportunities": "subject"}
-"""What the filter by name looks into, where it is not kernel_name."""
 
 _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
@@ -211,18 +79,26 @@ class KernelsPage(PageBase):
         return None
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
+        self._show_kernels_of_traces(overview)
         self._ask_where_needed(overview)
         now_unix_s = time.time()
         shown = {column.name for column in self._columns()}
         choice = [{"name": column.name, "title": column.title, "is_shown": column.name in shown} for column in COLUMNS[self.state.table]]
         runs = [run_card(run, overview, now_unix_s) for run in overview.runs[:MAX_LISTED_RUNS]]
         return {
+            "row_choice": fragment("row_choice.html", tables=TABLE_TITLES, chosen=self.state.table),
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "columns": fragment("columns.html", columns=choice),
             "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.state)}"),
             "pager": self._pager(),
             "table": self._table(),
         }
+
+    def _show_kernels_of_traces(self, overview: Overview) -> None:
+        """Traces have no measurements, which are shown where nobody has chosen."""
+        chosen = [run for run in overview.runs if run.run_id in self.state.runs]
+        if self.state.table == "measurements" and chosen and all(is_trace(run) for run in chosen):
+            self.state = replace(self.state, table="launched", columns=(), sort="", descending=False)
 
     # ------------------------------------------------------------ asking
 
@@ -282,8 +158,8 @@ class KernelsPage(PageBase):
                 rows.append([_cell(column, row.get(column.name)) for column in columns])
         has_filter = bool(self.state.kernel or self.state.category or self.state.dtype or self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
-        if self.state.runs and self.state.table in ("measurements", "kernels"):
-            empty += " Of a trace, choose its kernels, layers, breakdown or opportunities under Rows."
+        if self.state.runs:
+            empty += " Sweeps and traces have other rows: choose them under Rows."
         return fragment(
             "table.html",
             columns=heads,
@@ -302,6 +178,11 @@ class KernelsPage(PageBase):
             previous=max(0, first - PAGE_ROW_COUNT) if first > 0 else None,
             following=first + PAGE_ROW_COUNT if last < total else None,
         )
+
+
+def is_trace(run: Run) -> bool:
+    """Other imported runs have configurations."""
+    return isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
 
 
 def _assigned(state: ViewState, assignment: str) -> ViewState:

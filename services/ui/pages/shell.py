@@ -18,7 +18,7 @@ from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
-from services.ui.state import TABLE_TITLES, Page, ViewState, to_query
+from services.ui.state import Page, ViewState, to_query
 from services.ui.theme import PALETTES, Palette
 
 TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
@@ -70,7 +70,6 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
     template.add_variable("asset_version", asset_version)
     template.add_variable("values", {name: fragment("value.html", value=getattr(state, name)) for name in ("kernel",)})
     template.add_variable("state", state)
-    template.add_variable("tables", TABLE_TITLES)
     template.add_variable("categories", theme.CATEGORIES)
     template.add_variable("ceiling_titles", ceiling_choice.TITLES)
     return template

@@ -60,3 +60,25 @@ def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str, width: int) 
     expect(row).to_contain_text("100 %")
     expect(page.get_by_role("link", name="Layers")).to_have_attribute("aria-current", "page")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_kernels_of_a_trace_are_shown_without_choosing_rows(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/kernels?runs={run_id}")
+    rows = page.locator("#f-table tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("gemm_b")
+    choice = page.locator("#f-row_choice select")
+    expect(choice).to_have_value("launched")
+    choice.select_option("gap_reasons")
+    # 1 ns between the kernels; both calls were over long before.
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("launch latency")
+
+
+def test_the_live_page_of_a_trace_shows_what_it_has(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/live?runs={run_id}")
+    expect(page.get_by_role("heading", name="Roofline")).to_be_visible()
+    for name in ("Samples", "Telemetry", "Log"):
+        expect(page.get_by_role("heading", name=name)).to_be_hidden()
+    page.get_by_role("link", name="layers", exact=True).click()
+    page.wait_for_url(re.compile(f"/layers\\?runs={run_id}"))

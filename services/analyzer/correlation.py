@@ -6,7 +6,7 @@ One pass over what is sorted already: ten million kernels take seconds. Every re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -213,6 +213,19 @@ class Coded:
 
     codes: Indexes
     keys: Integers
+
+    @property
+    def values(self) -> Integers:
+        """The keys as a column."""
+        return self.keys[self.codes]
+
+    def used(self) -> Self:
+        """Without keys that no code stands for any more."""
+        is_used = np.zeros(self.keys.size, dtype=np.bool_)
+        is_used[self.codes] = True
+        if bool(is_used.all()):
+            return self
+        return type(self)((np.cumsum(is_used, dtype=np.int32) - np.int32(1))[self.codes], self.keys[is_used])
 
 
 def coded(*columns: Integers) -> tuple[Coded, ...]:

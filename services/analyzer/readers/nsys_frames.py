@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Indexes, Integers, Nesting, coded
+from services.analyzer.correlation import NONE, Indexes, Integers, Nesting
 from services.analyzer.readers.nsys_environment import Environment
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import ID_MASK, durations, indexes, numbers, process_id, small_numbers, taken
@@ -63,9 +63,6 @@ DIRECTIONS: Final = {
 MEMORY_SOURCES: Final = {"direction": "copyKind", "stream_index": "streamId", "bytes": "bytes", "correlation_id": "correlationId"}
 """Of copies and fills, by the column that needs it; fills have no copyKind."""
 
-DEVICE_BITS: Final = 32
-DEVICE_MASK: Final = (1 << DEVICE_BITS) - 1
-
 Columns = Mapping[str, Callable[[], pl.Series]]
 
 
@@ -84,7 +81,7 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
     columns: Columns = {
         "launch_index": lambda: row_numbers(kernels.row_count),
         "name_index": lambda: indexes(_kernel_names(kernels, names)),
-        "process_id": lambda: numbers(processes.ids[kernels.process]),
+        "process_id": lambda: numbers(processes.ids).gather(kernels.process),
         "start_ns": lambda: numbers(kernels.column("start")),
         "duration_ns": lambda: numbers(durations(kernels.column("start"), kernels.column("end"))),
         "api_call_index": lambda: indexes(launches.call_indexes),
@@ -101,8 +98,8 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
 def api_calls(calls: Events, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
     columns: Columns = {
         "call_index": lambda: row_numbers(calls.row_count),
-        "name_index": lambda: indexes(names.of_ids(calls.column("nameId"))),
-        "process_id": lambda: numbers(processes.ids[calls.process]),
+        "name_index": lambda: indexes(names.of_codes(calls.codes("nameId"))),
+        "process_id": lambda: numbers(processes.ids).gather(calls.process),
         "thread_id": lambda: numbers(thread_ids(calls)),
         "start_ns": lambda: numbers(calls.column("start")),
         "duration_ns": lambda: numbers(durations(calls.column("start"), calls.column("end"))),
@@ -119,7 +116,7 @@ def range_rows(ranges: Ranges, nesting: Nesting, processes: Processes, selection
         "name_index": lambda: indexes(ranges.name),
         "domain_name_index": lambda: indexes(ranges.domain),
         "kind": lambda: _either(ranges.is_start_end, "start_end", "push_pop"),
-        "process_id": lambda: numbers(processes.ids[events.process]),
+        "process_id": lambda: numbers(processes.ids).gather(events.process),
         "thread_id": lambda: numbers(thread_ids(events)),
         "start_ns": lambda: numbers(events.column("start")),
         "duration_ns": lambda: numbers(durations(events.column("start"), ranges.end_ns)),
@@ -135,7 +132,7 @@ def memory_ops(memory: Events, calls: Events, call_indexes: Indexes, processes: 
         "op_index": lambda: row_numbers(memory.row_count),
         "kind": lambda: _either(memory.column("is_fill") == 1, "set", "copy"),
         "direction": lambda: numbers(memory.column("copyKind")).replace_strict(DIRECTIONS, default=None, return_dtype=pl.String),
-        "process_id": lambda: numbers(processes.ids[memory.process]),
+        "process_id": lambda: numbers(processes.ids).gather(memory.process),
         "device_index": _small_counts(memory, "deviceId"),
         "stream_index": _counts(memory, "streamId"),
         "start_ns": lambda: numbers(memory.column("start")),
@@ -151,11 +148,13 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
     """Devices that did some of the works."""
     used: set[tuple[int, int]] = set()
     for work in works:
-        device = work.column("deviceId")
-        (pairs,) = coded((work.process.astype(np.int64) << DEVICE_BITS | device & DEVICE_MASK)[device != NULL_INTEGER])
-        used |= {(pair >> DEVICE_BITS, pair & DEVICE_MASK) for pair in pairs.keys.tolist()}
+        device = work.codes("deviceId")
+        is_used = np.zeros((len(processes.keys), device.keys.size), dtype=np.bool_)
+        is_used[work.process, device.codes] = True
+        numbers_of_devices = device.keys.tolist()
+        used |= {(process, numbers_of_devices[code]) for process, code in np.argwhere(is_used).tolist()}
     rows = []
-    for process, device_index in sorted(used):
+    for process, device_index in sorted(pair for pair in used if pair[1] != NULL_INTEGER):
         gpu = environment.gpu(process_id(processes.keys[process]), device_index)
         described = {name: getattr(gpu, name) for name in gpu.__slots__} if gpu is not None else {}
         rows.append({"process_id": _known(int(processes.ids[process])), "device_index": device_index} | described)
@@ -189,7 +188,7 @@ def thread_ids(events: Events) -> Integers:
 
 def _kernel_names(kernels: Events, names: TraceNames) -> Indexes:
     present = next((name for name in KERNEL_NAME_COLUMNS if name in kernels.integers), KERNEL_NAME_COLUMNS[0])
-    found = names.of_ids(kernels.column(present))
+    found = names.of_codes(kernels.codes(present))
     if bool((found == NONE).any()):
         found[found == NONE] = names.index_of("")
     return found
@@ -200,7 +199,13 @@ def _counts(events: Events, source: str) -> Callable[[], pl.Series]:
 
 
 def _small_counts(events: Events, source: str) -> Callable[[], pl.Series]:
-    return lambda: small_numbers(events.column(source))
+    """Found out once for each value there is."""
+
+    def small() -> pl.Series:
+        column = events.codes(source)
+        return small_numbers(column.keys).gather(column.codes)
+
+    return small
 
 
 def _where(mask: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str) -> pl.Series:

@@ -6,6 +6,7 @@ process only; calls are not always in order, and some kernels have none. What is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -87,6 +88,8 @@ class _Reading:
         kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
         processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events))
         kernel_calls, memory_calls = _causes(kernels, calls), _causes(memory, calls)
+        if not wants(API_CALLS, "correlation_id"):
+            calls.release("correlationId")  # what is not needed is not put in order either
         calls = calls.by_start()
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         nesting = _nesting(ranges, calls)
@@ -130,11 +133,12 @@ class _Reading:
 
     def _kernels(self) -> Events:
         wanted = self.selection.of_table(KERNEL_LAUNCHES)
-        integers = ["start", "end", "deviceId", "globalPid", "correlationId"]
         there = self.file.column_names(KERNELS)
-        integers += [name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else []
-        integers += [source for name, source in (KERNEL_COUNTS | KERNEL_SMALL_COUNTS).items() if name in wanted and source not in integers]
-        found = self._read(KERNELS, integers, "kernels").timed().by_start()
+        codes = ["deviceId", "globalPid", *([name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else [])]
+        codes += [source for name, source in KERNEL_SMALL_COUNTS.items() if name in wanted and source not in codes]
+        integers = ["start", "end", *(["correlationId"] if self._wants_calls or "correlation_id" in wanted else [])]
+        integers += [source for name, source in KERNEL_COUNTS.items() if name in wanted and source not in integers]
+        found = self._read(KERNELS, integers, "kernels", codes).timed().by_start()
         if found.row_count == 0:
             self.notes.append("It has no kernels: CUDA was not traced, or nothing ran on a device.")
         self._say_untimed(found, "kernels without start or end")
@@ -147,9 +151,10 @@ class _Reading:
         if not self._wants_calls:
             return Events.none()
         wanted = self.selection.of_table(API_CALLS)
-        sources = {"duration_ns": "end", "name_index": "nameId", "return_value": "returnValue"}
-        integers = ["start", "globalTid", "correlationId", *(source for name, source in sources.items() if name in wanted)]
-        found = self._read(CALLS, integers, "calls of the runtime").timed(may_be_open=True)
+        sources = {"name_index": "nameId", "return_value": "returnValue"}
+        codes = ["globalTid", *(source for name, source in sources.items() if name in wanted)]
+        integers = ["start", "correlationId", *(["end"] if "duration_ns" in wanted else [])]
+        found = self._read(CALLS, integers, "calls of the runtime", codes).timed(may_be_open=True)
         self._say_untimed(found, "calls without a start")
         return found
 
@@ -190,8 +195,8 @@ class _Reading:
             self.notes.append(f"{found.other_count} other NVTX events, such as marks, are left out.")
         return found
 
-    def _read(self, table_name: str, integers: list[str], what: str) -> Events:
-        found = Events.read(self.file, table_name, integers)
+    def _read(self, table_name: str, integers: list[str], what: str, codes: Sequence[str] = ()) -> Events:
+        found = Events.read(self.file, table_name, integers, codes=codes)
         if found.row_count > 0 and found.missing:
             self.notes.append(f"Its {what} have no {', '.join(found.missing)}: another version wrote them.")
         if found.refused_count:

@@ -32,6 +32,9 @@ CODE: Final = 3
 _TABLE_INTERIOR: Final = 5
 _TABLE_LEAF: Final = 13
 _MAX_DEPTH: Final = 24  # SQLite's own limit is 20
+_SIZES: Final = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, -1, -1, *((kind - 12) // 2 for kind in range(12, 128))], dtype=np.int64)
+"""Bytes of a value by its serial type, up to 127; -1: there is no such type."""
+
 _MAX_SERIAL_TYPE: Final = 2**32  # of a text of 2 GiB, SQLite's own limit: larger ones would overflow sums of sizes
 
 
@@ -85,6 +88,8 @@ def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
 @compiled
 def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
+    if offset < end and data[offset] < 0x80:
+        return int(data[offset]), offset + 1
     value = 0
     for index in range(8):
         if offset + index >= end:
@@ -111,8 +116,11 @@ def _integer(data: Bytes, offset: int, size: int) -> int:
 
 
 @compiled
-def _code_of(key: int, place: int, slots: npt.NDArray[np.int32], keys: Integers, counts: Integers) -> int:
+def _code_of(key: int, place: int, slots: Codes, keys: Integers, counts: Integers) -> int:
     """Code of a key in the table at a place, which learns it; TOO_MANY_KEYS when there is no room."""
+    last = keys[place, keys.shape[1] - 1]  # code of the key before this one: rows of one thread come together
+    if counts[place] > 0 and keys[place, last] == key:
+        return int(last)
     mask = slots.shape[1] - 1
     slot = (key ^ (key >> 29) ^ (key >> 47)) & mask
     while slots[place, slot] >= 0 and keys[place, slots[place, slot]] != key:
@@ -120,10 +128,11 @@ def _code_of(key: int, place: int, slots: npt.NDArray[np.int32], keys: Integers,
     code = slots[place, slot]
     if code < 0:
         code = counts[place]
-        if code >= keys.shape[1]:
+        if code >= keys.shape[1] - 1:
             return TOO_MANY_KEYS
         slots[place, slot], keys[place, code] = code, key
         counts[place] = code + 1
+    keys[place, keys.shape[1] - 1] = code
     return int(code)
 
 
@@ -156,10 +165,12 @@ def decode_rows(
         rowid_position: position of the column that is the row's id; -1: there is none.
         first_row: of the table, as its rows are counted in `numbers` and `codes`.
         numbers: values of columns of integers. codes: the same as codes of keys.
-        slots, keys, key_counts: a hash table for each row of `codes`; more slots than keys, a power of two.
+        slots, keys, key_counts: a hash table for each row of `codes`; more slots than keys, a power of two. The last of the
+            keys is the code of the key that was met last.
         text_offsets, text_lengths: where texts begin in `data`, and their bytes, rows counted from the first here; -1: null.
         spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
     """
+    sizes = _SIZES
     row, spilled_count = first_row, 0
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
@@ -199,20 +210,13 @@ def decode_rows(
                 type_place += 1
                 if stored >= 0x80:
                     stored, type_place = _varint(data, type_place - 1, body)
-                if stored >= 12:
-                    if stored > _MAX_SERIAL_TYPE:
+                    if stored < 0 or stored > _MAX_SERIAL_TYPE:
                         return DAMAGED
                     size = (stored - 12) >> 1
-                elif stored <= 4:
-                    size = stored
-                elif stored == 5:
-                    size = 6
-                elif stored <= 7:
-                    size = 8
                 else:
-                    size = 0
-                if stored < 0 or 10 <= stored <= 11:
-                    return DAMAGED
+                    size = sizes[stored]
+                    if size < 0:
+                        return DAMAGED
                 kind = kinds[position]
                 if kind != SKIPPED:
                     if offset + size > local_end:

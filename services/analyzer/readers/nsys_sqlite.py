@@ -87,7 +87,8 @@ class _Reading:
         wants = self.selection.wants
         kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
         processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events))
-        kernel_calls, memory_calls = _causes(kernels, calls), _causes(memory, calls)
+        kernel_calls = _causes(kernels, calls)
+        memory_calls = _causes(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
         if not wants(API_CALLS, "correlation_id"):
             calls.release("correlationId")  # what is not needed is not put in order either
         calls = calls.by_start()

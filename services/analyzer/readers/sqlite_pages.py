@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from services.analyzer.compiled import big_endian_word, compiled
 from services.analyzer.readers.interning import Bytes, Codes, Integers

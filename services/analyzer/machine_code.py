@@ -116,7 +116,7 @@ def _engine() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     if binding.address_of_symbol(DESTRUCTOR) is None:
-        binding.add_symbol(DESTRUCTOR, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
+        binding.add_symbol(DESTRUCTOR, ctypes.cast(ctypes.pythonapi.Py_FatalError, ctypes.c_void_p).value)
     return binding.create_mcjit_compiler(binding.parse_assembly(""), binding.Target.from_default_triple().create_target_machine())
 
 

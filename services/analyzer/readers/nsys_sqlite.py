@@ -232,6 +232,8 @@ class _Reading:
 
 
 def _causes(work: Events, calls: Events) -> Indexes:
+    if calls.row_count == 0:
+        return np.full(work.row_count, NONE, dtype=np.int32)
     return causes(work.process, work.column("correlationId"), calls.process, calls.column("correlationId"))
 
 

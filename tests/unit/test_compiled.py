@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,12 @@ def test_a_function_that_allocates_runs_all_the_same(kept: Path) -> None:
     assert anew(summed_squares)(5) == 30
     assert anew(summed_squares)(np.int64(4)) == 14
     assert not kept.exists()
+
+
+def test_readers_load_no_compiler() -> None:
+    """Not before there is something to compile: numba takes longer to load than most traces take to read."""
+    check = "import sys, services.analyzer.readers.registry, services.analyzer.trace_answers; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
 def test_kept_code_stands_for_every_source_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.activity_tables import ACTIVITY_TABLES
 from services.analyzer.table import COUNT, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 from services.analyzer.trace_tables import DEVICE_INDEX, PROCESS_ID
@@ -18,15 +19,28 @@ KERNEL_FIGURES: Final = (
 )
 """What the table of kernels says of traces, before what it says of sweeps."""
 
+LAYER: Final = Column("layer", TEXT, "Range or module; guessed: what the kernels' own names tell; null: these tell nothing either.")
+LAYER_SOURCE: Final = Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does.")
+
 LAYERS: Final = _table(
     "layers",
     "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth.",
-    Column("layer", TEXT, "Name of the range or module; null: kernels that were launched outside of every one."),
+    LAYER,
     Column("call_count", COUNT, "Ranges of that name that launched a kernel."),
     Column("launch_count", COUNT, "Kernels."),
     Column("duration_sum_ns", COUNT, "Device time of these."),
     Column("share_ratio", NUMBER, "Of the device time of all kernels."),
-    Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does."),
+    LAYER_SOURCE,
+    Column("flop", NUMBER, "Of its launches whose work is known; null: of one of these it is not."),
+    Column("bytes", NUMBER, "The same: what has to be moved at the least; by counters, what was moved."),
+    Column("intensity_flop_per_byte", NUMBER, "flop over bytes."),
+    Column("achieved_flop_per_s", NUMBER, "flop over the time of the same launches."),
+    Column("achieved_bytes_per_s", NUMBER, "bytes over that time."),
+    Column("attainable_flop_per_s", NUMBER, "The roof at this intensity."),
+    Column("efficiency_ratio", NUMBER, "Achieved over attainable; without flop over the memory's ceiling."),
+    Column("bound", TEXT, "memory or compute."),
+    Column("work_source", TEXT, "What tells the work: counters, recorded or op model; null: nothing does."),
+    Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
 )
 
 BREAKDOWN: Final = _table(
@@ -47,4 +61,29 @@ BREAKDOWN: Final = _table(
     Column("memory_op_count", COUNT, "Copies and fills."),
 )
 
-ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN)
+COUNTER_COVERAGE: Final = _table(
+    "counter_coverage",
+    "One row per source of counted work: how many kernels of a trace have the counters of a report of ncu.",
+    Column("work_source", TEXT, "counters, counters of the same launch configuration; null: kernels without counters."),
+    Column("launch_count", COUNT, "Kernels."),
+    Column("launch_ratio", NUMBER, "Of all kernels."),
+    Column("duration_sum_ns", COUNT, "Device time of these."),
+    Column("duration_ratio", NUMBER, "Of the device time of all kernels."),
+)
+
+OPPORTUNITIES: Final = _table(
+    "opportunities",
+    "One row per kernel, layer and idle device: what could be gained there, most first; where that is not known, longest first. "
+    "Kernels and layers are the same time told twice: only rows of one subject_kind add up.",
+    Column("subject_kind", TEXT, "kernel, layer or device."),
+    Column("subject", TEXT, "Name of it; null: the kernels outside of every layer."),
+    Column("launch_count", COUNT, "Kernels; null: of a device."),
+    Column("duration_sum_ns", COUNT, "Device time of these; of a device that in which it was idle."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels; of a device of its span."),
+    Column("efficiency_ratio", NUMBER, "Achieved over attainable in that time; null: not known. Of a device busy time over span."),
+    Column("lost_ns", NUMBER, "Time x (1 - efficiency), what the roof would save; null: not known."),
+    Column("bound", TEXT, "memory or compute; null: not known."),
+    Column("reason", TEXT, "What stands behind it, one sentence."),
+)
+
+ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE, *ACTIVITY_TABLES)

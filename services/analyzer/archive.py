@@ -25,17 +25,16 @@ class Archive:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         try:
-            for table_name, frame in frames.items():
-                if frame.height > 0:
-                    path = temporary / f"{table_name}.parquet"
-                    frame.write_parquet(path)
-                    _sync(path)
-            _sync(temporary)
+            write_frames(temporary, frames)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)  # on a full disk a part of a run would take what little is left
             raise
+        self.adopt(run_id, temporary)
+
+    def adopt(self, run_id: str, folder: Path) -> None:
+        """Replaces the run's folder by one that `write_frames` has filled, on the same disk."""
         self.delete(run_id)
-        temporary.rename(self._root / run_id)
+        folder.rename(self._root / run_id)
         _sync(self._root)
 
     def scan(self, table: Table, run_ids: Sequence[str]) -> list[pl.LazyFrame]:
@@ -47,6 +46,27 @@ class Archive:
         """Whether the run has rows of the table."""
         return (self._root / run_id / f"{table.table_name}.parquet").exists()
 
+    def keep_answer(self, run_id: str, answer_name: str, frame: pl.DataFrame) -> None:
+        """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError."""
+        path = self._answer_path(run_id, answer_name)
+        path.parent.mkdir(exist_ok=True)  # not its parents: of a run that has been deleted nothing is kept
+        temporary = path.with_suffix(".part")
+        try:
+            frame.write_parquet(temporary)
+            _sync(temporary)
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def kept_answer(self, run_id: str, answer_name: str) -> pl.LazyFrame | None:
+        """None: nothing of that name has been kept."""
+        path = self._answer_path(run_id, answer_name)
+        return pl.scan_parquet(path) if path.exists() else None
+
+    def _answer_path(self, run_id: str, answer_name: str) -> Path:
+        return self._root / run_id / "answers" / f"{answer_name}.parquet"
+
     def delete(self, run_id: str) -> None:
         shutil.rmtree(self._root / run_id, ignore_errors=True)
 
@@ -55,6 +75,16 @@ class Archive:
         for path in self._root.iterdir():
             if path.name not in run_ids:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def write_frames(folder: Path, frames: Mapping[str, pl.DataFrame]) -> None:
+    """A file for each table that has rows, on the disk when it returns. Raises OSError or polars' ComputeError."""
+    for table_name, frame in frames.items():
+        if frame.height > 0:
+            path = folder / f"{table_name}.parquet"
+            frame.write_parquet(path)
+            _sync(path)
+    _sync(folder)
 
 
 def _sync(path: Path) -> None:

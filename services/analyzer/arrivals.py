@@ -57,9 +57,14 @@ class Arrivals:
         cut = self._cut.get(upload_id)
         return Extent() if cut is None else cut.arrival.extent
 
+    def forget(self, upload_id: str) -> None:
+        """Throws away what an upload has left that broke off."""
+        if upload_id in self._cut:
+            self._cut.pop(upload_id).arrival.discard()
+
     @asynccontextmanager
-    async def received(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[ArrivedTrace]:
-        """The files of a stream, which are there until the block ends.
+    async def received(self, parts: AsyncIterable[TracePart]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
+        """The traces of a stream, whose files are there until the block ends.
 
         Raises:
             InvalidTraceError: the stream is not as the contract says, or a digest is not that of the bytes.

@@ -1,4 +1,4 @@
-"""The table that two runs are compared in."""
+"""The tables that two runs are compared in."""
 
 from __future__ import annotations
 
@@ -31,3 +31,56 @@ COMPARISON: Final = keyed_table(
     Column("reason", TEXT, "Why, one sentence."),
     Column("allowed_differences", TEXT, "What differs and was allowed to: device, method, cache, inputs; comma-separated."),
 )
+
+_CHANGE: Final = (
+    Column("duration_sum_ns", COUNT, "Device time of its launches, second trace."),
+    Column("baseline_duration_sum_ns", COUNT, "Of the first."),
+    Column(
+        "duration_delta_ns", COUNT, "The second less the first; what only one has counts whole. Of all rows it is the change of the total."
+    ),
+    Column("delta_share_ratio", NUMBER, "Of that change; negative: it went the other way. Null: the total did not change."),
+    Column("duration_ratio", NUMBER, "The second's device time over the first's; null: it is not in both."),
+    Column(
+        "duration_per_launch_ratio", NUMBER, "The same of one launch: apart from 1, launches became slower or faster, not more or fewer."
+    ),
+)
+_LAUNCHES: Final = (
+    Column("launch_count", COUNT, "Launches, second trace; null: it has none."),
+    Column("baseline_launch_count", COUNT, "Of the first."),
+)
+_NAME_COUNTS: Final = (
+    Column("name_count", COUNT, "Names of the second trace in this row: over 1, its form stands for them."),
+    Column("baseline_name_count", COUNT, "Of the first."),
+)
+_OCCURRENCE: Final = (
+    Column("baseline_run_id", TEXT, "The first run."),
+    Column("occurrence", TEXT, "MATCHED, NEW (only the second trace has it) or GONE (only the first has)."),
+    Column(
+        "matched_by",
+        TEXT,
+        "name: it is the same; form: it is without template arguments, parameters, addresses, counters. Null: unmatched.",
+    ),
+)
+
+KERNEL_COMPARISON: Final = keyed_table(
+    "kernel_comparison",
+    "One row per kernel of two traces, largest change first. Asked for with exactly two run_ids: the baseline, then the other.",
+    *_OCCURRENCE,
+    KERNEL_NAME,
+    Column("baseline_kernel_name", TEXT, "In the first trace."),
+    *(*_NAME_COUNTS, *_LAUNCHES, *_CHANGE),
+)
+
+LAYER_COMPARISON: Final = keyed_table(
+    "layer_comparison",
+    "One row per layer of two traces, largest change first. Asked for as kernel_comparison; a depth counts as of layers.",
+    *_OCCURRENCE,
+    Column("layer", TEXT, "Name of the range or module; null: outside of every one."),
+    Column("baseline_layer", TEXT, "In the first trace."),
+    *_NAME_COUNTS,
+    Column("call_count", COUNT, "Ranges that launched a kernel, second trace."),
+    Column("baseline_call_count", COUNT, "Of the first."),
+    *(*_LAUNCHES, *_CHANGE),
+)
+
+TRACE_COMPARISON_TABLES: Final = (KERNEL_COMPARISON, LAYER_COMPARISON)

@@ -28,7 +28,15 @@ def compiled(function: Function) -> Function:
     A function that neither allocates nor raises starts without numba when its code was kept. Constants and functions of
     other modules become part of the code: a change to any of their sources makes it another one.
     """
-    return cast(Function, CompiledFunction(function))
+    return cast(Function, CompiledFunction(function, is_inlined=False))
+
+
+def inlined(function: Function) -> Function:
+    """As `compiled`, with the code put into whatever calls it: for short functions that are called for each byte or token.
+
+    A call passes each array as seven numbers. Long functions with many callers would make the first run wait for the compiler.
+    """
+    return cast(Function, CompiledFunction(function, is_inlined=True))
 
 
 def generated(function: Callable[..., Any]) -> Any:
@@ -42,9 +50,10 @@ class CompiledFunction:
     __name__: str
     __qualname__: str
 
-    def __init__(self, function: Callable[..., object]) -> None:
+    def __init__(self, function: Callable[..., object], *, is_inlined: bool) -> None:
         update_wrapper(self, function)
         self._function = function
+        self._is_inlined = is_inlined
         self._entries: dict[tuple[str, ...], Callable[..., Any]] = {}
         self._lock = Lock()
 
@@ -60,7 +69,7 @@ class CompiledFunction:
         return entry(*arguments)
 
     def _entry(self, kinds: tuple[str, ...], arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        name, digest = f"{self.__module__}.{self.__name__}", _sources_digest(self.__module__)
+        name, digest = f"{self.__module__}.{self.__name__}", sources_digest(self.__module__)
         code = machine_code.kept(name, digest, kinds)
         if code is None:
             types = tuple(_numba().typeof(argument) for argument in arguments)
@@ -83,8 +92,8 @@ class CompiledFunction:
 
     def _dispatcher(self, suffix: str, **options: bool) -> Any:
         # Numba asks only whether the function's own file has changed; with all the sources in its name, old code is not found.
-        self._function.__qualname__ = f"{self.__qualname__}_{_sources_digest(self.__module__)}{suffix}"
-        return _numba().njit(cache=True, nogil=True, error_model="numpy", **options)(self._function)
+        self._function.__qualname__ = f"{self.__qualname__}_{sources_digest(self.__module__)}{suffix}"
+        return _numba().njit(cache=True, nogil=True, error_model="numpy", forceinline=self._is_inlined, **options)(self._function)
 
     @property
     def _numba_type_(self) -> Any:
@@ -126,9 +135,10 @@ def _numba() -> Any:
 
 
 @cache
-def _sources_digest(module_name: str) -> str:
+def sources_digest(*module_names: str) -> str:
+    """Of these modules and, of this project, all that they import: other for other code."""
     digest = hashlib.sha256(Path(machine_code.__file__).read_bytes())
-    for name in sorted(_imported(module_name, set())):
+    for name in sorted(set().union(*(_imported(name, set()) for name in module_names))):
         digest.update(_source(name))
     return digest.hexdigest()[:16]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import polars as pl
 
 from services.analyzer.counter_tables import COUNTERS
+from services.analyzer.kernel_names import base_name
 from services.analyzer.readers.ncu import NcuReport, read_ncu_report
 from services.core.errors import KernalyseError
 from services.core.model import CountersStored, RunEvent
 
 logger = logging.getLogger(__name__)
-
-UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|<?unnamed>::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +70,8 @@ def matched_configurations(kernel_names: Sequence[str | None], stored: CountersS
 
 def is_function(kernel_name: str, function_name: str) -> bool:
     """Whether a kernel's name, demangled with or without its signature or mangled, is that of the function."""
-    function = _base_name(function_name)
-    return _base_name(kernel_name) == function or (kernel_name.startswith("_Z") and f"{len(function)}{function}" in kernel_name)
-
-
-def _base_name(name: str) -> str:
-    """Without return type, namespaces, template arguments and parameters."""
-    plain = UNNAMED.sub("", name).partition("(")[0].partition("<")[0]
-    return (plain.rpartition("::")[2].split() or [""])[-1]
+    function = base_name(function_name)
+    return base_name(kernel_name) == function or (kernel_name.startswith("_Z") and f"{len(function)}{function}" in kernel_name)
 
 
 def _rows(event: RunEvent, report: NcuReport, configuration_indexes: Sequence[int | None]) -> pl.DataFrame:

@@ -1,41 +1,30 @@
-"""Traces from elsewhere, taken in as runs of their own: received, read, stored whole or not at all."""
+"""Traces from elsewhere, taken in as runs of their own: received, read by processes of their own, stored whole or not at all."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import shutil
+import tempfile
 import time
-from collections.abc import AsyncIterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
-import polars as pl
-
 from services.analyzer.arrivals import Arrivals
-from services.analyzer.imported_text import MAX_TITLE_LENGTH, bounded, shortened
-from services.analyzer.readers.registry import reader_of
-from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.schema import CONFIGURATIONS, MEASUREMENTS, SAMPLES, STORED_TABLES
+from services.analyzer.import_progress import ImportsUnderWay, ImportUnderWay
+from services.analyzer.readers.trace import TraceFiles
+from services.analyzer.reading_processes import ReadingProcesses
+from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.store import Store
 from services.analyzer.trace_arrival import ArrivedTrace, Extent, TracePart
-from services.analyzer.trace_tables import TRACE_TABLES
-from services.core.errors import InvalidTraceError
-from services.core.model import ImportedTrace, Run, RunSpec, RunState
-
-SAMPLES_PER_EVENT: Final = 4096
-"""That share an index, as those of a batch do. Watchers are sent whole indexes: one for all samples would be one answer."""
+from services.core.errors import CancelledError, InvalidTraceError
+from services.core.model import ImportProgress, ImportStage, Run
 
 IDENTITY_LENGTH: Final = 20
 """Hexadecimal digits of the identity in a run_id: 80 bits, which no two files of a store share by chance."""
-
-# A page takes rows in this order: a configuration before its samples, these before the measurement that ends them.
-STORED_ORDER: Final = (
-    CONFIGURATIONS,
-    SAMPLES,
-    MEASUREMENTS,
-    *(table for table in STORED_TABLES if table not in (CONFIGURATIONS, SAMPLES, MEASUREMENTS)),
-    *TRACE_TABLES,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,88 +36,139 @@ class TakenIn:
 
 
 class Importing:
-    """max_bytes: of one trace with all that belongs to it."""
+    """max_bytes: of one run's traces with all that belongs to them. op_registry_folder: of TraceFiles."""
 
-    def __init__(self, store: Store, max_bytes: int) -> None:
+    def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._store = store
+        self._op_registry_folder = op_registry_folder
         self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
+        self._processes = processes
+        self._under_way = ImportsUnderWay()
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
-        """Stores a stream's trace as a run; the same files once more answer with the run that they have become.
+        """Stores a stream's traces as a run; the same files once more answer with the run that they have become.
 
         Raises:
             InvalidTraceError: damaged on the way, or no reader takes it.
             LimitReachedError: it is over a limit; names the limit.
             StorageFullError: there is no room for it.
+            CancelledError: somebody has cancelled it.
         """
-        async with self._arrivals.received(parts) as trace:
-            return await asyncio.to_thread(self._take_in, trace)
+        stream = aiter(parts)
+        first = await anext(stream, None)
+        upload_id = "" if first is None else first.upload_id
+        under_way = await self._under_way.begin(upload_id)
+        work = asyncio.create_task(self._take_in(_with_first(first, stream), under_way))
+        cancellation = asyncio.create_task(under_way.is_cancelled.wait())
+        try:
+            await asyncio.wait({work, cancellation}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        finally:
+            await _ended(work, cancellation)
+            self._under_way.end(upload_id, under_way)
+        self._arrivals.forget(upload_id)
+        raise CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")
 
     def resumed(self, upload_id: str) -> Extent:
         """How far a stream of that upload came which broke off."""
         return self._arrivals.resumed(upload_id)
 
-    def _take_in(self, trace: ArrivedTrace) -> TakenIn:
-        run_id = f"imported-{trace.identity[:IDENTITY_LENGTH]}"
-        if not self._store.runs.known([run_id]):
-            try:
-                run, frames = _read(trace, run_id)
-                stored, next_event_index = numbered(run_id, frames)
-                if self._store.add_imported(run, stored, next_event_index):
-                    return TakenIn(run, is_known=False)
-            except UnicodeEncodeError as error:
-                raise InvalidTraceError(
-                    f"file {trace.file_name}",
-                    found=f"text with {error.object[error.start : error.end]!r} in it, half a character",
-                    expected="Unicode text",
-                    remedy="The file is damaged: write it again.",
-                ) from error
-        return TakenIn(self._store.runs.get(run_id).run, is_known=True)
+    def progress(self, upload_id: str) -> AsyncIterator[ImportProgress]:
+        """How far an import is, until it is over."""
+        return self._under_way.watch(upload_id)
+
+    def cancel(self, upload_id: str) -> None:
+        self._under_way.cancel(upload_id)
+        self._arrivals.forget(upload_id)
+
+    async def _take_in(self, parts: AsyncIterable[TracePart], under_way: ImportUnderWay) -> TakenIn:
+        self._processes.prepare()
+        async with self._arrivals.received(parts) as traces:
+            identity = _identity(traces)
+            run_id = f"imported-{identity[:IDENTITY_LENGTH]}"
+            if not await asyncio.to_thread(self._store.runs.known, [run_id]):
+                under_way.tell(ImportStage.READING, len(traces))
+                async with self._folder() as folder:
+                    task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
+                    if len(traces) == 1:
+                        task = replace(task, traces=(self._files(traces[0]),), digest=traces[0].digest)
+                    else:
+                        task = replace(task, staged=await self._staged(traces, folder, under_way))
+                        under_way.tell(ImportStage.STORING, len(traces))
+                    answer = await self._processes.carried_out(task)
+                    assert answer.run is not None
+                    if await self._added(answer.run, task.folder, answer.next_event_index):
+                        return TakenIn(answer.run, is_known=False)
+            return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
+
+    async def _added(self, run: Run, folder: Path, next_event_index: int) -> bool:
+        """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""
+        adding = asyncio.create_task(asyncio.to_thread(self._store.add_imported, run, folder, next_event_index))
+        try:
+            return await asyncio.shield(adding)
+        except asyncio.CancelledError:
+            await asyncio.wait({adding})
+            raise
+
+    async def _staged(self, traces: Sequence[ArrivedTrace], folder: Path, under_way: ImportUnderWay) -> tuple[Path, ...]:
+        """Folders with the rows of each trace, in their order; all end when one fails."""
+
+        async def staged(number: int, trace: ArrivedTrace) -> Path:
+            task = ReadingTask(folder / str(number), (self._files(trace, has_folders=True),), file_name=trace.files[0].file_name)
+            await self._processes.carried_out(task)
+            under_way.tell_read()
+            return task.folder
+
+        tasks = [asyncio.create_task(staged(number, trace)) for number, trace in enumerate(traces)]
+        try:
+            return tuple(await asyncio.gather(*tasks))
+        finally:
+            await _ended(*tasks)
+
+    def _files(self, trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
+        """has_folders: in its name, which ranks often differ in alone."""
+        first, *others = trace.files
+        name = first.file_name if has_folders else trace.file_name
+        companions = {file.file_name: file.path for file in others}
+        return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
+
+    @asynccontextmanager
+    async def _folder(self) -> AsyncIterator[Path]:
+        """For rows on their way, on the disk of the store; it goes, whatever is in it."""
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._store.arrivals_folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(trace: ArrivedTrace, run_id: str) -> tuple[Run, Mapping[str, pl.DataFrame]]:
-    first, *others = trace.files
-    files = TraceFiles(trace.file_name, first.path, time.time_ns(), {file.file_name: file.path for file in others})
-    reader = reader_of(files)
-    tables = bounded(reader.read(files), trace.file_name)
-    work = ImportedTrace(shortened(trace.file_name, MAX_TITLE_LENGTH), trace.digest, reader.format)
-    return _run(run_id, work, tables), tables.frames
+def _identity(traces: Sequence[ArrivedTrace]) -> str:
+    """64 hexadecimal digits that stand for the traces, in whatever order they came. Raises InvalidTraceError for a repeated one."""
+    identities: dict[str, ArrivedTrace] = {}
+    for trace in traces:
+        if trace.identity in identities:
+            raise InvalidTraceError(
+                f"file {trace.files[0].file_name}",
+                found=f"the same content as {identities[trace.identity].files[0].file_name} has",
+                expected="the trace of another process",
+                remedy="Leave one of them out.",
+            )
+        identities[trace.identity] = trace
+    if len(traces) == 1:
+        return traces[0].identity
+    return hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()
 
 
-def _run(run_id: str, work: ImportedTrace, tables: ImportedTables) -> Run:
-    heights = {table.table_name: tables.frames[table.table_name].height for table in STORED_TABLES if table.table_name in tables.frames}
-    failed_count = heights.get("failures", 0)
-    return Run(
-        run_id=run_id,
-        node_id="",
-        spec=RunSpec(work, title=tables.title or work.file_name, revision=tables.revision),
-        state=RunState.SUCCEEDED,
-        create_time=datetime.now(UTC),
-        start_time=tables.start_time,
-        end_time=tables.end_time,
-        device_id=tables.device_id,
-        completed_configuration_count=heights.get("measurements", 0) + failed_count,
-        failed_configuration_count=failed_count,
-        total_configuration_count=heights.get("configurations"),
-        tags=tables.tags,
-        notes=tables.notes,
-    )
+async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart]) -> AsyncIterator[TracePart]:
+    if first is not None:
+        yield first
+    async for part in stream:
+        yield part
 
 
-def numbered(run_id: str, frames: Mapping[str, pl.DataFrame]) -> tuple[dict[str, pl.DataFrame], int]:
-    """The frames with run_id and event_index as if a journal had brought them, and one more than the last index.
-
-    Rows keep their order: of two ceilings of one kind the later one counts.
-    """
-    stored: dict[str, pl.DataFrame] = {}
-    next_event_index = 0
-    for table in STORED_ORDER:
-        frame = frames.get(table.table_name)
-        if frame is None or frame.is_empty():
-            continue
-        # Nobody watches a trace arrive: each of its tables is one event.
-        rows_per_event = SAMPLES_PER_EVENT if table is SAMPLES else frame.height if table in TRACE_TABLES else 1
-        event_index = next_event_index + pl.int_range(pl.len(), dtype=pl.Int64) // rows_per_event
-        stored[table.table_name] = frame.with_columns(run_id=pl.lit(run_id), event_index=event_index)
-        next_event_index += -(-frame.height // rows_per_event)
-    return stored, next_event_index
+async def _ended(*tasks: asyncio.Task[object]) -> None:
+    """Cancelled, and over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

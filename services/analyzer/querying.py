@@ -33,7 +33,7 @@ def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResul
     Raises:
         InvalidRequestError: a column that the table lacks, a value that the column cannot hold.
     """
-    conditions = [_condition(table.column(condition.column), condition) for condition in query.filters]
+    conditions = [condition(table.column(wanted.column), wanted) for wanted in query.filters]
     names = [table.column(name).name for name in query.columns] or list(table.column_names)
     keys = [table.column(key.column).name for key in query.order_by]
     matching = rows.filter(*conditions) if conditions else rows
@@ -46,8 +46,8 @@ def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResul
     if query.offset == 0 and query.limit == 0:
         frame = wanted.collect()
         return QueryResult(frame, frame.height)
-    frame, total = pl.collect_all([wanted, matching.select(pl.len())])
-    return QueryResult(frame, total.item())
+    # One after the other: together they would share the rows, and a page of a large file would be cut from all of it.
+    return QueryResult(wanted.collect(), matching.select(pl.len()).collect().item())
 
 
 def chunks(table_name: str, frame: pl.DataFrame) -> Iterator[TableChunk]:
@@ -71,14 +71,15 @@ def _ipc(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _condition(column: Column, condition: Filter) -> pl.Expr:
+def condition(column: Column, wanted: Filter) -> pl.Expr:
+    """Of the rows that a filter lets through. Raises InvalidRequestError: the column cannot hold the value."""
     operand = pl.col(column.name)
-    if condition.operator is FilterOperator.CONTAINS:
+    if wanted.operator is FilterOperator.CONTAINS:
         if column.dtype is not TEXT:
-            raise _unfit(column, condition, "a text column")
-        return operand.str.to_lowercase().str.contains(condition.value.lower(), literal=True)
-    value = _value(column, condition)
-    match condition.operator:
+            raise _unfit(column, wanted, "a text column")
+        return operand.str.to_lowercase().str.contains(wanted.value.lower(), literal=True)
+    value = _value(column, wanted)
+    match wanted.operator:
         case FilterOperator.EQUAL:
             return operand == value
         case FilterOperator.NOT_EQUAL:

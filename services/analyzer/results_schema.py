@@ -1,7 +1,7 @@
 """The results document: what `--json` writes, `export` too, and `import` reads back.
 
 One JSON object: the run, its devices, rows of the tables below with every column of theirs, and all samples
-by configuration. Version 1 may gain columns; a column that goes or changes its meaning makes version 2.
+by configuration. Version 1 may gain columns and tables; one that goes or changes its meaning makes version 2.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from services.analyzer.schema import (
     TELEMETRY,
 )
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.core.model import Device
 
 FORMAT: Final = "kernalyse-results"
@@ -36,9 +37,13 @@ DERIVED_TABLES: Final = (ROOFLINE, BEST, COUNTED_WORK)
 
 ROW_TABLES: Final = (
     *(CONFIGURATIONS, MEASUREMENTS, ROOFLINE, CEILINGS, PAIRED_COMPARISONS, BEST, FAILURES),
-    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, TELEMETRY, LOG_LINES),
+    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, TELEMETRY, LOG_LINES, THRESHOLDS),
 )
+
 """Written as rows: all that was measured or said. Files that the run left stay where it ran."""
+
+ADDED_TABLES: Final = (THRESHOLDS,)
+"""Documents of this version that were written earlier lack them."""
 
 OBJECT_COLUMNS: Final = ("parameters", "macros")
 """JSON text in the tables, objects in the document."""

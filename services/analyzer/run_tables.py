@@ -7,32 +7,41 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
-from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.analyses.roofline import counted_roofline, roofline
-from services.analyzer.analyses.summary import kernel_summary
+from services.analyzer.analyses.trace_timeline import Timeline
 from services.analyzer.answer_tables import ANSWERED_TABLES
-from services.analyzer.comparison_table import COMPARISON
-from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.comparison_table import COMPARISON, TRACE_COMPARISON_TABLES
+from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.run_records import RunRecord
 from services.analyzer.schema import (
     BEST,
     CEILINGS,
-    CONFIGURATIONS,
     COUNTED_ROOFLINE,
-    FAILURES,
     KERNELS,
+    LAYER_ROOFLINE,
     MEASUREMENTS,
     PAIRED_COMPARISONS,
     ROOFLINE,
     RUNS,
     SAMPLES,
+    table_named,
 )
 from services.analyzer.store import Store
+from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
+from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.trace_answers import (
+    PLAIN_QUESTION,
+    TRACE_ANALYSES,
+    TRACE_COMPARISONS,
+    TraceFrames,
+    TraceQuestion,
+    answer_name,
+    timeline_events,
+)
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
@@ -42,49 +51,54 @@ CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "s
 
 
 def run_table(
-    store: Store, table: Table, run_ids: Sequence[str] | None, allowed_differences: frozenset[Difference] = frozenset()
+    store: Store,
+    table: Table,
+    run_ids: Sequence[str] | None,
+    allowed_differences: frozenset[Difference] = frozenset(),
+    question: TraceQuestion = PLAIN_QUESTION,
 ) -> pl.LazyFrame:
     """Rows of the table.
 
     Args:
         run_ids: None for all runs.
         allowed_differences: of table comparison.
+        question: of tables that are worked out from traces.
 
     Raises:
         InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
-    if table in (ROOFLINE, COUNTED_ROOFLINE):
-        place = roofline if table is ROOFLINE else counted_roofline
-        return place(store.read(MEASUREMENTS, run_ids), ceilings(store, run_ids), run_table(store, COUNTED_WORK, run_ids))
-    if table is KERNELS:
-        of_sweeps = kernel_summary(
-            store.read(CONFIGURATIONS, run_ids),
-            store.read(MEASUREMENTS, run_ids),
-            store.read(FAILURES, run_ids),
-            run_table(store, ROOFLINE, run_ids),
-        )
-        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids)])
-    if table in ANSWERED_TABLES:
-        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids)])
+    if table in (COUNTED_ROOFLINE, COUNTED_WORK):
+        return sweep_table(table, lambda part: run_table(store, part, run_ids))
+    if table in (KERNELS, ROOFLINE):
+        of_sweeps = sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))
+        return pl.concat([of_sweeps, *_of_traces(store, table, run_ids, question)])
+    if table in ANSWERED_TABLES or table is LAYER_ROOFLINE:
+        return pl.concat([table.empty().lazy(), *_of_traces(store, table, run_ids, question)])
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
     if table is CEILINGS:
-        return ceilings(store, run_ids)
-    if table is COUNTED_WORK:
-        return counted_work(store.read(COUNTERS, run_ids), store.read(COUNTER_REPORTS, run_ids), store.read(CONFIGURATIONS, run_ids))
+        return pl.concat([ceilings(store, run_ids), *_of_traces(store, table, run_ids, question)])
+    if table is THRESHOLDS:
+        return thresholds(store, run_ids)
     if table is COMPARISON:
         return _comparison(store, run_ids or (), allowed_differences)
+    if table in TRACE_COMPARISON_TABLES:
+        return _trace_comparison(store, table, run_ids or (), question)
     if table is RUNS:
         return frame_of(RUNS, [_run_row(record) for record in store.runs.of(run_ids)]).lazy()
     return store.read(table, run_ids)
 
 
-def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None) -> list[pl.LazyFrame]:
+def _of_sweeps(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """Without what is known of traces' devices: they have none in the store."""
+    return ceilings(store, run_ids) if table is CEILINGS else run_table(store, table, run_ids)
+
+
+def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
     """The table worked out for each run that is a trace."""
-    analysis = TRACE_ANALYSES[table.table_name]
     return [
         table.conform(
-            analysis.answer(_trace(store, record.run.run_id), PLAIN_QUESTION).with_columns(
+            _answer(store, table, record.run.run_id, question).with_columns(
                 run_id=pl.lit(record.run.run_id), event_index=pl.lit(record.next_event_index - 1)
             )
         )
@@ -92,20 +106,62 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None) -> lis
     ]
 
 
+def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
+    if table is TIMELINE:
+        return question.tile(_timeline(store, run_id)).lazy()
+    analysis = TRACE_ANALYSES[table.table_name]
+    return store.answer(run_id, answer_name(table.table_name, question), lambda: analysis.answer(_trace(store, run_id), question).collect())
+
+
+def _timeline(store: Store, run_id: str) -> Timeline:
+    """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
+    name = answer_name("timeline_events", PLAIN_QUESTION)
+
+    def read() -> Timeline:
+        return Timeline.of(store.answer(run_id, name, lambda: timeline_events(_trace(store, run_id)).collect()).collect())
+
+    return store.held.get((run_id, name), Timeline, read)
+
+
 def _trace(store: Store, run_id: str) -> TraceFrames:
     return {table.table_name: store.read(table, [run_id]) for table in TRACE_TABLES}
 
 
 def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:
+    _refuse_other_than_two(COMPARISON, run_ids)
+    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
+    return compare_runs(baseline, judged, allowed_differences).lazy()
+
+
+def _trace_comparison(store: Store, table: Table, run_ids: Sequence[str], question: TraceQuestion) -> pl.LazyFrame:
+    _refuse_other_than_two(table, run_ids)
+    others = set(run_ids) - set(store.trace_run_ids(run_ids))
+    if others:
+        raise InvalidRequestError(
+            f"table {table.table_name}",
+            found=f"run {' and run '.join(sorted(others))} without a trace",
+            expected="two runs that are traces",
+            remedy="Compare measurements with table comparison.",
+        )
+    comparison = TRACE_COMPARISONS[table.table_name]
+    part = table_named(comparison.table_name)
+    baseline, judged = (_answer(store, part, run_id, question) for run_id in run_ids)
+    baseline_id, judged_id = run_ids
+    event_index = store.runs.get(judged_id).next_event_index - 1
+    compared = comparison.compare(judged, baseline)
+    return table.conform(
+        compared.with_columns(run_id=pl.lit(judged_id), baseline_run_id=pl.lit(baseline_id), event_index=pl.lit(event_index))
+    )
+
+
+def _refuse_other_than_two(table: Table, run_ids: Sequence[str]) -> None:
     if len(set(run_ids)) != 2:
         raise InvalidRequestError(
-            "table comparison",
+            f"table {table.table_name}",
             found=f"{len(set(run_ids))} runs",
             expected="two different ones: the baseline, then the one to judge",
             remedy="Name both.",
         )
-    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
-    return compare_runs(baseline, judged, allowed_differences).lazy()
 
 
 def _compared_run(store: Store, run: Run) -> ComparedRun:
@@ -124,6 +180,12 @@ def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
     """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
     own = store.read(CEILINGS, run_ids)
     return pl.concat([own, store.device_ceilings(run_ids).lazy().join(own, on=CEILING_KEYS, how="anti")])
+
+
+def thresholds(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """What imported runs state themselves and, for other devices, what was set by hand or is the default."""
+    own = store.read(THRESHOLDS, run_ids)
+    return pl.concat([own, store.device_thresholds(run_ids).lazy().join(own, on=["run_id", "device_id"], how="anti")])
 
 
 def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES
-from services.analyzer.comparison_table import COMPARISON
+from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
+from services.analyzer.comparison_table import COMPARISON, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
-from services.analyzer.table import CONFIGURATION_INDEX, COUNT, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
+from services.analyzer.table import CONFIGURATION_INDEX, COUNT, DEVICE_ID, FLAG, KERNEL_NAME, LABEL, NUMBER, TEXT, Column, Table
 from services.analyzer.table import keyed_table as _table
+from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import TableNotFoundError
 
-DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
 PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
 CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
 DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
@@ -31,6 +31,9 @@ VERIFICATION_STATE: Final = Column("verification_state", TEXT, "Result against t
 DURATION_MEDIAN_NS: Final = Column("duration_median_ns", NUMBER, "Median device time of one launch.")
 REASON: Final = Column("reason", TEXT, "Name of the error, e.g. COMPILE_FAILED.")
 MESSAGE: Final = Column("message", TEXT, "Subject, found, expected, remedy.")
+MODEL_NAME: Final = Column("model_name", TEXT, "Model that it belongs to; null: to none, or not known.")
+BATCH_SIZE: Final = Column("batch_size", COUNT, "Of the model's input; null: not known.")
+SYMBOL: Final = Column("symbol", TEXT, "Shape to draw it in, by Plotly's names, e.g. square; star: its work is not known; null: any.")
 THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")
 
 
@@ -53,6 +56,9 @@ CONFIGURATIONS: Final = _table(
     Column("cache_mode", TEXT, "COLD or HOT."),
     PROCESS_INDEX,
     VARIANT,
+    MODEL_NAME,
+    BATCH_SIZE,
+    SYMBOL,
 )
 
 SAMPLES: Final = _table(
@@ -142,6 +148,12 @@ MEASUREMENTS: Final = _table(
     Column("other_process_count", COUNT, "Other processes with a context on the device."),
     Column("host_busy_ratio", NUMBER, "Of the host's cores, by other programs meanwhile; CPU devices only."),
     Column("recheck_state", TEXT, "Result with fresh inputs after timing, against the reference."),
+    MODEL_NAME,
+    BATCH_SIZE,
+    SYMBOL,
+    Column("stated_flop_per_s", NUMBER, "Rate as another tool states it; the roofline takes it where flop or duration are not known."),
+    Column("stated_flop_per_byte", NUMBER, "Intensity as another tool states it; taken where flop or bytes are not known."),
+    Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
 )
 
 PAIRED_COMPARISONS: Final = _table(
@@ -204,15 +216,42 @@ _POINT: Final = (
     Column("bound_measured", TEXT, "By the measured ones."),
     Column("is_implausible", FLAG, "More than 5 % over what the device can do at all; null: no ceiling that could tell."),
     Column("implausible_reason", TEXT, "Why, one sentence."),
-    Column("work_source", TEXT, "What flop and bytes stand on: formula, of the kernel's definition, or counters; null: neither is known."),
+    Column(
+        "work_source",
+        TEXT,
+        "What flop and bytes stand on: formula, of the kernel's definition, or counters; of traces recorded and op model; null: unknown.",
+    ),
     Column("counted_flop", NUMBER, "Of one launch, by hardware counters, whatever the source; null: not counted."),
     Column("counted_dram_bytes", NUMBER, "To and from device memory, by hardware counters."),
+    MODEL_NAME,
+    BATCH_SIZE,
+    SYMBOL,
+    Column(
+        "efficiency_category",
+        TEXT,
+        "compute bound or memory bound (over 0.7 of what is attainable), compute inefficient or memory inefficient (below the threshold "
+        "of that side), normal (between them); null: efficiency or bound are not known.",
+    ),
+)
+
+_OF_LAUNCHES: Final = (
+    Column("launch_count", COUNT, "Of a trace: launches whose work is known; flop and bytes are those of the mean one."),
+    Column("duration_sum_ns", COUNT, "Of a trace: device time of these."),
+    Column("share_ratio", NUMBER, "Of a trace: of the device time of all its kernels."),
 )
 
 ROOFLINE: Final = _table(
     "roofline",
-    "One row per measured configuration: what it achieved against what the device can do. New ceilings and counters emit rows anew.",
+    "One row per measured configuration, of a trace per kernel, data type and device: achieved against possible. "
+    "New ceilings and counters emit rows anew.",
     *_POINT,
+    *_OF_LAUNCHES,
+)
+
+LAYER_ROOFLINE: Final = _table(
+    "layer_roofline",
+    "One row per layer of a trace whose work is known: the same of all its launches together.",
+    *(LAYER, LAYER_SOURCE, *_POINT, *_OF_LAUNCHES),
 )
 
 COUNTED_ROOFLINE: Final = _table(
@@ -351,10 +390,13 @@ EVENT_TABLES: Final = (*WATCHED_TABLES, COUNTERS)
 """Counters are not shown as they arrive: hundreds a configuration, which a page that wants them asks for."""
 
 STORED_TABLES: Final = (*EVENT_TABLES, SAMPLES)
+IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
+"""Stored with runs that were imported, and only there: no events bring them."""
+
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    *(COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, BEST, COMPARISON, RUNS),
-    *(*TRACE_TABLES, *ANSWERED_TABLES),
+    *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, LAYER_ROOFLINE, BEST, COMPARISON, RUNS),
+    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES),
 )
 
 

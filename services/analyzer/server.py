@@ -23,16 +23,19 @@ from services.analyzer.importing import Importing
 from services.analyzer.node_link import node_errors
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.nodes import Nodes
-from services.analyzer.querying import chunks, run_query
+from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
+from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
-from services.analyzer.run_tables import run_table
+from services.analyzer.run_reports import run_report
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
+from services.analyzer.table_answers import TableAnswers
 from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
+from services.analyzer.writers.report import report_format
 from services.core import wire
 from services.core.discovery import announced
-from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NotBuiltYetError
+from services.core.errors import ArtifactNotFoundError, InvalidRequestError
 from services.core.model import Ceiling, Run, TableQuery, Thresholds
 from services.core.rpc import Endpoint, build_server, serve_health, set_serving
 from services.core.settings import AnalyzerSettings
@@ -51,6 +54,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     def __init__(self, store: Store, nodes: Nodes, importing: Importing, run_watching: RunWatching, node_watching: NodeWatching) -> None:
         self._store = store
+        self._tables = TableAnswers(store)
         self._nodes = nodes
         self._importing = importing
         self._run_watching = run_watching
@@ -177,7 +181,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         parts = (
-            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last)
+            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last, part.is_further_trace)
             async for part in request_iterator
         )
         taken_in = await self._importing.receive(parts)
@@ -188,6 +192,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ResumeUpload(self, request: Any, context: Any) -> Any:
         extent = self._importing.resumed(request.upload_id)
         return messages.ResumeUploadResponse(whole_file_count=extent.whole_file_count, offset_bytes=extent.offset_bytes)
+
+    async def WatchImport(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for progress in self._importing.progress(request.upload_id):
+            yield messages.WatchImportResponse(progress=wire.encode(progress))
+
+    async def CancelImport(self, request: Any, context: Any) -> Any:
+        self._importing.cancel(request.upload_id)
+        return messages.CancelImportResponse()
 
     async def _resolved(self, text: str) -> str:
         return await asyncio.to_thread(self._store.runs.resolve, text)
@@ -202,7 +214,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
         allowed = parse_differences(query.allowed_differences)
-        result = await asyncio.to_thread(lambda: run_query(run_table(self._store, table, run_ids, allowed), table, query))
+        result = await asyncio.to_thread(self._tables.answer, table, run_ids, query, allowed)
         parts = chunks(query.table_name, result.frame)
         total_row_count = result.total_row_count
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
@@ -235,15 +247,14 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     def _hardware(self, node_id: str, device_id: str) -> tuple[tuple[Ceiling, ...], Thresholds]:
         return self._store.hardware.ceilings(node_id, device_id), self._store.hardware.thresholds(node_id, device_id)
 
-    # ------------------------------------------------------------ to come
+    # ------------------------------------------------------------ reports
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        for part in _not_built("ExportReport"):
-            yield part
-
-
-def _not_built(method: str) -> Sequence[Any]:
-    raise NotBuiltYetError(method, found="a method of the contract that this version does not carry out")
+        chosen = report_format(request.format)
+        run = await self._run(request.run_id)
+        content = (await asyncio.to_thread(run_report, self._store, run, chosen)).encode()
+        for start in range(0, len(content), MAX_CHUNK_BYTES):
+            yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 
 
 def _page_size(page_size: int) -> int:
@@ -305,9 +316,10 @@ async def serve(settings: AnalyzerSettings) -> None:
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    async with _opened(settings) as (store, nodes, run_watching, node_watching):
+    async with _opened(settings) as (store, nodes, run_watching, node_watching), _reading(settings) as processes:
         server, address = build_server(settings.address, settings.security())
-        servicer = AnalyzerServicer(store, nodes, Importing(store, settings.import_max_bytes), run_watching, node_watching)
+        importing = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
+        servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         await server.start()
@@ -322,6 +334,15 @@ async def serve(settings: AnalyzerSettings) -> None:
             run_watching.close()
             node_watching.close()
             await server.stop(STOPPING_S)
+
+
+@asynccontextmanager
+async def _reading(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses]:
+    processes = ReadingProcesses(settings.import_process_count, settings.import_memory_bytes)
+    try:
+        yield processes
+    finally:
+        await processes.close()
 
 
 @asynccontextmanager

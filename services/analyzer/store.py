@@ -7,11 +7,12 @@ its rows leave the database, in the transaction that marks it compacted: until t
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -36,14 +37,16 @@ from services.analyzer.event_rows import (
     table_rows,
 )
 from services.analyzer.hardware_records import HardwareRecords, keep_measured
+from services.analyzer.held_columns import HeldColumns
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
-from services.analyzer.schema import CEILINGS, SAMPLES, STORED_TABLES, WATCHED_TABLES
+from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table
-from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
-from services.core.errors import RunNotFoundError, StorageFullError
+from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.trace_tables import TRACE_NAMES
+from services.core.errors import RunNotFoundError
 from services.core.model import (
     CeilingsMeasured,
     Configuration,
@@ -58,6 +61,7 @@ from services.core.model import (
 )
 
 PRIVATE_MODE = 0o700
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ class Store:
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
+        self.held = HeldColumns()  # of runs that never change
+        self._answer_lock = threading.Lock()  # two answers of one large run at a time would need the memory twice
         self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
         shutil.rmtree(self.arrivals_folder, ignore_errors=True)
         self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
@@ -176,26 +182,18 @@ class Store:
         commit.run = run if run is not record.run else None
         return commit
 
-    def add_imported(self, run: Run, frames: Mapping[str, pl.DataFrame], next_event_index: int) -> bool:
-        """Stores a final run with all its rows at once; answers whether it was new.
+    def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
+        """Takes over a final run with all its rows at once; answers whether it was new.
 
         The files come first, the run's record last: until then its folder counts for nothing.
 
-        Raises:
-            StorageFullError: the disk is full; nothing of it is kept then.
+        Args:
+            folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes.
         """
         with self._archive_lock:
             if self.runs.known([run.run_id]):
                 return False
-            try:
-                self._archive.write(run.run_id, frames)
-            except (OSError, pl.exceptions.ComputeError) as error:
-                raise StorageFullError(
-                    f"store, run {run.run_id}",
-                    found=str(error),
-                    expected="room to write",
-                    remedy="Free space on that disk or delete runs, then import again.",
-                ) from error
+            self._archive.adopt(run.run_id, folder)
             self.runs.add_compacted(run, next_event_index)
             return True
 
@@ -215,8 +213,8 @@ class Store:
             if run_ids is not None:
                 compacted = compacted.where(runs.c.run_id.in_(run_ids))
             compacted_run_ids = list(connection.scalars(compacted))
-            is_trace = table in TRACE_TABLES  # these come whole, never event by event
-            live = table.empty() if is_trace else _read_live(connection, table, run_ids, first_event_index, end_event_index)
+            is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
+            live = table.empty() if is_imported else _read_live(connection, table, run_ids, first_event_index, end_event_index)
         archived = [_between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
         # Both, always: events may still come in after a run was compacted.
         return pl.concat([*archived, live.lazy()])
@@ -224,6 +222,26 @@ class Store:
     def trace_run_ids(self, run_ids: Sequence[str] | None) -> list[str]:
         """Those of the runs that are traces, or all that are, oldest first."""
         return [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
+
+    def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
+        """What is worked out from a run that never changes: kept at the first question, read from there at every other one.
+
+        Args:
+            answer_name: of the answer and of the code that works it out.
+        """
+        kept = self._archive.kept_answer(run_id, answer_name)
+        if kept is not None:
+            return kept
+        with self._answer_lock:
+            kept = self._archive.kept_answer(run_id, answer_name)
+            if kept is not None:
+                return kept
+            frame = work_out()
+            try:
+                self._archive.keep_answer(run_id, answer_name, frame)
+            except (OSError, pl.exceptions.ComputeError) as error:
+                logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
+            return frame.lazy()
 
     def row_counts(self, run_id: str, first_event_index: int) -> pl.DataFrame:
         """Rows of what a watcher is shown, all tables together, by event: columns event_index, row_count, in order."""
@@ -257,14 +275,24 @@ class Store:
     def device_ceilings(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
         """Ceilings of each run's device from every source, as rows of table ceilings with the event at which it was known."""
         records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
-        devices = {(record.run.node_id, record.run.device_id or "") for record in records}
-        ceilings = {device: self.hardware.ceilings(*device) for device in devices}
+        ceilings = {device: self.hardware.ceilings(*device) for device in {_device_of(record) for record in records}}
         rows = [
             ceiling_row(record.run.run_id, record.device_event_index, ceiling)
             for record in records
-            for ceiling in ceilings[record.run.node_id, record.run.device_id or ""]
+            for ceiling in ceilings[_device_of(record)]
         ]
         return frame_of(CEILINGS, rows)
+
+    def device_thresholds(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
+        """Thresholds of each run's device, by hand or by default, as rows of table thresholds."""
+        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
+        thresholds = {device: self.hardware.thresholds(*device) for device in {_device_of(record) for record in records}}
+        rows = [
+            {"run_id": record.run.run_id, "event_index": record.device_event_index, "device_id": record.run.device_id}
+            | asdict(thresholds[_device_of(record)])
+            for record in records
+        ]
+        return frame_of(THRESHOLDS, rows)
 
     # ------------------------------------------------------------ finished runs
 
@@ -290,6 +318,11 @@ class Store:
         with self._archive_lock:
             self.runs.delete(run_id)
             self._archive.delete(run_id)
+
+
+def _device_of(record: RunRecord) -> tuple[str, str]:
+    """node_id and device_id."""
+    return record.run.node_id, record.run.device_id or ""
 
 
 def _read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,6 +61,16 @@ class Table:
         """A frame from rows whose values are in column order."""
         return pl.DataFrame(list(rows), schema=self.schema, orient="row", strict=False)
 
+    def own_rows(self, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+        """A frame from rows by column, without what is set when they are stored: run_id and event_index.
+
+        What a row lacks or cannot hold is null.
+        """
+        given = list(rows)
+        wide = {column.name: COUNT if column.dtype is INDEX else column.dtype for column in self.columns[2:]}
+        columns = [pl.Series(name, [row.get(name) for row in given], dtype=dtype, strict=False) for name, dtype in wide.items()]
+        return pl.DataFrame([column.cast(self.schema[column.name], strict=False) for column in columns])
+
     def conform(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """The same rows with exactly this table's columns: missing ones null, unknown ones dropped.
 
@@ -74,6 +84,7 @@ class Table:
 
 RUN_ID: Final = Column("run_id", TEXT, "Run that the row belongs to.")
 EVENT_INDEX: Final = Column("event_index", COUNT, "Journal entry that caused the row.")
+DEVICE_ID: Final = Column("device_id", TEXT, "Device on its node, e.g. cuda:0.")
 CONFIGURATION_INDEX: Final = Column("configuration_index", COUNT, "Configuration within the run, from 0.")
 KERNEL_NAME: Final = Column("kernel_name", TEXT, "Name of the kernel in its catalogue or source.")
 LABEL: Final = Column("label", TEXT, "Kernel and parameters, e.g. matmul_naive N=128 M=128.")

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses import trace_breakdown, trace_kernels, trace_layers
-from services.analyzer.answer_tables import BREAKDOWN, LAYERS
+from services.analyzer import analyses
+from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS, TIMELINE
+from services.analyzer.analyses import (
+    counter_coverage,
+    trace_breakdown,
+    trace_collectives,
+    trace_gaps,
+    trace_kernels,
+    trace_launches,
+    trace_layers,
+    trace_memory,
+    trace_occupancy,
+    trace_timeline,
+    trace_totals,
+)
+from services.analyzer.analyses.counted_work import counted_work
+from services.analyzer.analyses.opportunities import opportunities
+from services.analyzer.analyses.trace_ceilings import trace_ceilings
+from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
+from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
+from services.analyzer.analyses.trace_timeline import Timeline
+from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
+from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
+from services.analyzer.compiled import sources_digest
+from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.hardware import tables_digest
+from services.analyzer.readers.selection import WORK
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import Table
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
+from services.core.errors import InvalidRequestError
+from services.core.model import TableQuery
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 Input = Mapping[str, Sequence[str]]
@@ -22,9 +51,19 @@ KERNELS_NAME: Final = "kernels"
 
 @dataclass(frozen=True, slots=True)
 class TraceQuestion:
-    """What of a table is asked. depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost."""
+    """What of a table is asked.
+
+    depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+    window_start_ns, window_end_ns, pixel_count: of table timeline; None: all of the trace, 1000 pixels.
+    """
 
     depth: int | None = None
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    pixel_count: int | None = None
+
+    def tile(self, timeline: Timeline) -> pl.DataFrame:
+        return timeline.tile(self.window_start_ns, self.window_end_ns, self.pixel_count)
 
 
 PLAIN_QUESTION: Final = TraceQuestion()
@@ -32,43 +71,183 @@ PLAIN_QUESTION: Final = TraceQuestion()
 
 @dataclass(frozen=True, slots=True)
 class TraceAnalysis:
-    """input: columns of the tables of a trace that it needs, by table. answer: its rows, without run_id and event_index."""
+    """One table.
+
+    input: columns of the tables of a trace that it needs, by table.
+    answer: its rows, without run_id and event_index.
+    depth_input: columns that it needs besides when a depth is asked for; None: it has none.
+    """
 
     input: Input
     answer: Callable[[TraceFrames, TraceQuestion], pl.LazyFrame]
+    depth_input: Input | None = None
 
+
+def _kernels(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_totals.with_totals(
+        trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
+        trace_totals.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
+        ("kernel_name",),
+    )
+
+
+def _layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    return trace_totals.with_totals(
+        trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], depth),
+        trace_totals.layers_of_totals(trace["kernel_totals"], trace["scopes"], trace["trace_names"], depth),
+        ("layer", "source"),
+    )
+
+
+def _gaps(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_gaps.trace_gaps(trace["kernel_launches"], trace["memory_ops"], trace["api_calls"], trace["ranges"], trace["trace_names"])
+
+
+def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_breakdown.trace_breakdown(trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"])
+
+
+def _collectives(trace: TraceFrames) -> pl.LazyFrame:
+    return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
+
+
+def timeline_events(trace: TraceFrames) -> pl.LazyFrame:
+    """What every window of table timeline is drawn from."""
+    return trace_timeline.timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"])
+
+
+def _together(*parts: Input) -> Input:
+    """Columns of several analyses, by table."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: tuple(dict.fromkeys(column for part in parts for column in part.get(name, ()))) for name in names}
+
+
+_OF_OPPORTUNITIES: Final = {
+    **WORK_COLUMNS,
+    **trace_breakdown.INPUT,
+    "kernel_launches": (*WORK_COLUMNS["kernel_launches"], "start_ns"),
+    "trace_devices": WORK_COLUMNS["trace_devices"],
+    WORK: (),
+}
 
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
-    KERNELS_NAME: TraceAnalysis(
-        trace_kernels.INPUT, lambda trace, _: trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"])
-    ),
+    KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
     LAYERS.table_name: TraceAnalysis(
-        trace_layers.INPUT,
-        lambda trace, question: trace_layers.trace_layers(trace["kernel_launches"], trace["ranges"], trace["trace_names"], question.depth),
+        {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT, "launch_work": WORK_COLUMNS["launch_work"], WORK: ()},
+        lambda trace, question: with_layer_work(_layers(trace, question.depth), trace, question.depth),
+        trace_layers.DEPTH_INPUT,
     ),
-    BREAKDOWN.table_name: TraceAnalysis(
-        trace_breakdown.INPUT,
-        lambda trace, _: trace_breakdown.trace_breakdown(
-            trace["kernel_launches"], trace["memory_ops"], trace["trace_names"], trace["trace_devices"]
+    BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),
+    CEILINGS.table_name: TraceAnalysis(
+        {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
+    ),
+    ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace)),
+    LAYER_ROOFLINE.table_name: TraceAnalysis(
+        {**WORK_COLUMNS, WORK: ()}, lambda trace, question: layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
+    ),
+    OPPORTUNITIES.table_name: TraceAnalysis(
+        _OF_OPPORTUNITIES, lambda trace, _: opportunities(trace, _kernels(trace), _layers(trace), _breakdown(trace))
+    ),
+    COUNTER_COVERAGE.table_name: TraceAnalysis(
+        counter_coverage.INPUT, lambda trace, _: counter_coverage.counter_coverage(trace["kernel_launches"], trace["launch_work"])
+    ),
+    COUNTED_WORK.table_name: TraceAnalysis(
+        {COUNTERS.table_name: COUNTERS.column_names},
+        lambda trace, _: counted_work(trace["counters"], COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()),
+    ),
+    GAPS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: _gaps(trace)),
+    GAP_REASONS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: trace_gaps.trace_gap_reasons(_gaps(trace))),
+    LAUNCHES.table_name: TraceAnalysis(
+        trace_launches.INPUT,
+        lambda trace, _: trace_launches.trace_launches(trace["kernel_launches"], trace["api_calls"], trace["trace_names"]),
+    ),
+    MEMORY.table_name: TraceAnalysis(
+        trace_memory.INPUT, lambda trace, _: trace_memory.trace_memory(trace["memory_ops"], trace["trace_devices"])
+    ),
+    OCCUPANCY.table_name: TraceAnalysis(
+        trace_occupancy.INPUT,
+        lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
+    ),
+    COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
+    TIMELINE.table_name: TraceAnalysis(
+        trace_timeline.INPUT, lambda trace, question: question.tile(Timeline.of(timeline_events(trace).collect())).lazy()
+    ),
+    RANKS.table_name: TraceAnalysis(
+        _together(trace_collectives.INPUT, trace_breakdown.INPUT),
+        lambda trace, _: trace_collectives.trace_ranks(
+            trace["kernel_launches"], trace["trace_names"], trace["trace_processes"], _collectives(trace), _breakdown(trace)
         ),
     ),
+}
+"""By the name of the table that they answer. Counted work of runs stands on their reports too: this is that of a file."""
+
+FILE_TABLES: Final = (*TRACE_TABLES, COUNTERS)
+"""What readers of traces give."""
+
+SUMMARIES: Final[Mapping[str, tuple[Table, Callable[[pl.LazyFrame], pl.LazyFrame]]]] = {
+    GAP_REASONS.table_name: (GAPS, trace_gaps.trace_gap_reasons),
+}
+"""Of tables that are worked out from another such table alone: that table, and how."""
+
+
+def answer_name(table_name: str, question: TraceQuestion) -> str:
+    """What an answer is kept under: other code, other figures of the hardware, or another question, do not find it."""
+    modules = sorted(name for name in sys.modules if name.startswith(f"{analyses.__name__}."))
+    asked = "" if question.depth is None else f"-depth{question.depth}"
+    return f"{table_name}{asked}-{sources_digest(__name__, *modules)}-{tables_digest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceComparison:
+    """table_name: of what is worked out of each trace. compare: the judged one's rows and the baseline's, without the store's columns."""
+
+    table_name: str
+    compare: Callable[[pl.LazyFrame, pl.LazyFrame], pl.LazyFrame]
+
+
+TRACE_COMPARISONS: Final[Mapping[str, TraceComparison]] = {
+    KERNEL_COMPARISON.table_name: TraceComparison(KERNELS_NAME, kernel_comparison),
+    LAYER_COMPARISON.table_name: TraceComparison(LAYERS.table_name, layer_comparison),
 }
 """By the name of the table that they answer."""
 
 
-def inputs(table_names: Iterable[str]) -> list[Input]:
+def question_of(query: TableQuery) -> TraceQuestion:
+    """What a query asks of a trace. Raises InvalidRequestError when its table has nothing of that kind."""
+    if query.depth is not None and not has_depth(query.table_name):
+        raise InvalidRequestError(
+            f"depth {query.depth} of table {query.table_name}",
+            found="a table without depths",
+            expected=" or ".join(name for name in (*TRACE_ANALYSES, *TRACE_COMPARISONS) if has_depth(name)),
+            remedy="Ask without a depth.",
+        )
+    return TraceQuestion(query.depth, query.window_start_ns, query.window_end_ns, query.pixel_count)
+
+
+def has_depth(table_name: str) -> bool:
+    compared = TRACE_COMPARISONS.get(table_name)
+    name = table_name if compared is None else compared.table_name
+    return name in TRACE_ANALYSES and TRACE_ANALYSES[name].depth_input is not None
+
+
+def inputs(table_names: Iterable[str], question: TraceQuestion = PLAIN_QUESTION) -> list[Input]:
     """Columns that these tables need of a trace: those of analyses, and of tables of traces themselves all."""
-    stored = {table.table_name: table for table in TRACE_TABLES}
-    return [
-        TRACE_ANALYSES[name].input if name in TRACE_ANALYSES else {name: stored[name].column_names}
-        for name in table_names
-        if answerable(name)
-    ]
+    return [needed for name in table_names if answerable(name) for needed in _inputs_of(name, question)]
+
+
+def _inputs_of(table_name: str, question: TraceQuestion) -> list[Input]:
+    if table_name not in TRACE_ANALYSES:
+        stored = {table.table_name: table for table in FILE_TABLES}
+        return [{table_name: stored[table_name].column_names}]
+    analysis = TRACE_ANALYSES[table_name]
+    return [analysis.input] if question.depth is None or analysis.depth_input is None else [analysis.input, analysis.depth_input]
 
 
 def trace_frames(frames: Mapping[str, pl.DataFrame]) -> TraceFrames:
     """What a reader gave as tables of a trace: those that it did not give have no rows, columns that it did not give are null."""
-    return {table.table_name: _conformed(table, frames.get(table.table_name)) for table in TRACE_TABLES}
+    conformed = {table.table_name: _conformed(table, frames.get(table.table_name)) for table in FILE_TABLES}
+    # Launches of a report are told apart by where it is stored: here there is one, nowhere.
+    return conformed | {COUNTERS.table_name: conformed[COUNTERS.table_name].with_columns(run_id=pl.lit(""), event_index=pl.lit(0))}
 
 
 def _conformed(table: Table, frame: pl.DataFrame | None) -> pl.LazyFrame:
@@ -77,4 +256,4 @@ def _conformed(table: Table, frame: pl.DataFrame | None) -> pl.LazyFrame:
 
 def answerable(table_name: str) -> bool:
     """Whether a trace alone has the table."""
-    return table_name in TRACE_ANALYSES or any(table.table_name == table_name for table in TRACE_TABLES)
+    return table_name in TRACE_ANALYSES or any(table.table_name == table_name for table in FILE_TABLES)

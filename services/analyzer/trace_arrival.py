@@ -25,7 +25,8 @@ class TracePart:
     """One message of the stream.
 
     file_name: set where a file begins; digest: set where it ends. upload_id: set in the first message of a stream that can be
-    resumed; offset_bytes: where a file goes on that another stream began; is_last: set in the last message.
+    resumed; offset_bytes: where a file goes on that another stream began; is_last: set in the last message; is_further_trace: set
+    where a file begins that is a trace as the first one is.
     """
 
     file_name: str
@@ -34,6 +35,7 @@ class TracePart:
     upload_id: str = ""
     offset_bytes: int = 0
     is_last: bool = False
+    is_further_trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ArrivedFile:
     file_name: str
     path: Path
     digest: str  # "sha256:…"
+    is_further_trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,14 @@ class Extent:
 class _OpenFile:
     file_name: str
     path: Path
+    is_further_trace: bool
     file: IO[bytes]
     hash: Any
     size_bytes: int = 0
 
     @classmethod
-    def create(cls, file_name: str, path: Path) -> Self:
-        return cls(file_name, path, path.open("wb"), hashlib.sha256())
+    def create(cls, file_name: str, path: Path, *, is_further_trace: bool) -> Self:
+        return cls(file_name, path, is_further_trace, path.open("wb"), hashlib.sha256())
 
     def write(self, chunk: bytes) -> None:
         self.hash.update(chunk)
@@ -123,7 +127,7 @@ class Arrival:
     def take(self, part: TracePart) -> None:
         """Raises InvalidTraceError, LimitReachedError; OSError when there is no room."""
         if part.file_name:
-            self._begin(part.file_name, part.offset_bytes)
+            self._begin(part)
         if self._open is None:
             if part.is_last and not part.chunk and not part.digest:
                 return
@@ -133,15 +137,17 @@ class Arrival:
         if part.digest:
             self._end(self._open, part.digest)
 
-    def whole(self) -> ArrivedTrace:
-        """Everything, once the stream has ended."""
+    def whole(self) -> tuple[ArrivedTrace, ...]:
+        """Every trace, once the stream has ended."""
         if self._open is not None:
             raise unfit(f"file {self._open.file_name}", "an end without a digest", "a digest in the last message of each file")
         if self._cut is not None:
             raise unfit(f"file {self._cut.file_name}", f"its first {self._cut.size_bytes} bytes alone", "the rest of it")
         if not self._whole:
             raise unfit(STREAM, "no file", "the trace")
-        return ArrivedTrace(tuple(self._whole))
+        starts = [number for number, file in enumerate(self._whole) if number == 0 or file.is_further_trace]
+        ends = [*starts[1:], len(self._whole)]
+        return tuple(ArrivedTrace(tuple(self._whole[start:end])) for start, end in zip(starts, ends, strict=True))
 
     def pause(self) -> None:
         """The stream broke off. Raises OSError when what is still in memory cannot be written."""
@@ -155,18 +161,22 @@ class Arrival:
                 self._open.file.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _begin(self, file_name: str, offset_bytes: int) -> None:
+    def _begin(self, part: TracePart) -> None:
+        file_name, offset_bytes = part.file_name, part.offset_bytes
         if self._open is not None:
             raise unfit(f"file {file_name}", "its beginning", f"the digest of {self._open.file_name} before it")
         if self._cut is not None or offset_bytes:
             self._open = self._continued(file_name, offset_bytes)
             return
+        if part.is_further_trace:
+            self._names.clear()  # what belongs to it is named from its own folder
         if file_name in self._names:
             raise unfit(f"file {file_name}", "a second one of this name", "another name for each file")
         if len(self._whole) >= MAX_FILE_COUNT:
             raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
         self._names.add(file_name)
-        self._open = _OpenFile.create(file_name, self._folder / str(len(self._whole)))
+        path = self._folder / str(len(self._whole))
+        self._open = _OpenFile.create(file_name, path, is_further_trace=part.is_further_trace)
 
     def _continued(self, file_name: str, offset_bytes: int) -> _OpenFile:
         cut = self._cut
@@ -204,7 +214,7 @@ class Arrival:
                 remedy="It was damaged on its way, or changed while it was sent: send it again.",
             )
         arriving.file.close()
-        self._whole.append(ArrivedFile(arriving.file_name, arriving.path, found))
+        self._whole.append(ArrivedFile(arriving.file_name, arriving.path, found, arriving.is_further_trace))
         self._open = None
 
 

@@ -22,9 +22,11 @@ DURATION_NS: Final = Column("duration_ns", COUNT, "End less start.")
 CORRELATION_ID: Final = Column("correlation_id", COUNT, "Same in a call and in what it started; unique within its process only.")
 LAUNCH_START_NS: Final = Column("launch_start_ns", COUNT, "When the call that started it began; null: no such call was recorded.")
 
+LAUNCH_INDEX: Final = Column("launch_index", INDEX, "In order of start, from 0.")
+
 TRACE_NAMES: Final = _table(
     "trace_names",
-    "Every name of a trace once: kernels, calls, ranges, domains.",
+    "Every name of a trace once: kernels, calls, ranges, scopes, domains.",
     NAME_INDEX,
     Column("name", TEXT, "As recorded; kernels demangled."),
 )
@@ -59,19 +61,22 @@ TRACE_DEVICES: Final = _table(
 KERNEL_LAUNCHES: Final = _table(
     "kernel_launches",
     "One row per execution of a kernel.",
-    Column("launch_index", INDEX, "In order of start, from 0."),
+    LAUNCH_INDEX,
     NAME_INDEX,
     PROCESS_ID,
     DEVICE_INDEX,
     STREAM_INDEX,
-    START_NS,
-    DURATION_NS,
+    Column("start_ns", COUNT, "Since the start of the session; null: not recorded, as in reports of ncu."),
+    Column("duration_ns", COUNT, "End less start; null: not counted."),
     CORRELATION_ID,
     Column("api_call_index", INDEX, "Call that launched it; null: none was recorded, as of most kernels inside a CUDA graph."),
     Column("launch_thread_id", COUNT, "Thread of that call."),
     LAUNCH_START_NS,
     Column("range_index", INDEX, "Innermost range at the launch; its parent_range_index leads to those around it."),
-    Column("layer_source", TEXT, "What range_index stands on: module, range, forward, graph or guessed; null: there is no range."),
+    Column(
+        "operator_index", INDEX, "Row of ranges: innermost operator at the launch, whose shapes say what the kernel has to do; null: none."
+    ),
+    Column("layer_source", TEXT, "What range_index stands on: module, range, forward, graph, node or guessed; null: there is no range."),
     Column("graph_node_id", COUNT, "Node of the CUDA graph that ran it."),
     Column("grid_x", COUNT, "Blocks."),
     Column("grid_y", INDEX, "Blocks."),
@@ -82,6 +87,7 @@ KERNEL_LAUNCHES: Final = _table(
     Column("registers_per_thread", INDEX, "Allocated."),
     Column("static_shared_bytes", COUNT, "Per block."),
     Column("dynamic_shared_bytes", COUNT, "Per block."),
+    Column("shared_bytes", COUNT, "Per block, where the recorder states the sum of both alone; null: see these."),
 )
 
 API_CALLS: Final = _table(
@@ -116,6 +122,7 @@ RANGES: Final = _table(
     Column("flop", NUMBER, "As the recorder counts it, of one call."),
     Column("input_shapes", TEXT, "JSON, as recorded."),
     Column("input_dtypes", TEXT, "JSON, as recorded."),
+    Column("input_values", TEXT, "JSON, as recorded: of inputs that are no tensors, as strides and dimensions."),
 )
 
 MEMORY_OPS: Final = _table(
@@ -134,5 +141,54 @@ MEMORY_OPS: Final = _table(
     LAUNCH_START_NS,
 )
 
-TRACE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
+LAUNCH_WORK: Final = _table(
+    "launch_work",
+    "One row per launch whose work hardware counters tell: those of a report of ncu that was read with the trace, or is the trace.",
+    LAUNCH_INDEX,
+    Column("flop", NUMBER, "Of all data types and paths together; null: some of it is not known."),
+    Column("bytes", NUMBER, "To and from device memory; null: not counted."),
+    Column("l2_bytes", NUMBER, "Out of the L2 cache; null: not counted."),
+    Column("l1_bytes", NUMBER, "Out of the L1 cache; null: not counted."),
+    Column("dtype", TEXT, "Data type of most of the flop; null: there is none."),
+    Column("path", TEXT, "fma or tensor: path of most of it."),
+    Column("work_source", TEXT, "counters: its own; counters of the same launch configuration: the mean of those of its kernel's."),
+)
+
+SCOPES: Final = _table(
+    "scopes",
+    "One row per path of names that a recorder sums under instead of keeping when things happened.",
+    Column("scope_index", INDEX, "From 0; those around it come before."),
+    NAME_INDEX,
+    Column("parent_scope_index", INDEX, "Scope around it; null: none."),
+    Column("depth", INDEX, "Scopes around it."),
+)
+
+KERNEL_TOTALS: Final = _table(
+    "kernel_totals",
+    "One row per kernel and scope of a recorder that keeps sums over launches only, such as Triton's Proton.",
+    NAME_INDEX,
+    Column("scope_index", INDEX, "Innermost scope; null: none."),
+    PROCESS_ID,
+    DEVICE_INDEX,
+    Column("launch_count", COUNT, "Executions."),
+    Column("duration_sum_ns", COUNT, "Device time of these; null: not recorded."),
+    Column("flop", NUMBER, "Of these together; null: not stated."),
+    Column("bytes", NUMBER, "Of these together; null: not stated."),
+    Column("dtype", TEXT, "Data type of all the flop, by the width stated; null: several, or not stated."),
+)
+
+_OF_DEVICE: Final = ("process_id", "device_index")
+WORK_COLUMNS: Final = {
+    "kernel_launches": ("name_index", "duration_ns", "operator_index", "range_index", "layer_source", *_OF_DEVICE),
+    "ranges": ("name_index", "parent_range_index", "flop", "input_shapes", "input_dtypes", "input_values"),
+    "trace_names": ("name_index", "name"),
+    "trace_devices": (*_OF_DEVICE, "device_name", "compute_capability", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"),
+    "launch_work": ("launch_index", "flop", "bytes", "dtype", "path", "work_source"),
+}
+"""By table, what tells how much work the launches of a trace did on what. launch_work: what counters say, where it is there."""
+
+TIMELINE_TABLES: Final = (TRACE_NAMES, TRACE_PROCESSES, TRACE_DEVICES, KERNEL_LAUNCHES, API_CALLS, RANGES, MEMORY_OPS)
+"""Of recorders that keep every event with its time."""
+
+TRACE_TABLES: Final = (*TIMELINE_TABLES, LAUNCH_WORK, SCOPES, KERNEL_TOTALS)
 """Stored with a run that is a trace, and only there: no events bring them."""

@@ -19,8 +19,8 @@ from services.analyzer.analyses.roofline import roofline
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.querying import chunks
-from services.analyzer.run_tables import ceilings, run_table
-from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
+from services.analyzer.run_tables import ceilings, run_table, thresholds
+from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
 from services.analyzer.store import RunCommit, Store
 from services.core.errors import ShuttingDownError
 from services.core.model import Run, TableChunk
@@ -245,12 +245,15 @@ def _commit_frames(store: Store, commit: RunCommit) -> Frames:
     elif frames[MEASUREMENTS.table_name].height > 0:
         measurements = frames[MEASUREMENTS.table_name].lazy()
         # Counters come when all is measured, with new rows of the roofline.
-        frames[ROOFLINE.table_name] = roofline(measurements, ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy()).collect()
+        known = (ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy(), thresholds(store, [commit.run_id]))
+        frames[ROOFLINE.table_name] = roofline(measurements, *known).collect()
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 
 def _ceiling_frames(store: Store, run_id: str) -> Frames:
-    return {table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE)}
+    return {
+        table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE, LAYER_ROOFLINE)
+    }
 
 
 def _stored_frames(store: Store, run_id: str, first: int, end: int) -> Frames:

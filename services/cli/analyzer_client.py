@@ -137,17 +137,30 @@ class AnalyzerClient:
             parts = self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True)
             return b"".join(part.chunk for part in parts)
 
+    def report(self, run_id: str, report_format: str) -> bytes:
+        """A report of a run as a file. run_id: a whole one, the beginning of one, or "last"; report_format: "text" or "markdown"."""
+        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
+        with translated_errors():
+            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
+
     def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
-        """The whole table, in the order of the configurations: a sweep measures them in a shuffled one."""
+        """The whole table, in the order of the configurations."""
+        return self.rows(TableQuery(table_name, tuple(run_ids)))[0]
+
+    def rows(self, query: TableQuery) -> tuple[pl.DataFrame, int]:
+        """What a query finds, and how many rows before offset and limit.
+
+        Where no order is asked for, that of the configurations: a sweep measures them in a shuffled one.
+        """
         import polars
 
-        request = wire.encode(TableQuery(table_name, tuple(run_ids)))
         with translated_errors():
-            chunks = [response.chunk.arrow_ipc for response in self._stub.GetTable(request, wait_for_ready=True)]
-        frames = [polars.read_ipc_stream(BytesIO(chunk)) for chunk in chunks]
+            answers = list(self._stub.GetTable(wire.encode(query), wait_for_ready=True))
+        frames = [polars.read_ipc_stream(BytesIO(answer.chunk.arrow_ipc)) for answer in answers]
         frame = polars.concat(frames) if frames else polars.DataFrame()
         order = [name for name in ("run_id", "configuration_index") if name in frame.columns]
-        return frame.sort(order, maintain_order=True) if order[1:] else frame
+        is_sorted = query.order_by or not order[1:]
+        return frame if is_sorted else frame.sort(order, maintain_order=True), sum(answer.total_row_count for answer in answers)
 
     def _call(self, method: Any, request: Any) -> Any:
         # wait_for_ready: a service that was started a moment ago may not listen yet.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from services.cli.quantities import duration, percentage
+from services.core.quantities import duration, percentage
 
 if TYPE_CHECKING:
     import polars as pl

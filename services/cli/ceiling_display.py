@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.quantities import UNKNOWN, percentage, rate
 from services.cli.terminal import plain_table
+from services.core.quantities import UNKNOWN, percentage, rate
 
 if TYPE_CHECKING:
     import polars as pl

@@ -12,7 +12,9 @@ from services.cli.options import CaFileOption, InsecureOption, ServerOption, Tok
 if TYPE_CHECKING:
     import polars as pl
 
+    from services.cli.compared_runs import ComparedTrace
     from services.cli.session import Server
+    from services.cli.trace_comparison_display import TraceChange
 
 SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
@@ -42,6 +44,10 @@ def compare(
     output_format: Annotated[
         ComparisonFormat, typer.Option("--format", "-f", help="Markdown suits a pull request.")
     ] = ComparisonFormat.TABLE,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", metavar="N", min=0, help="Of traces: layers summed at this depth of ranges, 0 for the outermost."),
+    ] = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
@@ -52,19 +58,31 @@ def compare(
 
     Separate runs are decided with five processes a side (bench --processes 5); bench --paired decides in one.
 
+    Two traces are held against each other kernel by kernel and layer by layer, with what each contributes to the change;
+    --fail-if-slower is of all kernels together then.
+
     Status 0: compared; 1: slower by more than --fail-if-slower; 2: refused, or there was nothing to compare.
     """
-    from services.cli.comparison_display import as_json, as_markdown, summary_lines, too_slow, verdict_table
+    from services.cli import trace_comparison_display
     from services.cli.session import Server
-    from services.cli.terminal import console as make_console
     from services.core.errors import KernalyseError
 
     try:
         threshold_ratio = None if fail_if_slower is None else _threshold(fail_if_slower)
-        rows = _compared(baseline, judged, allow or [], Server(server, token, token_file, ca_file, insecure))
+        compared = _compared(baseline, judged, allow or [], depth, Server(server, token, token_file, ca_file, insecure))
     except KernalyseError as error:  # status 1 would say that something is slower
         typer.echo(f"kernalyse: {error.message}", err=True)
         raise typer.Exit(REFUSED_STATUS) from error
+    if isinstance(compared, trace_comparison_display.TraceChange):
+        raise typer.Exit(_show_change(compared, threshold_ratio, output_format))
+    raise typer.Exit(_show_verdicts(compared, threshold_ratio, output_format))
+
+
+def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ComparisonFormat) -> int:
+    """Table comparison; answers the exit status."""
+    from services.cli.comparison_display import as_json, as_markdown, summary_lines, too_slow, verdict_table
+    from services.cli.terminal import console as make_console
+
     if output_format is ComparisonFormat.JSON:
         typer.echo(as_json(rows, threshold_ratio), nl=False)
     elif output_format is ComparisonFormat.MARKDOWN:
@@ -74,9 +92,27 @@ def compare(
     for line in summary_lines(rows, threshold_ratio):
         typer.echo(line, err=output_format is not ComparisonFormat.TABLE)
     if rows["verdict"].null_count() == rows.height:
-        raise typer.Exit(REFUSED_STATUS)
-    if threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty():
-        raise typer.Exit(SLOWER_STATUS)
+        return REFUSED_STATUS
+    return SLOWER_STATUS if threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty() else 0
+
+
+def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ComparisonFormat) -> int:
+    """Two traces; answers the exit status."""
+    from services.cli.terminal import console as make_console
+    from services.cli.trace_comparison_display import change_json, change_lines, change_markdown, change_tables
+
+    if output_format is ComparisonFormat.JSON:
+        typer.echo(change_json(change, threshold_ratio), nl=False)
+    elif output_format is ComparisonFormat.MARKDOWN:
+        typer.echo(change_markdown(change, threshold_ratio), nl=False)
+    else:
+        for table in change_tables(change):
+            make_console().print(table)
+    for line in change_lines(change, threshold_ratio):
+        typer.echo(line, err=output_format is not ComparisonFormat.TABLE)
+    if change.duration_ratio is None:
+        return REFUSED_STATUS
+    return SLOWER_STATUS if change.is_slower(threshold_ratio) else 0
 
 
 def _threshold(text: str) -> float:
@@ -85,13 +121,39 @@ def _threshold(text: str) -> float:
     return parse_ratio("--fail-if-slower", text)
 
 
-def _compared(baseline: str, judged: str, allow: list[str], server: Server) -> pl.DataFrame:
-    from services.analyzer.analyses.compare import compare_runs, parse_differences
-    from services.cli.compared_runs import compared_runs
+def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
+    from services.analyzer.analyses.compare import ComparedRun, compare_runs, parse_differences
+    from services.cli.compared_runs import ComparedTrace, compared_sides
     from services.cli.usage import UsageError
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
-    first, second = compared_runs((baseline, judged), server)
+    first, second = compared_sides((baseline, judged), server, depth)
     if first.run_id == second.run_id:
         raise UsageError(f"runs {baseline} and {judged}", found="one and the same", expected="two", remedy="Name the run to judge it by.")
-    return compare_runs(first, second, allowed)
+    if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
+        if allowed:
+            raise UsageError("option --allow", found="two traces", expected="runs of measurements", remedy="Leave it out.")
+        return _changed(first, second)
+    if isinstance(first, ComparedRun) and isinstance(second, ComparedRun):
+        if depth is not None:
+            raise UsageError("option --depth", found="runs of measurements", expected="two traces", remedy="Leave it out.")
+        return compare_runs(first, second, allowed)
+    trace, other = (first, second) if isinstance(first, ComparedTrace) else (second, first)
+    raise UsageError(
+        f"runs {baseline} and {judged}",
+        found=f"a trace ({trace.run_id}) and measurements ({other.run_id})",
+        expected="two traces, or two runs of measurements",
+        remedy="Compare like with like.",
+    )
+
+
+def _changed(baseline: ComparedTrace, judged: ComparedTrace) -> TraceChange:
+    from services.analyzer.trace_answers import TRACE_COMPARISONS
+    from services.cli.trace_comparison_display import TraceChange
+
+    return TraceChange(
+        {
+            name: comparison.compare(judged.tables[comparison.table_name].lazy(), baseline.tables[comparison.table_name].lazy()).collect()
+            for name, comparison in TRACE_COMPARISONS.items()
+        }
+    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.quantities import UNKNOWN, duration, percentage
-from services.cli.terminal import plain_table
+from services.cli.terminal import markdown_row, plain_table
+from services.core.quantities import UNKNOWN, change, duration, percentage
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,8 +40,8 @@ def verdict_table(rows: pl.DataFrame) -> Table:
 def as_markdown(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
     """What was found in words, then the table."""
     lines = [f"- {line}" for line in summary_lines(rows, threshold_ratio)]
-    lines += ["", _markdown_row(HEADINGS), _markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in HEADINGS)]
-    lines += [_markdown_row(_cells(row)) for row in rows.iter_rows(named=True)]
+    lines += ["", markdown_row(HEADINGS), markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in HEADINGS)]
+    lines += [markdown_row(_cells(row)) for row in rows.iter_rows(named=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -85,24 +85,16 @@ def _it(count: int) -> str:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    interval = f"{_change(row['duration_ratio_low'])} to {_change(row['duration_ratio_high'])}"
+    interval = f"{change(row['duration_ratio_low'])} to {change(row['duration_ratio_high'])}"
     counts = (row["baseline_process_count"], row["process_count"])
     return (
         str(row["label"]),
         duration(row["baseline_duration_median_ns"]),
         duration(row["duration_median_ns"]),
-        _change(row["duration_ratio"]),
+        change(row["duration_ratio"]),
         UNKNOWN if row["duration_ratio"] is None else interval,
-        _change(row["cycle_ratio"]),
+        change(row["cycle_ratio"]),
         ", ".join(str(count) for count in counts if count is not None),
         str(row["verdict"] or row["occurrence"]).lower(),
         row["reason"] or "",
     )
-
-
-def _change(ratio: float | None) -> str:
-    return UNKNOWN if ratio is None else f"{(ratio - 1) * 100:+.2f} %"
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import (
+    CaFileOption,
+    CountersOption,
+    InsecureOption,
+    OpRegistryOption,
+    ServerOption,
+    TokenFileOption,
+    TokenOption,
+)
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
     from rich.console import Console
 
+    from kernalyse.trace_upload import OutgoingTrace
     from services.cli.analyzer_client import AnalyzerClient
-    from services.core.model import Run
+    from services.core.model import ImportProgress, Run
 
 
 def register(app: typer.Typer) -> None:
@@ -27,85 +38,127 @@ def import_files(
             metavar="FILE|FOLDER...",
             exists=True,
             readable=True,
-            help="NVBench JSON, kernalyse's own, SQLite exports of Nsight Systems; of a folder every such file in it and below.",
+            help="Traces of Nsight Systems (SQLite, parquetdir, arrowdir, .nsys-rep), PyTorch, Triton's Proton and ONNX Runtime, "
+            "reports of ncu, NVBench JSON, kernalyse's own; of a folder that is no trace itself every one in it and below.",
         ),
     ],
+    counters: CountersOption = None,
+    op_registry: OpRegistryOption = None,
+    is_one_run: Annotated[
+        bool, typer.Option("--one-run", help="All files are traces of one job's processes, whatever they say: read them into one run.")
+    ] = False,
+    is_separate: Annotated[bool, typer.Option("--separate", help="A run for each file, of one job or not.")] = False,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Read files of results into runs and print their ids. Samples that NVBench's --jsonbin wrote beside a file go with it.
+    """Read files of results and traces into runs and print their ids.
+
+    Traces of the ranks of one job, recorded at the same time, become one run. Samples that NVBench's --jsonbin wrote beside a
+    file go with it, and a roofline_config.json beside a list of operations. Ctrl-C ends an import and leaves nothing of it.
 
     Status 1: a file could not be read; the others are imported all the same.
     """
+    from kernalyse.trace_upload import OutgoingTrace
     from services.cli.session import Server, analyzer_session
     from services.cli.terminal import console as make_console
+    from services.cli.usage import UsageError
 
+    if is_one_run and is_separate:
+        raise UsageError("options --one-run and --separate", found="both", expected="one of them", remedy="Leave one out.")
     console = make_console(stderr=True)
-    files = [file for path in paths for file in _files(path)]
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        done = [_import(client, file, _place(number, len(files)), console) for number, file in enumerate(files)]
+    files = list(dict.fromkeys(file for path in paths for file in _traces(path)))
+    runs = [files] if is_one_run else [[file] for file in files] if is_separate else _by_job(files)
+    reports = _reports(counters or [], files)
+    own_settings = {} if op_registry is None else {"op-registry-folder": str(op_registry.resolve())}
+    server_given = Server(server, token, token_file, ca_file, insecure)
+    with analyzer_session(server_given, with_profiler=False, own_settings=own_settings) as client:
+        done = [
+            _import(client, [OutgoingTrace(path, reports) for path in traces], _place(number, len(runs)), console)
+            for number, traces in enumerate(runs)
+        ]
     if not all(done):
         raise typer.Exit(1)
 
 
-def _files(path: Path) -> list[Path]:
-    """The file, or those of a folder that a reader takes, by name. Raises UsageError when there is none."""
+def _traces(path: Path) -> list[Path]:
+    """The file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
     from services.analyzer.readers.registry import formats
+    from services.analyzer.readers.trace_paths import traces_at
     from services.cli.usage import UsageError
 
-    if not path.is_dir():
-        return [path]
-    found = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_taken(file)]
+    found = traces_at(path)
     if not found:
         raise UsageError(f"folder {path}", found="no file that could be imported", expected=formats())
     return found
-
-
-def _is_taken(file: Path) -> bool:
-    """By a reader. A file that cannot be opened counts: it is named when its turn comes."""
-    from services.analyzer.readers.registry import is_readable
-
-    try:
-        return is_readable(file)
-    except OSError:
-        return True
 
 
 def _place(number: int, count: int) -> str:
     return f"{number + 1}/{count} " if count > 1 else ""
 
 
-def _import(client: AnalyzerClient, path: Path, place: str, console: Console) -> bool:
-    """Sends one file and says what it has become; answers whether it could be read."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
+    """Raises UsageError: one is no report, or there are several traces that they could be of."""
+    from services.cli.shown_file import report_files
+    from services.cli.usage import UsageError
+
+    if reports and len(files) > 1:
+        raise UsageError(
+            "option --counters", found=f"{len(files)} files to import", expected="the one trace that it is of", remedy="Import them apart."
+        )
+    return list(report_files(reports).values())
+
+
+def _by_job(files: list[Path]) -> list[list[Path]]:
+    from services.analyzer.readers.job_parts import by_job
+
+    return by_job(files) if len(files) > 1 else [files]
+
+
+def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str, console: Console) -> bool:
+    """Sends the traces of one run and says what they have become; answers whether they could be read."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     from kernalyse.trace_upload import TraceUpload
-    from services.core.errors import InvalidTraceError, LimitReachedError
+    from services.core import model, wire
+    from services.core.errors import InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    name = f"{place}{traces[0].path.name}" + (f" and {len(traces) - 1} more" if len(traces) > 1 else "")
+    columns = (
+        *(SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()),
+        *(DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn()),
+    )
     try:
         with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task(f"{place}{path.name}", total=None)
+            task = progress.add_task(name, total=None)
 
-            def advance(sent_bytes: int) -> None:
-                progress.advance(task, sent_bytes)
-                if progress.finished:  # what follows has no measure
-                    progress.update(task, description=f"{place}{path.name}, being read")
+            def tell(message: Message) -> None:
+                progress.update(task, description=f"{name}{_stage(wire.decode(message, model.ImportProgress))}")
 
-            upload = TraceUpload(path, advance)
+            upload = TraceUpload(traces, lambda sent_bytes: progress.advance(task, sent_bytes), tell)
             progress.update(task, total=upload.size_bytes)
             run, is_known = client.import_trace(upload)
-    except (InvalidTraceError, LimitReachedError) as error:
+    except (InvalidTraceError, LimitReachedError, TimeLimitError, UnmetConditionError) as error:
         console.print(error.message, markup=False, highlight=False)
         return False
     except OSError as error:
-        console.print(f"file {path}: {error.strerror}", markup=False, highlight=False)
+        console.print(f"file {error.filename or traces[0].path}: {error.strerror}", markup=False, highlight=False)
         return False
     _say(run, is_known, console)
     return True
+
+
+def _stage(state: ImportProgress) -> str:
+    """What becomes of a trace that has been sent, in words."""
+    match state.stage:
+        case "READING":
+            return ", being read" + (f" ({state.read_trace_count} of {state.trace_count})" if state.trace_count > 1 else "")
+        case "STORING":
+            return ", being put together"
+        case _:
+            return ""
 
 
 def _say(run: Run, is_known: bool, console: Console) -> None:

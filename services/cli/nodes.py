@@ -144,8 +144,8 @@ def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
 def _print_rows(rows: list[dict[str, object]]) -> None:
     from rich.text import Text
 
-    from services.cli.quantities import UNKNOWN, size
     from services.cli.terminal import console, plain_table
+    from services.core.quantities import UNKNOWN, size
 
     table = plain_table(*(name.removesuffix("_bytes") for name in rows[0]))
     for row in rows:

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.quantities import UNKNOWN, giga, median_with_interval, percentage
 from services.cli.terminal import plain_table
 from services.core.errors import UnavailableError
 from services.core.model import LogLevel, Run, RunState, StopReason, TableChunk
+from services.core.quantities import UNKNOWN, giga, median_with_interval, percentage
 
 if TYPE_CHECKING:
     import polars as pl

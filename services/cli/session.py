@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_GRACE_S: Final = 6.0
 NODE_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
+NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,20 @@ def endpoint_of(announcement: Announcement) -> Endpoint:
 
 
 @contextmanager
-def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[AnalyzerClient]:
+def analyzer_session(
+    server: Server, *, with_profiler: bool = True, own_settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[AnalyzerClient]:
     """A client of the analyzer that `server` names, else of the one that runs, else of one that lives as long as the block.
 
-    with_profiler: whether one of its own gets a profiler; commands that only read do without.
+    Args:
+        with_profiler: whether one of its own gets a profiler; commands that only read do without.
+        own_settings: flags of an analyzer of its own.
+
+    Raises:
+        UsageError: own_settings, and there is another analyzer: what it runs is for its own settings to say.
     """
+    if own_settings:
+        _refuse_other_analyzers(server, own_settings)
     if server.address is not None:
         with AnalyzerClient(server.endpoint()) as client:
             yield client
@@ -95,16 +105,29 @@ def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[
         with AnalyzerClient(endpoint_of(running)) as client:
             yield client
         return
-    with own_services(with_profiler=with_profiler) as client:
+    with own_services(with_profiler=with_profiler, analyzer_settings=own_settings) as client:
         yield client
 
 
+def _refuse_other_analyzers(server: Server, settings: Mapping[str, str]) -> None:
+    running = find_service(AnalyzerSettings.load().announcement_path()) if server.address is None else None
+    address = server.address or (None if running is None else running.address)
+    if address is not None:
+        names = ", ".join(name.replace("-", "_") for name in settings)
+        raise UsageError(
+            f"analyzer {address}",
+            found="one that runs already",
+            expected="an analyzer of this command's own, for what it is to run",
+            remedy=f"Set {names} in the settings of that analyzer, or stop it for this command.",
+        )
+
+
 @contextmanager
-def own_services(*, with_profiler: bool) -> Iterator[AnalyzerClient]:
+def own_services(*, with_profiler: bool, analyzer_settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[AnalyzerClient]:
     """Profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block."""
     with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
         folder = Path(folder_name)
-        children = [_own_child("analyzer", folder)]
+        children = [_own_child("analyzer", folder, analyzer_settings)]
         if with_profiler:
             children.append(_own_child("profiler", folder))
         try:
@@ -120,9 +143,9 @@ def own_services(*, with_profiler: bool) -> Iterator[AnalyzerClient]:
                 stop_children((child,), grace_s=STOP_GRACE_S)
 
 
-def _own_child(service: str, folder: Path) -> Child:
+def _own_child(service: str, folder: Path, more_settings: Mapping[str, str] = NO_SETTINGS) -> Child:
     announcement_path = folder / f"{service}.json"
-    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path)}
+    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path), **more_settings}
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
     if service == "profiler":
         arguments += ["--drain-s", "0"]

@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import (
+    CaFileOption,
+    CountersOption,
+    InsecureOption,
+    OpRegistryOption,
+    ServerOption,
+    TokenFileOption,
+    TokenOption,
+)
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from services.analyzer.querying import QueryResult
+    from services.cli.row_choice import RowChoice
+
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
 
-MAX_NAME_LENGTH: Final = 64
-CUT_COLUMNS: Final = ("kernel_name", "layer", "name")
-"""Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
+CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "kernel_before", "kernel_after", "call")
+"""Of names that may be long; see terminal.MAX_NAME_LENGTH."""
 
 OVERVIEW_COLUMNS: Final = {
     "measurements": (
         "label", "sample_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "noise_ratio", "stop_reason",
-        "cache_mode", "verification_state",
+        "cache_mode", "verification_state", "model_name", "batch_size", "tokens_per_s", "stated_flop_per_s",
     ),
     "roofline": (
-        "label", "duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s",
-        "efficiency_ratio", "bound", "ceiling_source", "work_source", "is_implausible",
+        "label", "model_name", "batch_size", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte",
+        "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "efficiency_category",
+        "ceiling_source", "work_source", "is_implausible", "symbol",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -40,10 +52,40 @@ OVERVIEW_COLUMNS: Final = {
         "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
     ),
-    "layers": ("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source"),
+    "layers": (
+        "layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes", "achieved_flop_per_s",
+        "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
+    ),
+    "layer_roofline": (
+        "layer", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
+    ),
+    "opportunities": ("subject_kind", "subject", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason"),
+    "ceilings": ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "clock_hz"),
     "breakdown": (
         "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
         "memory_ns", "memory_only_ns",
+    ),
+    "gaps": ("device_index", "start_ns", "duration_ns", "reason", "kernel_before", "kernel_after", "call", "layer"),
+    "launches": (
+        "kernel_name", "launch_count", "call_duration_median_ns", "queue_delay_median_ns", "queue_delay_p95_ns", "short_share_ratio",
+        "launches_per_graph_count",
+    ),
+    "memory": (
+        "process_id", "device_index", "kind", "direction", "op_count", "bytes_sum", "duration_sum_ns", "achieved_bytes_per_s",
+        "bandwidth_ratio", "small_op_count",
+    ),
+    "occupancy": (
+        "kernel_name", "grid_block_count", "block_thread_count", "registers_per_thread", "shared_bytes", "launch_count", "duration_sum_ns",
+        "theoretical_occupancy_ratio", "wave_count", "limiting_resource",
+    ),
+    "collectives": (
+        "collective_index", "kernel_name", "rank_count", "rank_index", "process_id", "start_ns", "duration_ns", "late_ns", "wait_ns",
+        "is_straggler",
+    ),
+    "ranks": (
+        "rank_index", "process_id", "device_index", "span_ns", "busy_ns", "compute_ns", "communication_ns", "collective_count", "wait_ns",
+        "straggler_count", "clock_source", "clock_residual_ns",
     ),
     "best": (
         "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
@@ -57,6 +99,9 @@ OVERVIEW_COLUMNS: Final = {
 }  # fmt: skip
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
+
+RARE_COLUMNS: Final = ("model_name", "batch_size", "tokens_per_s", "stated_flop_per_s", "symbol", "launch_count", "duration_sum_ns")
+"""Shown where a row has a value: only traces, or results of other tools, have them."""
 
 STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
 """Shown after a column that some rows lack: results of other tools may have means only."""
@@ -75,63 +120,116 @@ def register(app: typer.Typer) -> None:
 
 def show(
     run_or_file: Annotated[
-        str, typer.Argument(metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, which is read and not stored.")
+        str,
+        typer.Argument(
+            metavar="RUN|FILE", help="A run id, the beginning of one, or last; or a trace, file or folder, which is read and not stored."
+        ),
     ],
     table_names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[TABLE]...",
             help="Of runs: measurements (the default), samples, kernels, best, roofline, configurations, failures, counters, …. "
-            "Of traces: kernels (the default), layers, breakdown, kernel_launches, api_calls, ranges, memory_ops, …",
+            "Of traces: kernels (the default), layers, breakdown, roofline, opportunities, gaps, gap_reasons, launches, memory, occupancy, "
+            "collectives, ranks, kernel_launches, api_calls, ranges, memory_ops, …",
         ),
     ] = None,
     output_format: Annotated[OutputFormat, typer.Option("--format", "-f", help="JSON is one object keyed by table.")] = OutputFormat.TABLE,
+    counters: CountersOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write; with several tables as csv or parquet, the folder.")
     ] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="CONDITION",
+            help="Rows to show, e.g. 'kernel_name~gemm' or 'duration_sum_ns>10us': = != < <= > >= ~ (contains). Several must all hold.",
+        ),
+    ] = None,
+    order_by: Annotated[
+        list[str] | None, typer.Option("--sort", metavar="COLUMN[:desc]", help="Order of the rows; repeated, of those that are equal.")
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", metavar="N", help="The first N rows only.")] = None,
+    depth: Annotated[
+        int | None,
+        typer.Option("--depth", metavar="N", help="Layers summed at this depth of ranges, 0 for the outermost; else the innermost."),
+    ] = None,
+    op_registry: OpRegistryOption = None,
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Print tables of a run or a file, or write them to files."""
+    """Print tables of a run or a file, or write them to files.
+
+    A condition or an order counts for every table that has its column.
+    """
+    from services.cli.row_choice import parse_rows
     from services.cli.usage import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
-    if Path(run_or_file).is_file():
-        from services.cli.shown_file import tables_of_file
+    choice = parse_rows(filters or [], order_by or [], top, depth)
+    if _is_trace(run_or_file):
+        from services.cli.shown_file import FileQuestion, tables_of_file
 
-        frames, notes = tables_of_file(Path(run_or_file), table_names or [])
+        asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
+        of_file, notes = tables_of_file(Path(run_or_file), asked)
+        results = {name: replace(result, frame=_of_its_kind(result.frame)) for name, result in of_file.items()}
+    elif counters:
+        raise UsageError(
+            "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
+        )
+    elif op_registry is not None:
+        raise UsageError("option --op-registry", found=f"run {run_or_file}", expected="a file of operations to read")
     else:
         server_options = (server, token, token_file, ca_file, insecure)
-        frames, notes = _tables_of_run(run_or_file, table_names or [], server_options)
+        results, notes = _tables_of_run(run_or_file, table_names or [], choice, server_options)
+    frames = {name: result.frame for name, result in results.items()}
     if output_format is OutputFormat.JSON:
         _write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
-        _show_tables(frames, output)
+        _show_tables(results, max(MAX_SHOWN_ROWS, top or 0), output)
     else:
         _write_frames(frames, output_format, output)
     for note in notes:
         typer.echo(note, err=True)
 
 
+def _is_trace(text: str) -> bool:
+    """A run may have the name of a folder that happens to be here."""
+    path = Path(text)
+    if not path.is_dir():
+        return path.is_file()
+    from services.analyzer.readers.trace_paths import is_trace
+
+    return "/" in text or is_trace(path)
+
+
 def _tables_of_run(
-    text: str, table_names: Sequence[str], server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
-) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    text: str,
+    table_names: Sequence[str],
+    choice: RowChoice,
+    server_options: tuple[str | None, str | None, Path | None, Path | None, bool],
+) -> tuple[dict[str, QueryResult], list[str]]:
     """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
+    from services.analyzer.querying import QueryResult
     from services.cli.session import Server, analyzer_session
     from services.core.model import ImportedTrace
 
+    queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
     with analyzer_session(Server(*server_options), with_profiler=False) as client:
         run = client.run(text)
         is_trace = isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
-        names = dict.fromkeys(table_names or ["kernels" if is_trace else "measurements"])
-        frames = {name: _of_its_kind(client.table(name, [run.run_id])) for name in names}
+        results = {}
+        for query in queries or choice.queries(["kernels" if is_trace else "measurements"]):
+            frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
+            results[query.table_name] = QueryResult(_of_its_kind(frame), total_row_count)
     earlier = run.spec.continues_run_id
     notes = [f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before"] if earlier else []
-    return frames, notes + (run.notes.splitlines() if is_trace else [])
+    return results, notes + (run.notes.splitlines() if is_trace else [])
 
 
 def _of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
@@ -177,7 +275,7 @@ def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputForma
             typer.echo((f"# {name}\n" if len(frames) > 1 else "") + frame.write_csv(), nl=False)
 
 
-def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> None:
+def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output: Path | None) -> None:
     from rich.console import Console
 
     from services.cli.terminal import FILE_WIDTH
@@ -185,30 +283,32 @@ def _show_tables(frames: Mapping[str, pl.DataFrame], output: Path | None) -> Non
 
     if output is None:
         console = make_console()
-        for name, frame in frames.items():
-            _print_frame(console, name, frame)
+        for name, result in results.items():
+            _print_result(console, name, result, max_row_count)
         return
     with output.open("w") as file:
         console = Console(file=file, width=FILE_WIDTH)
-        for name, frame in frames.items():
-            _print_frame(console, name, frame)
+        for name, result in results.items():
+            _print_result(console, name, result, max_row_count)
 
 
-def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
+def _print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
     from rich.text import Text
 
     from services.cli.best_display import best_lines
-    from services.cli.terminal import plain_table
+    from services.cli.terminal import MAX_NAME_LENGTH, cut_name, plain_table
 
+    frame, total_row_count = result.frame, result.total_row_count
     columns = _shown_columns(name, frame)
-    console.print(f"{name}: {frame.height} rows", highlight=False)
+    count = f"{frame.height}" if frame.height == total_row_count else f"{frame.height} of {total_row_count}"
+    console.print(f"{name}: {count} rows", highlight=False)
     table = plain_table()
     for column in columns:
         table.add_column(column, justify="right" if frame[column].dtype.is_numeric() else "left", overflow="fold")
-    rows = frame.select(columns).head(MAX_SHOWN_ROWS).rows()
+    rows = frame.select(columns).head(max_row_count).rows()
     for row in rows:
         table.add_row(
-            *(Text(_cut(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
+            *(Text(cut_name(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
         )
     console.print(table)
     if any(len(str(row[columns.index(column)])) > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
@@ -216,19 +316,14 @@ def _print_frame(console: Console, name: str, frame: pl.DataFrame) -> None:
     if name == "best":
         for line in best_lines(frame):
             console.print(line, markup=False, highlight=False)
-    if frame.height > MAX_SHOWN_ROWS:
-        console.print(f"The first {MAX_SHOWN_ROWS} rows. All of them: --format json, csv or parquet.")
-
-
-def _cut(name: str) -> str:
-    """Both ends of a long name: templates begin alike."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
+    if frame.height > max_row_count:
+        console.print(f"The first {max_row_count} rows. All of them: --format json, csv or parquet.")
 
 
 def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
     columns = []
     for column in OVERVIEW_COLUMNS.get(name, frame.columns):
-        if column in frame.columns:
+        if column in frame.columns and not (column in RARE_COLUMNS and frame.height > 0 and frame[column].null_count() == frame.height):
             columns.append(column)
             stand_in = STAND_INS.get(column)
             if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:
@@ -237,7 +332,7 @@ def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    from services.cli.quantities import UNKNOWN
+    from services.core.quantities import UNKNOWN
 
     if value is None:
         return UNKNOWN

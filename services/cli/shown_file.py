@@ -3,59 +3,145 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from services.analyzer.readers.trace import Reader, TraceFiles
+    from services.analyzer.querying import QueryResult
+    from services.analyzer.readers.trace import ImportedTables, TraceFiles
+    from services.analyzer.trace_answers import TraceFrames
+    from services.cli.row_choice import RowChoice
+    from services.core.model import TableQuery
 
 
-def tables_of_file(path: Path, table_names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    """The tables and the reader's notes.
+@dataclass(frozen=True, slots=True)
+class FileQuestion:
+    """What is asked of a file.
+
+    table_names: none for the kernels of a trace, the measurements of results.
+    reports: of ncu, of the same program.
+    op_registry_folder: of op_registry.py, for files of operations.
+    """
+
+    table_names: Sequence[str]
+    choice: RowChoice
+    reports: Sequence[Path] = ()
+    op_registry_folder: Path | None = None
+
+
+def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryResult], list[str]]:
+    """What is found, by table, and the reader's notes.
 
     Args:
-        table_names: none for the kernels.
+        path: of a file, or of a folder that is one trace.
 
     Raises:
-        InvalidTraceError: no reader takes the file, or it is damaged.
-        TableNotFoundError: there is no such table.
+        InvalidTraceError: no reader takes the file, or it is damaged; a report is no report, or of another program.
+        InvalidRequestError: a value that a column cannot hold.
         UsageError: a table that the file has to be imported for.
     """
+    from services.analyzer.readers.registry import reader_of
+    from services.analyzer.readers.selection import SelectiveReader
+    from services.analyzer.trace_answers import trace_frames
+    from services.analyzer.trace_reading import read_with_counters
+
+    files = _files(path, question)
+    queries = question.choice.queries(question.table_names or ["kernels"])
+    if isinstance(reader_of(files), SelectiveReader):
+        read = _read(files, queries)
+    else:
+        from services.analyzer.file_tables import has_results  # traces, which may be large, need not wait for it
+
+        read = read_with_counters(files)
+        if has_results(read.frames):
+            return _results(read, question.choice.queries(question.table_names or ["measurements"])), read.notes.splitlines()
+        _refuse_unanswerable(files, queries)
+    trace = trace_frames(read.frames)
+    return {query.table_name: _answered(trace, query) for query in queries}, read.notes.splitlines()
+
+
+def _files(path: Path, question: FileQuestion) -> TraceFiles:
+    """The trace with what lies beside it and what the command line names."""
     import time
 
-    from services.analyzer.readers.registry import reader_of
-    from services.analyzer.readers.trace import TraceFiles
-    from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+    from kernalyse.trace_upload import companions_of
+    from services.analyzer.readers.trace_paths import trace_files
 
-    names = list(dict.fromkeys(table_names or ["kernels"]))
-    files = TraceFiles(path.name, path, time.time_ns())
-    frames, notes = _read(reader_of(files), files, names)
-    trace = trace_frames(frames)
-    answers = {name: TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION) if name in TRACE_ANALYSES else trace[name] for name in names}
-    return {name: _own_columns(frame.collect()) for name, frame in answers.items()}, notes
+    files = trace_files(path, time.time_ns())
+    beside = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
+    companions = {**files.companions, **beside, **report_files(question.reports)}
+    return replace(files, companions=companions, op_registry_folder=question.op_registry_folder)
 
 
-def _read(reader: Reader, files: TraceFiles, names: Sequence[str]) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    from services.analyzer.readers.selection import Selection, SelectiveReader
-    from services.analyzer.schema import table_named
-    from services.analyzer.trace_answers import answerable, inputs
+def report_files(reports: Sequence[Path]) -> dict[str, Path]:
+    """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
+    from services.analyzer.readers.ncu_trace import NcuReader
+    from services.analyzer.readers.registry import HEAD_BYTES
     from services.cli.usage import UsageError
 
-    for name in names:
-        if not answerable(name):
+    found: dict[str, Path] = {}
+    for path in reports:
+        with path.open("rb") as file:
+            is_report = NcuReader().matches(file.read(HEAD_BYTES))
+        if not is_report or path.name in found:
             raise UsageError(
-                f"table {table_named(name).table_name} of file {files.file_name}",
+                f"option --counters {path}",
+                found="a second report of this name" if is_report else "a file of another kind",
+                expected="reports of ncu, each with its own name",
+                remedy="Write one with: ncu --csv --page raw.",
+            )
+        found[path.name] = path
+    return found
+
+
+def _results(read: ImportedTables, queries: Sequence[TableQuery]) -> dict[str, QueryResult]:
+    from services.analyzer.file_tables import results_table
+    from services.analyzer.schema import table_named
+
+    return {query.table_name: _found(results_table(read.frames, table_named(query.table_name)), query) for query in queries}
+
+
+def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
+    """Of a table that an analysis shares with other runs its own columns alone."""
+    from services.analyzer.trace_answers import TRACE_ANALYSES, question_of
+
+    name = query.table_name
+    return _found(TRACE_ANALYSES[name].answer(trace, question_of(query)) if name in TRACE_ANALYSES else trace[name], query)
+
+
+def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
+    """Without the columns of a store."""
+    from services.analyzer.querying import run_query
+    from services.analyzer.schema import table_named
+
+    columns = tuple(column for column in rows.collect_schema().names() if column not in ("run_id", "event_index"))
+    table = table_named(query.table_name)
+    return run_query(table.conform(rows), table, replace(query, columns=columns))
+
+
+def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
+    """What the queries need of a large trace."""
+    from services.analyzer.readers.selection import Selection
+    from services.analyzer.trace_answers import inputs, question_of
+    from services.analyzer.trace_reading import read_with_counters
+
+    _refuse_unanswerable(files, queries)
+    selection = Selection.of(needed for query in queries for needed in inputs([query.table_name], question_of(query)))
+    return read_with_counters(files, selection)
+
+
+def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
+    from services.analyzer.trace_answers import answerable
+    from services.cli.usage import UsageError
+
+    for query in queries:
+        if not answerable(query.table_name):
+            raise UsageError(
+                f"table {query.table_name} of file {files.file_name}",
                 found="a table that is no trace's",
-                expected="kernels, layers, breakdown or a table of the trace",
+                expected="kernels, layers, breakdown, roofline, layer_roofline, opportunities or a table of the trace",
                 remedy="Import the file, then show the run.",
             )
-    selection = Selection.of(inputs(names))
-    read = reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
-    return dict(read.frames), read.notes.splitlines()
-
-
-def _own_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """Without those of a store."""
-    return frame.drop("run_id", "event_index", strict=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from rich import box
@@ -10,6 +11,9 @@ from rich.table import Table
 
 FILE_WIDTH: Final = 200
 """A file or a pipe has no width; rich would take 80 columns and break every cell."""
+
+MAX_NAME_LENGTH: Final = 64
+"""Names of C++ templates have hundreds of characters: whole, three of them would fill a screen."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -20,3 +24,12 @@ def console(*, stderr: bool = False) -> Console:
 def plain_table(*headings: str) -> Table:
     """Columns without frames."""
     return Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+
+
+def cut_name(name: str) -> str:
+    """Both ends of a long name: templates begin alike."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

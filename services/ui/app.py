@@ -25,6 +25,7 @@ from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.client import AnalyzerClient
 from services.ui.pages.kernels import KernelsPage, table_query
+from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PAGE_TITLES, anchor, apply_theme, panel_template
@@ -40,8 +41,8 @@ UNUSED_SESSION_LIFETIME_MS: Final = 15_000
 
 logger = logging.getLogger(__name__)
 
-PageClass = type[LivePage] | type[RooflinePage] | type[KernelsPage]
-PAGE_CLASSES: Final[tuple[PageClass, ...]] = (LivePage, RooflinePage, KernelsPage)
+PageClass = type[LivePage] | type[RooflinePage] | type[KernelsPage] | type[LayersPage]
+PAGE_CLASSES: Final[tuple[PageClass, ...]] = (LivePage, RooflinePage, KernelsPage, LayersPage)
 
 
 async def serve(settings: UiSettings) -> None:

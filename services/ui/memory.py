@@ -13,6 +13,7 @@ from typing import Final
 import polars as pl
 
 from services.core.model import NodeStatus, NodeTelemetry, Run, Telemetry
+from services.ui.made_once import MadeOnce
 from services.ui.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition, SampleStrips
 
 ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
@@ -30,8 +31,14 @@ class NewRows:
     """Rows after a position. frame: None when there are none. is_restart: rows in between are gone, start over."""
 
     frame: pl.DataFrame | None
+    begin: int
     position: int
     is_restart: bool = False
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Positions before and after."""
+        return self.begin, self.position
 
 
 class TableMemory:
@@ -42,6 +49,7 @@ class TableMemory:
         self._frames: deque[pl.DataFrame] = deque()
         self._end = 0
         self._kept = 0
+        self._newest: NewRows | None = None  # pages ask for the same rows one after the other
 
     @property
     def dropped_row_count(self) -> int:
@@ -63,7 +71,12 @@ class TableMemory:
     def since(self, position: int) -> NewRows:
         """Rows from the position on."""
         if position >= self._end:
-            return NewRows(None, self._end)
+            return NewRows(None, position, self._end)
+        if self._newest is None or self._newest.span != (position, self._end):
+            self._newest = self._rows_since(position)
+        return self._newest
+
+    def _rows_since(self, position: int) -> NewRows:
         is_restart = 0 < position < self.dropped_row_count
         wanted = self._end - max(position, self.dropped_row_count)
         pieces: list[pl.DataFrame] = []
@@ -73,7 +86,7 @@ class TableMemory:
             missing -= pieces[-1].height
             if missing <= 0:
                 break
-        return NewRows(pl.concat(reversed(pieces), how="vertical_relaxed"), self._end, is_restart)
+        return NewRows(pl.concat(reversed(pieces), how="vertical_relaxed"), position, self._end, is_restart)
 
     def all(self) -> pl.DataFrame | None:
         return self.since(0).frame
@@ -111,6 +124,7 @@ class RunMemory:
         self._configuration_count = 0
         self.next_event_index = 0
         self.is_complete = False
+        self.made = MadeOnce()  # of its rows, by the pages
 
     def receive(self, run: Run | None, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
         with self.lock:

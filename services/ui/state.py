@@ -9,11 +9,12 @@ from urllib.parse import parse_qs, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels"]
+Page = Literal["live", "roofline", "kernels", "layers"]
 PAGES: Final[tuple[Page, ...]] = get_args(Page)
 ColorBy = Literal["category", "dtype", "kernel", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
-TableName = Literal["measurements", "kernels", "launched", "layers", "breakdown"]
+PointsOf = Literal["kernel", "layer"]
+TableName = Literal["measurements", "kernels", "launched", "layers", "breakdown", "opportunities"]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
     "measurements": "measurements",
@@ -21,6 +22,7 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "launched": "kernels of traces",
     "layers": "layers of traces",
     "breakdown": "breakdown of traces",
+    "opportunities": "opportunities of traces",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
@@ -41,6 +43,7 @@ class ViewState:
     dtype: str = ""
     color_by: ColorBy = "category"
     ceilings: CeilingChoice = "best"  # source that points are held against
+    points: PointsOf = "kernel"  # of traces: a point for each kernel, or for each layer
     table: TableName = "measurements"
     columns: tuple[str, ...] = ()  # empty: those the page chooses
     sort: str = ""  # column; empty: the analyzer's order
@@ -72,6 +75,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "theme": get_args(ThemeName),
     "color_by": get_args(ColorBy),
     "ceilings": get_args(CeilingChoice),
+    "points": get_args(PointsOf),
     "table": get_args(TableName),
 }
 _MAX_TEXT_LENGTH: Final = 200

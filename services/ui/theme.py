@@ -172,6 +172,19 @@ PALETTES: Final[dict[ThemeName, Palette]] = {"light": LIGHT, "dark": DARK}
 MARKERS: Final = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
 """A shape for each colour of `series`: colour never carries a meaning alone."""
 
+SYMBOL_MARKERS: Final[dict[str, str]] = {
+    "circle": "circle",
+    "square": "square",
+    "diamond": "diamond",
+    "cross": "cross",
+    "x": "x",
+    "triangle-up": "triangle",
+    "triangle-down": "inverted_triangle",
+    "hexagon": "hex",
+    "star": "star",
+}
+"""Shapes that imported results ask for by Plotly's names, as Bokeh calls them; any other leaves the shape of the colour."""
+
 FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square_x", "diamond": "diamond_cross"}
 """How a point looks whose results were wrong, where the shape has a crossed variant; the others are drawn hollow."""
 

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernalyse.trace_upload import TraceUpload
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.analyzer.writers.results import results_document
 from services.core.model import Ceiling, CeilingsMeasured, RunState, StateChanged
 from tests.browser.conftest import Visit
@@ -48,7 +48,7 @@ def page(visit: Visit, tmp_path: Path) -> Page:
     )
     path = tmp_path / "gpu.json"
     path.write_text(results_document(results))
-    run_id = TraceUpload(path, lambda _: None).send(visit.dashboard.stub).run.run_id
+    run_id = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
     opened = visit.open(f"/roofline?runs={run_id}")
     eventually(lambda: drawn_count(opened, "roofline:points") == 2)
     return opened

@@ -21,7 +21,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import run_pb2 as run_messages
 from services.analyzer.archive import Archive
 from services.core import wire
-from services.core.errors import ArtifactNotFoundError, DeviceNotFoundError, InvalidTraceError, LimitReachedError, StorageFullError
+from services.core.errors import ArtifactNotFoundError, DeviceNotFoundError, InvalidTraceError, LimitReachedError
 from services.core.model import ImportedTrace, Run, RunState, TableQuery
 from services.core.rpc import translated_errors
 from tests.integration.analyzer_under_test import (
@@ -228,25 +228,15 @@ async def test_the_setting_limits_what_is_accepted(private_folders: Path, monkey
             await imported(stub)
 
 
-async def test_a_full_disk_keeps_nothing_of_it_and_says_so(stub: Any, analyzer: AnalyzerHere, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_parquet = pl.DataFrame.write_parquet
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", lambda frame, path: write_parquet(frame, "/dev/full"))
-    with pytest.raises(StorageFullError, match=r"No space left.*import again"):
-        await imported(stub)
-    assert list((analyzer.folder / "store" / "runs").iterdir()) == []
-    monkeypatch.undo()
-    assert not (await imported(stub)).is_known
-
-
 async def test_a_break_between_files_and_record_leaves_no_run(stub: Any, analyzer: AnalyzerHere, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are there and the record is not: as kill -9 at the worst moment leaves it."""
-    write = Archive.write
+    adopt = Archive.adopt
 
-    def broken(archive: Archive, run_id: str, frames: dict[str, pl.DataFrame]) -> None:
-        write(archive, run_id, frames)
+    def broken(archive: Archive, run_id: str, folder: Path) -> None:
+        adopt(archive, run_id, folder)
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(Archive, "write", broken)
+    monkeypatch.setattr(Archive, "adopt", broken)
     with pytest.raises(Exception, match="power cut"):
         await imported(stub)
     monkeypatch.undo()

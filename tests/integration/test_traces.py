@@ -11,9 +11,12 @@ import pytest
 
 from services.core.settings import data_folder
 from tests.integration.test_cli import kernalyse
-from tests.unit.nsys_export import call, kernel, nvtx, write_export
+from tests.unit.nsys_export import STRINGS, call, kernel, nvtx, write_export
+from tests.unit.nsys_folder import write_folder
 
-TABLES = ("kernels", "layers", "breakdown")
+TABLES = (
+    *("kernels", "layers", "breakdown", "gaps", "gap_reasons", "launches", "memory", "occupancy", "collectives", "ranks", "timeline"),
+)
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
     ]
     (device,) = shown["breakdown"]
     assert (device["process_id"], device["device_index"], device["busy_ns"], device["idle_ns"]) == (77, 0, 460, 1050)
-    assert not data_folder().exists()
+    assert not (data_folder() / "store").exists()
 
     done = kernalyse("import", trace)
     assert done.returncode == 0, done.stderr
@@ -80,6 +83,31 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
             assert read(folder / f"ranges.{table_format}").height == 2
 
 
+def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+    folder = write_folder(trace, tmp_path / "traces", "parquetdir")
+    (folder / "0-readme.txt").write_text("sorts before every table")
+    shown = answers(folder)
+    assert shown == answers(trace)
+    done = kernalyse("import", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("traces: trace")
+    assert "no tables are left out: 0-readme.txt" in done.stderr
+    stored = answers(done.stdout.split()[0])
+    for name in TABLES:
+        assert [{key: value for key, value in row.items() if key != "run_id"} for row in stored[name]] == shown[name], name
+    around = kernalyse("import", tmp_path)
+    assert "imported before" in around.stdout
+    assert [line.split()[1] for line in around.stdout.splitlines()] == ["nightly.sqlite:", "traces:"]
+
+
+def test_a_folder_without_a_trace_says_so(private_folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    shown = kernalyse("show", tmp_path)
+    assert (shown.returncode, "no tables of an export" in shown.stderr) == (1, True)
+    imported = kernalyse("import", tmp_path)
+    assert (imported.returncode, "no file that could be imported" in imported.stderr) == (2, True)
+
+
 def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders: Path, trace: Path) -> None:
     done = kernalyse("show", trace)
     assert done.returncode == 0, done.stderr
@@ -88,6 +116,35 @@ def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders
     assert "saxpy(float *)" in done.stdout
     assert "configuration_count" not in done.stdout
     assert "1 of 3 kernels have no runtime call" in kernalyse("show", trace, "layers").stderr
+
+
+def test_rows_are_chosen_alike_of_a_file_and_of_its_run(private_folders: Path, trace: Path) -> None:
+    """The terminal says how many rows there are; a condition counts for the tables that have its column."""
+    run_id = kernalyse("import", trace).stdout.split()[0]
+    sources: tuple[str | Path, ...] = (trace, run_id)
+    for source in sources:
+        short = ("--filter", "duration_ns<=0.05us", "--filter", "kind!=copy", "--sort", "start_ns:desc", "--top", "1", "--format", "json")
+        done = kernalyse("show", source, "kernel_launches", "memory_ops", "layers", *short)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert [(row["start_ns"], row["duration_ns"]) for row in found["kernel_launches"]] == [(2000, 10)]
+        assert found["memory_ops"] == []
+        assert [row["layer"] for row in found["layers"]] == ["forward"]
+        outer = kernalyse("show", source, "layers", "kernels", "--depth", "0", "--format", "json")
+        assert {row["layer"]: row["duration_sum_ns"] for row in json.loads(outer.stdout)["layers"]} == {"step": 450, None: 10}
+        assert "layers: 2 of 3 rows" in kernalyse("show", source, "layers", "--top", "2").stdout
+        for wrong, words in (
+            (("layers", "kernels", "--filter", "speed>1"), "no column speed"),
+            (("kernels", "--depth", "1"), "no table that has depths"),
+            (("layers", "--sort", "speed"), "expected one of layer, call_count"),
+            (("layers", "--top", "0"), "1 or more"),
+        ):
+            refused = kernalyse("show", source, *wrong)
+            assert refused.returncode == 2
+            assert words in refused.stderr
+        refused = kernalyse("show", source, "layers", "--filter", "launch_count=many")
+        assert refused.returncode == 1
+        assert "a whole number" in refused.stderr
 
 
 def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_path: Path) -> None:
@@ -99,3 +156,40 @@ def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_pat
     other = kernalyse("show", tmp_path / "notes.txt")
     assert other.returncode == 1
     assert "an SQLite export of Nsight Systems" in other.stderr
+
+
+def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_folders: Path, trace: Path, tmp_path: Path) -> None:
+    """Files, runs, and one of each: the same answer. The second trace takes 20 ns less, of which one kernel is new."""
+    later = write_export(
+        tmp_path / "later.sqlite",
+        kernels=[kernel(500, 900, 1), kernel(950, 980, 2), kernel(2000, 2010, demangledName=4)],
+        calls=[call(150, 160, 1), call(250, 260, 2)],
+        ranges=[nvtx(0, 1000, "step"), nvtx(100, 200, None, textId=3)],
+        strings=STRINGS | {4: "daxpy(double *)"},
+    )
+    ids = [kernalyse("import", path).stdout.split()[0] for path in (trace, later)]
+    sources: tuple[tuple[str | Path, str | Path], ...] = ((trace, later), (ids[0], later), (ids[0], ids[1]))
+    for first, second in sources:
+        done = kernalyse("compare", first, second, "--format", "json", "--fail-if-slower", "1%")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert [
+            (row["occurrence"], row["kernel_name"], row["launch_count"], row["baseline_launch_count"], row["duration_delta_ns"])
+            for row in found["kernel_comparison"]
+        ] == [("MATCHED", "saxpy(float *)", 2, 3, -30), ("NEW", "daxpy(double *)", 1, None, 10)]
+        assert {row["layer"]: row["duration_delta_ns"] for row in found["layer_comparison"]} == {"step": -20, "forward": 0, None: 0}
+        assert (found["is_slower"], found["duration_ratio"]) == (False, pytest.approx(440 / 460))
+
+    slower = kernalyse("compare", later, trace, "--fail-if-slower", "1%", "--depth", "0")
+    assert slower.returncode == 1
+    assert "slower by more than 1 %: yes" in slower.stdout
+    assert "two recordings" in slower.stdout
+    assert "forward" not in slower.stdout
+    assert kernalyse("compare", later, trace, "--fail-if-slower", "5%").returncode == 0
+    markdown = kernalyse("compare", trace, later, "--format", "markdown")
+    assert "| daxpy(double *) | – | 10 ns | +10 ns | -50 % | – → 1 | – | new |" in markdown.stdout
+
+    empty = write_export(tmp_path / "empty.sqlite", kernels=[])
+    assert kernalyse("compare", trace, empty).returncode == 2
+    assert kernalyse("compare", trace, trace).returncode == 2
+    assert "two traces" in kernalyse("compare", trace, later, "--allow", "device").stderr

@@ -37,6 +37,14 @@ COLUMNS: Final[Mapping[str, Mapping[str, Any]]] = {
     "CUPTI_ACTIVITY_KIND_MEMSET": {
         "start": 0, "end": 0, "deviceId": 0, "streamId": 7, "correlationId": None, "globalPid": global_id(), "bytes": 0,
     },
+    "CUDA_GRAPH_NODE_EVENTS": {
+        "start": 0, "end": None, "eventClass": 0, "globalTid": global_id(thread=THREAD), "nameId": 2, "graphNodeId": 0,
+        "originalGraphNodeId": None,
+    },
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": {
+        "start": 0, "end": 0, "deviceId": 0, "streamId": 7, "correlationId": None, "globalPid": global_id(), "graphId": 1,
+        "graphExecId": 2,
+    },
     "TARGET_INFO_GPU": {
         "id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "smCount": 132, "clockRate": 1980000000,
         "memoryBandwidth": 4_800_000_000_000, "totalMemory": 150_000_000_000, "uuid": "GPU-1", "cuDevice": 0,
@@ -60,6 +68,10 @@ def nvtx(start: int, end: int | None, text: str | None, **others: Any) -> dict[s
     return {"start": start, "end": end, "text": text, **others}
 
 
+def node(start: int, node_id: int, original_id: int | None = None, **others: Any) -> dict[str, Any]:
+    return {"start": start, "graphNodeId": node_id, "originalGraphNodeId": original_id, **others}
+
+
 def write_export(
     path: Path,
     *,
@@ -69,11 +81,14 @@ def write_export(
     copies: Rows | None = None,
     fills: Rows | None = None,
     gpus: Rows | None = None,
+    nodes: Rows | None = None,
+    node_table: str = "CUDA_GRAPH_NODE_EVENTS",
+    whole_graphs: Rows | None = None,
     strings: Mapping[int, Any] = STRINGS,
     schema_version: str | None = "3.25.0",
     without: Sequence[str] = (),
 ) -> Path:
-    """Tables of None are not there; `without` names columns that no table has."""
+    """Tables of None are not there; `without` names columns that no table has. nodes: creations of those of CUDA graphs."""
     tables: dict[str, Rows | None] = {
         "StringIds": [{"id": number, "value": text} for number, text in strings.items()],
         "META_DATA_EXPORT": None if schema_version is None else [{"name": "EXPORT_SCHEMA_VERSION", "value": schema_version}],
@@ -83,6 +98,8 @@ def write_export(
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
         "CUPTI_ACTIVITY_KIND_MEMSET": fills,
         "TARGET_INFO_GPU": gpus,
+        node_table: nodes,
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": whole_graphs,
     }
     with closing(sqlite3.connect(path)) as connection:
         for name, rows in tables.items():
@@ -93,7 +110,8 @@ def write_export(
 
 
 def _write_table(connection: sqlite3.Connection, name: str, rows: Rows, without: Sequence[str]) -> None:
-    defaults = {column: value for column, value in COLUMNS[name].items() if column not in without}
+    columns = COLUMNS["CUDA_GRAPH_NODE_EVENTS" if name == "CUDA_GRAPH_EVENTS" else name]  # as versions until 2022 called it
+    defaults = {column: value for column, value in columns.items() if column not in without}
     texts = ("text", "value", "name", "uuid")
     types = {column: "TEXT" if column in texts else "INTEGER" for column in defaults}
     if name == "StringIds":

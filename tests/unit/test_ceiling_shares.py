@@ -13,7 +13,7 @@ from services.analyzer.analyses.ceiling_shares import ceiling_shares
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS
 from services.cli.ceiling_display import NOTE_WIDTH, ceilings_table, missing_lines
-from services.cli.quantities import rate
+from services.core.quantities import rate
 
 
 def ceiling(name: str, value: float, source: str, path: str = "tensor", clock_hz: int | None = None, note: str = "") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_aga
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.sample_strips import SampleRows
 from services.ui.state import CeilingChoice
-from services.ui.theme import CATEGORIES, DARK, LIGHT, MARKERS, style_of
+from services.ui.theme import CATEGORIES, DARK, IMPLAUSIBLE_MARKER, LIGHT, MARKERS, style_of
 
 POINT: dict[str, Any] = {
     "run_id": "20260102-101500-6ca949ef",
@@ -23,8 +23,13 @@ POINT: dict[str, Any] = {
     "label": "saxpy N=1024",
     "category": "elementwise",
     "dtype": "float32",
+    "path": "fma",
+    "device_id": "cuda:0",
     "memory_level": "dram",
     "duration_median_ns": 1500.0,
+    "duration_mean_ns": 1600.0,
+    "launch_count": None,
+    "share_ratio": None,
     "flop": 2048.0,
     "bytes": 12288.0,
     "intensity_flop_per_byte": 1 / 6,
@@ -39,6 +44,8 @@ POINT: dict[str, Any] = {
     "implausible_reason": None,
     "sm_clock_hz": None,
     "verification_state": "PASSED",
+    "symbol": None,
+    "efficiency_category": None,
 }
 
 
@@ -67,9 +74,23 @@ def test_a_point_tells_every_figure_with_its_unit() -> None:
     assert told["efficiency"] == "50.0 %"
     assert told["bound"] == "memory-bound"
     assert told["intensity_text"] == "0.167 flop/B"
-    assert told["duration"] == "1.50 µs"
+    assert told["duration"] == "1.50 µs median"
     assert told["run"] == "6ca949ef"
     assert told["work_source"] == "by formula"
+
+
+def test_a_symbol_that_a_row_asks_for_is_drawn_and_the_category_of_its_efficiency_told() -> None:
+    rows = points(
+        {"symbol": "triangle-up", "efficiency_category": "memory inefficient"},
+        {"symbol": "star"},
+        {"symbol": "no-shape-of-this-name"},
+        {"symbol": "star", "is_implausible": True},
+        {"symbol": "square", "verification_state": "FAILED"},
+    )
+    columns = roofline.point_columns(rows, LIGHT)
+    own = roofline.point_columns(points({}), LIGHT)["marker"][0]
+    assert columns["marker"].tolist() == ["triangle", "star", own, IMPLAUSIBLE_MARKER, "square_x"]
+    assert columns["bound"].tolist()[:2] == ["memory inefficient", "memory-bound"]
 
 
 def test_a_kernel_without_flop_has_no_place_and_unknown_figures_are_dashes() -> None:
@@ -164,6 +185,17 @@ def test_the_last_row_of_a_configuration_counts() -> None:
     newest = roofline.newest_rows(rows)
     assert newest.height == 2
     assert newest.filter(pl.col("configuration_index") == 0)["efficiency_ratio"].to_list() == [0.7]
+
+
+def test_points_of_a_trace_go_by_their_kernels_and_are_as_large_as_their_share() -> None:
+    of_trace = {"configuration_index": None, "category": None, "duration_median_ns": None, "duration_mean_ns": 2000.0, "launch_count": 40}
+    rows = points(
+        of_trace | {"label": "gemm float16", "share_ratio": 0.25}, of_trace | {"label": "add float16", "share_ratio": 0.0001}, of_trace
+    )
+    assert roofline.newest_rows(rows).height == 3
+    columns = roofline.point_columns(rows, LIGHT)
+    assert columns["size"].tolist() == [roofline.LARGEST_POINT_SIZE / 2, roofline.POINT_SIZE, roofline.POINT_SIZE]
+    assert columns["duration"][0] == "2.00 µs mean of 40 launches"
 
 
 def test_categories_differ_in_colour_and_in_shape() -> None:

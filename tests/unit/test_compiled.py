@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def summed_squares(count: int) -> int:
 
 def anew(function: Callable[..., Any]) -> Any:
     """As a later process has it."""
-    return compiled(function.__wrapped__)  # type: ignore[attr-defined]
+    written: FunctionType = function.__wrapped__  # type: ignore[attr-defined]
+    return compiled(FunctionType(written.__code__, written.__globals__))
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def test_readers_load_no_compiler() -> None:
 
 def test_kept_code_stands_for_every_source_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a constant that changes in one file stays as it was in the code of another one."""
-    digest_of, source_of = compiling._sources_digest, compiling._source
+    digest_of, source_of = compiling.sources_digest, compiling._source
     before = [digest_of(module.__name__) for module in (kineto_scan, json_scan)]
     changed = "services.analyzer.readers.kineto_fields"
     monkeypatch.setattr(compiling, "_source", lambda module: source_of(module) + (b"# changed" if module == changed else b""))

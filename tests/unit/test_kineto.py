@@ -14,7 +14,7 @@ from services.analyzer.readers import trace_bytes
 from services.analyzer.readers.kineto import KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TIMELINE_TABLES
 from services.core.errors import InvalidTraceError, LimitReachedError
 
 Event = dict[str, Any]
@@ -201,6 +201,25 @@ def test_shapes_and_flop_of_operators(tmp_path: Path) -> None:
     tables = read(tmp_path, [operator("aten::mm", 0, 5, **{"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"], "flops": 48})])
     (row,) = tables.frames["ranges"].rows(named=True)
     assert (row["input_shapes"], row["input_dtypes"], row["flop"], row["kind"]) == ("[[2,3],[3,4]]", '["float","float"]', 48.0, "operator")
+
+
+def test_a_kernel_knows_the_innermost_operator_around_its_call(tmp_path: Path) -> None:
+    values = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "-1"]}
+    events = [
+        operator("aten::softmax", 0, 100),
+        module("Softmax_0", 5, 90),
+        operator("aten::_softmax", 10, 10, **values),
+        complete("user_annotation", "own words", 11, 5),
+        call(12, 1),
+        call(50, 2),
+        call(200, 3),
+        *(kernel(name, 300 + place, 1, place + 1) for place, name in enumerate(("inner", "outer", "outside"))),
+    ]
+    tables = read(tmp_path, events)
+    ranges = tables.frames["ranges"].join(tables.frames["trace_names"], on="name_index", maintain_order="left").rows(named=True)
+    operators = tables.frames["kernel_launches"]["operator_index"].to_list()
+    assert [None if index is None else ranges[index]["name"] for index in operators] == ["aten::_softmax", "aten::softmax", None]
+    assert ranges[operators[0]]["input_values"] == '["","-1"]'
 
 
 def test_copies_and_fills(tmp_path: Path) -> None:
@@ -402,7 +421,7 @@ def test_other_files_are_not_taken_for_traces() -> None:
 
 def test_frames_have_the_types_of_their_tables(tmp_path: Path) -> None:
     tables = read(tmp_path, [module("A_0", 0, 9), call(1, 1), kernel("k", 2, 1, 1)])
-    for table in TRACE_TABLES:
+    for table in TIMELINE_TABLES:
         frame = tables.frames[table.table_name]
         assert dict(frame.schema) == {column.name: column.dtype() for column in table.columns[2:]}, table.table_name
     assert isinstance(tables.frames["ranges"], pl.DataFrame)

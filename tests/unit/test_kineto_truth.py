@@ -15,7 +15,7 @@ from services.analyzer.analyses.trace_layers import trace_layers
 from services.analyzer.readers.kineto import FORMAT, KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TIMELINE_TABLES
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 FILES = sorted((SHARED / "kineto").glob("*.json.gz")) or [SHARED / "kineto" / "none.json.gz"]
@@ -30,7 +30,7 @@ def test_figures_are_those_of_the_answers(path: Path) -> None:
     files = TraceFiles(path.name, path, arrived_unix_ns=0)
     assert reader_of(files).format == FORMAT
     read = KinetoReader().read(files)
-    for table in TRACE_TABLES:
+    for table in TIMELINE_TABLES:
         assert read.frames[table.table_name].columns == list(table.column_names[2:]), table.table_name
     frames = {name: frame.lazy() for name, frame in read.frames.items()}
     launches, names, ranges = frames["kernel_launches"], frames["trace_names"], frames["ranges"]

@@ -19,7 +19,7 @@ from services.analyzer.readers.selection import Selection
 from services.analyzer.readers.sqlite_file import SqliteFile
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.trace_answers import trace_frames
-from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.trace_tables import TIMELINE_TABLES
 from services.core.errors import InvalidTraceError
 from tests.unit.nsys_export import THREAD, call, global_id, kernel, nvtx, write_export
 
@@ -206,7 +206,7 @@ def test_only_what_is_wanted_is_read_and_it_is_the_same(tmp_path: Path) -> None:
         gpus=[{}],
     )
     everything = read(path)
-    for table in TRACE_TABLES[1:]:
+    for table in TIMELINE_TABLES[1:]:
         for column in everything.frames[table.table_name].columns:
             wanted = {table.table_name: (column,), "trace_names": ("name_index", "name")}
             part = NsysSqliteReader().read_columns(TraceFiles(path.name, path, 0), Selection.of([wanted]))

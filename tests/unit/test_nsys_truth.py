@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_answers(path: Path, decodes_pages: bool) -> No
         for row in kernels.iter_rows(named=True)
     } == expected["kernels"]
 
-    layers = trace_layers(launches, ranges, names).filter(pl.col("source").is_not_null()).collect()
+    layers = trace_layers(launches, ranges, names).filter(pl.col("source") == "range").collect()
     assert {
         row["layer"]: {"count": row["launch_count"], "kernel_ns": row["duration_sum_ns"]} for row in layers.iter_rows(named=True)
     } == expected["innermost_range"]

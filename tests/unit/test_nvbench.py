@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.importing import numbered
+from services.analyzer.imported_run import numbered
 from services.analyzer.readers.nvbench import NvbenchReader
 from services.analyzer.readers.registry import read_trace
 from services.analyzer.readers.trace import ImportedTables, TraceFiles

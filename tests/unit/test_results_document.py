@@ -153,6 +153,11 @@ def test_a_column_that_the_file_lacks_is_unknown(document: dict[str, Any], tmp_p
     assert read(tmp_path, json.dumps(document)).frames["measurements"]["recheck_state"].to_list() == [None, None]
 
 
+def test_a_document_of_before_thresholds_is_read(document: dict[str, Any], tmp_path: Path) -> None:
+    del document["thresholds"]
+    assert read(tmp_path, json.dumps(document)).frames["thresholds"].is_empty()
+
+
 # ---------------------------------------------------------------- refused
 
 

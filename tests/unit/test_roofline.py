@@ -12,6 +12,7 @@ from services.analyzer.analyses.summary import kernel_summary
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE
+from services.analyzer.threshold_table import THRESHOLDS
 
 MEMORY = {"ceiling_name": "dram", "unit": "bytes_per_s", "value": 100e9, "path": "copy", "source": "datasheet"}
 COMPUTE = {"ceiling_name": "float32", "unit": "flop_per_s", "value": 1e12, "path": "fma", "source": "datasheet"}
@@ -22,9 +23,12 @@ def measured(**values: Any) -> dict[str, Any]:
     return row | {"device_id": "d", "duration_median_ns": 1e6, "sample_count": 10, "verification_state": "PASSED"} | values
 
 
-def rows(measurements: list[dict[str, Any]], ceilings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def rows(
+    measurements: list[dict[str, Any]], ceilings: list[dict[str, Any]], thresholds: dict[str, float] | None = None
+) -> list[dict[str, Any]]:
     with_keys = [{"run_id": "r", "event_index": 1, "device_id": "d"} | ceiling for ceiling in ceilings]
-    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, with_keys), COUNTED_WORK.empty())
+    of_device = [] if thresholds is None else [{"run_id": "r", "event_index": 1, "device_id": "d"} | thresholds]
+    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, with_keys), COUNTED_WORK.empty(), frame_of(THRESHOLDS, of_device))
     frame = roofline(*(table.lazy() for table in tables)).collect()
     assert frame.schema == pl.Schema(ROOFLINE.schema)
     return frame.rows(named=True)
@@ -54,6 +58,39 @@ def test_a_kernel_without_flop_is_held_against_bandwidth(flop: float | None) -> 
     assert row["achieved_flop_per_s"] is None
     assert row["efficiency_ratio"] == pytest.approx(0.25)
     assert row["bound"] == "memory"
+
+
+@pytest.mark.parametrize(
+    ("work", "thresholds", "category"),
+    [
+        ({"flop": 100e6, "bytes": 71e6}, None, "memory bound"),  # 71 GB/s of 100
+        ({"flop": 100e6, "bytes": 69e6}, None, "normal"),
+        ({"flop": 100e6, "bytes": 49e6}, None, "memory inefficient"),  # below a half, the default
+        ({"flop": 100e6, "bytes": 49e6}, {"memory_inefficient_ratio": 0.4, "compute_inefficient_ratio": 0.9}, "normal"),
+        ({"flop": 100e6, "bytes": 80e6}, {"memory_inefficient_ratio": 0.9, "compute_inefficient_ratio": 0.9}, "memory bound"),
+        ({"flop": 710e6, "bytes": 1e6}, None, "compute bound"),
+        ({"flop": 690e6, "bytes": 1e6}, None, "normal"),
+        ({"flop": 490e6, "bytes": 1e6}, None, "compute inefficient"),
+        ({"flop": 490e6, "bytes": 1e6}, {"memory_inefficient_ratio": 0.9, "compute_inefficient_ratio": 0.4}, "normal"),
+        ({"flop": 0.0, "bytes": 20e6}, None, "memory inefficient"),
+        ({"flop": None, "bytes": None}, None, None),
+    ],
+)
+def test_two_thresholds_make_five_categories(work: dict[str, float], thresholds: dict[str, float] | None, category: str | None) -> None:
+    (row,) = rows([measured(**work)], [MEMORY, COMPUTE], thresholds)
+    assert row["efficiency_category"] == category
+
+
+def test_without_work_the_rate_and_intensity_that_a_tool_states_make_the_point() -> None:
+    stated = {"flop": None, "bytes": None, "duration_median_ns": None, "stated_flop_per_s": 150e9, "stated_flop_per_byte": 2.0}
+    (row,) = rows([measured(**stated)], [MEMORY, COMPUTE])
+    assert (row["intensity_flop_per_byte"], row["achieved_flop_per_s"], row["achieved_bytes_per_s"]) == (2.0, 150e9, 75e9)
+    assert (row["bound"], row["efficiency_ratio"], row["efficiency_category"]) == ("memory", pytest.approx(0.75), "memory bound")
+
+
+def test_work_that_is_known_counts_before_what_a_tool_states() -> None:
+    (row,) = rows([measured(flop=100e6, bytes=50e6, stated_flop_per_s=1.0, stated_flop_per_byte=7.0)], [MEMORY, COMPUTE])
+    assert (row["intensity_flop_per_byte"], row["achieved_flop_per_s"]) == (2.0, pytest.approx(100e9))
 
 
 CACHE = MEMORY | {"ceiling_name": "l2", "value": 500e9, "source": "measured"}

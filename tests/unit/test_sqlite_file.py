@@ -125,6 +125,19 @@ def test_a_column_of_too_many_values_for_codes_is_read_as_numbers(tmp_path: Path
     assert columns.coded["b"].keys.tolist() == [0, 1, 2, 3, 4]
 
 
+def test_columns_beside_real_ones_are_decoded_from_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of NVTX events are. A real number that is whole lies in the file as a whole one: these are SQLite's to read."""
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b REAL, c TEXT)")
+        connection.execute("INSERT INTO t VALUES (1, 2, 'three')")
+        connection.commit()
+    with closing(SqliteFile.open(path, path.name)) as file:
+        assert file.columns("t", ["a", "b"]).refused_count == 1
+        monkeypatch.setattr(sqlite_file, "_read_through_sqlite", None)  # is not called
+        assert values(file.columns("t", ["a"], ["c"])) == {"a": [1], "c": ["three"]}
+
+
 def test_tables_of_other_kinds_are_read_through_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with closing(sqlite3.connect(path)) as connection:

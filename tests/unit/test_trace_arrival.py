@@ -36,7 +36,7 @@ async def stream(parts: Sequence[TracePart]) -> AsyncIterator[TracePart]:
 
 
 async def arrived(parts: Sequence[TracePart], folder: Path, max_bytes: int = LIMIT_BYTES) -> tuple[ArrivedTrace, list[bytes]]:
-    async with Arrivals(folder, max_bytes).received(stream(parts)) as trace:
+    async with Arrivals(folder, max_bytes).received(stream(parts)) as (trace,):
         return trace, [file.path.read_bytes() for file in trace.files]
 
 
@@ -76,7 +76,7 @@ async def test_files_that_belong_to_it_keep_their_names_and_change_its_identity(
     [("../../etc/passwd", "passwd"), ("/etc/passwd", "passwd"), ("C:\\traces\\a.json", "a.json"), ("x" * 5000, "x" * 255)],
 )
 async def test_a_name_is_shown_without_folders_and_never_becomes_a_path(tmp_path: Path, name: str, shown: str) -> None:
-    async with Arrivals(tmp_path, LIMIT_BYTES).received(stream(parts_of(name, b"x"))) as trace:
+    async with Arrivals(tmp_path, LIMIT_BYTES).received(stream(parts_of(name, b"x"))) as (trace,):
         assert trace.file_name == shown
         assert tmp_path in trace.files[0].path.parents
         assert trace.files[0].path.name == "0"
@@ -175,7 +175,7 @@ async def test_an_upload_goes_on_where_it_broke_off_as_often_as_it_takes(tmp_pat
             pass
     assert arrivals.resumed("u") == Extent(1, 4)
     rest = [TracePart("b", b"6", "", "u", 4), TracePart("", b"", digest(b"23456"))]
-    async with arrivals.received(stream(rest)) as trace:
+    async with arrivals.received(stream(rest)) as (trace,):
         assert [(file.file_name, file.path.read_bytes()) for file in trace.files] == [("a", b"1"), ("b", b"23456")]
     assert arrivals.resumed("u") == Extent()
     assert list(tmp_path.iterdir()) == []
@@ -185,7 +185,7 @@ async def test_an_upload_that_broke_off_after_its_last_file_needs_only_its_name(
     arrivals = Arrivals(tmp_path, LIMIT_BYTES)
     await broken_off(arrivals, "u", parts_of("a", b"1"))
     assert arrivals.resumed("u") == Extent(1, 0)
-    async with arrivals.received(stream([TracePart("", b"", "", "u")])) as trace:
+    async with arrivals.received(stream([TracePart("", b"", "", "u")])) as (trace,):
         assert trace.identity == sha256(b"1").hexdigest()
 
 
@@ -228,7 +228,7 @@ async def test_who_comes_back_before_the_old_stream_is_noticed_to_be_dead_goes_o
         yield TracePart("", b"late", "")
 
     async def receive(parts: AsyncIterator[TracePart]) -> bytes:
-        async with arrivals.received(parts) as trace:
+        async with arrivals.received(parts) as (trace,):
             return trace.files[0].path.read_bytes()
 
     old = asyncio.ensure_future(receive(half_open()))

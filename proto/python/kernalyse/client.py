@@ -22,7 +22,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from kernalyse.channel import Endpoint, open_channel
-from kernalyse.trace_upload import TraceUpload
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from kernalyse.v1 import device_pb2, run_pb2, table_pb2
@@ -129,20 +129,35 @@ class Client:
             run: run_pb2.Run = self._stub.CancelRun(request, timeout=DEFAULT_TIMEOUT_S).run
         return run
 
-    def import_trace(self, path: Path, *, on_sent: Callable[[int], None] = lambda _: None) -> messages.ImportTraceResponse:
-        """Reads a file of results (NVBench JSON, kernalyse's own) into a run, with NVBench's binary samples beside it.
+    def import_trace(
+        self,
+        *paths: Path,
+        reports: Sequence[Path] = (),
+        on_sent: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[messages.ImportProgress], None] | None = None,
+    ) -> messages.ImportTraceResponse:
+        """Reads a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
 
         The answer's `run` has succeeded and all its tables; `is_known` says that the same files had been imported before.
 
         Args:
-            path: of the file; the analyzer tells its format by the content.
+            paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
+            reports: of ncu (CSV) of the program that the first trace is of: the work of its kernels.
             on_sent: called with the bytes of each part as it is sent.
+            on_progress: called with what becomes of them, from another thread.
 
         Raises:
             OSError: the file cannot be read.
         """
         with _request_errors():
-            return TraceUpload(path, on_sent).send(self._stub)
+            traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
+            return TraceUpload(traces, on_sent, on_progress).send(self._stub)
+
+    def report(self, run_id: str, report_format: str = "text") -> bytes:
+        """A report of a run, UTF-8. report_format: "text" or "markdown"."""
+        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
+        with _request_errors():
+            return b"".join(part.chunk for part in self._stub.ExportReport(request))
 
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""
@@ -165,13 +180,22 @@ class Client:
         offset: int = 0,
         limit: int = 0,
         columns: Sequence[str] = (),
+        depth: int | None = None,
     ) -> list[bytes]:
         """Rows of a table as Arrow IPC streams, each complete in itself.
 
-        run_ids: empty for all runs. limit: 0 for all rows. columns: empty for all of them.
+        run_ids: empty for all runs. limit: 0 for all rows. columns: empty for all of them. depth: of layers, see
+        GetTableRequest.
         """
         request = messages.GetTableRequest(
-            table_name=table_name, run_ids=run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns
+            table_name=table_name,
+            run_ids=run_ids,
+            filters=filters,
+            order_by=order_by,
+            offset=offset,
+            limit=limit,
+            columns=columns,
+            depth=depth,
         )
         with _request_errors():
             return [response.chunk.arrow_ipc for response in self._stub.GetTable(request)]
@@ -186,11 +210,14 @@ class Client:
         offset: int = 0,
         limit: int = 0,
         columns: Sequence[str] = (),
+        depth: int | None = None,
     ) -> polars.DataFrame:
         """The same as one polars frame. Raises ModuleNotFoundError without polars."""
         import polars as pl
 
-        chunks = self.table(table_name, run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns)
+        chunks = self.table(
+            table_name, run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns, depth=depth
+        )
         return pl.concat([pl.read_ipc_stream(BytesIO(chunk)) for chunk in chunks]) if chunks else pl.DataFrame()
 
 

@@ -1,10 +1,15 @@
-"""A file and what belongs to it, sent to ImportTrace."""
+"""Traces and what belongs to them, sent to ImportTrace."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,38 +24,92 @@ MAX_RESUMPTION_COUNT: Final = 10
 RETURN_TIMEOUT_S: Final = 20.0
 """For a line to come back: a network that changes takes seconds. Longer, and who watches takes it for hanging."""
 
+CANCEL_TIMEOUT_S: Final = 2.0  # who has pressed Ctrl-C waits no longer
+
 COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
 """What NVBench's --jsonbin adds to the name of its document for the folders of binary samples beside it."""
 
 
-class TraceUpload:
-    """One trace on its way out.
+TABLE_ENDINGS: Final = (".parquet", ".arrow")
+"""Of the files in a folder that is one trace. The first file tells what the trace is: one of these has to come first."""
 
-    Files in folders that are named after the trace go with it; names inside it are not followed anywhere, for whoever wrote
-    it could name any file of this machine.
+COMPANION_FILE: Final = "roofline_config.json"
+"""Beside a list of operations or kernels: what their device can do at most."""
 
-    Args:
-        path: of the trace.
-        on_sent: called with the bytes of each part once it is taken.
+LIST_HEAD_BYTES: Final = 1024
 
-    Raises:
-        OSError: the trace is not there, or no file.
+
+def companions_of(path: Path) -> list[Path]:
+    """Files that belong to a trace by what they are called and where they lie. Raises OSError."""
+    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
+    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
+    config = path.with_name(COMPANION_FILE)
+    return [*found, *([config] if config != path and config.is_file() and _is_list(path) else [])]
+
+
+def _is_list(path: Path) -> bool:
+    """A JSON list or a CSV table: other traces that lie in the same folder have no use for ceilings."""
+    if path.suffix.lower() == ".csv":
+        return True
+    with path.open("rb") as file:
+        return file.read(LIST_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingTrace:
+    """One trace of an upload.
+
+    path: of its file, or of the folder that it is, as Nsight Systems exports them.
+    reports: of ncu, of the same program; the analyzer knows them by what is in them.
     """
 
-    def __init__(self, path: Path, on_sent: Callable[[int], None]) -> None:
-        folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-        companions = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
-        self._folder = path.parent
-        self._files = (path, *companions)
+    path: Path
+    reports: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _OutgoingFile:
+    """file_name: what the analyzer is told."""
+
+    path: Path
+    file_name: str
+    is_further_trace: bool = False
+
+
+class TraceUpload:
+    """One run's traces on their way out: one, or those of the processes of a job.
+
+    Files that `companions_of` finds go with them; names inside a trace are not followed anywhere, for whoever wrote it could
+    name any file of this machine.
+
+    Args:
+        traces: at least one.
+        on_sent: called with the bytes of each part once it is taken.
+        on_progress: called with what becomes of them afterwards, in a thread of its own.
+
+    Raises:
+        OSError: a trace is not there, or is no trace.
+    """
+
+    def __init__(
+        self,
+        traces: Sequence[OutgoingTrace],
+        on_sent: Callable[[int], None],
+        on_progress: Callable[[messages.ImportProgress], None] | None = None,
+    ) -> None:
+        self._files = tuple(_files(traces))
         self._on_sent = on_sent
+        self._on_progress = on_progress
         self._problem: OSError | None = None
         self._upload_id = uuid.uuid4().hex
         self._there = messages.ResumeUploadResponse()  # what the analyzer has of it
         self._sent_bytes = 0
-        self.size_bytes = sum(file.stat().st_size for file in self._files)
+        self.size_bytes = sum(file.path.stat().st_size for file in self._files)
 
     def send(self, stub: Any, **options: Any) -> messages.ImportTraceResponse:
         """Calls ImportTrace of a stub. When the line breaks, what the analyzer has already is not sent again.
+
+        An interrupt (Ctrl-C) ends the import at the analyzer too, and leaves nothing there.
 
         Args:
             options: of the call.
@@ -59,24 +118,47 @@ class TraceUpload:
             OSError: a file cannot be read.
             grpc.RpcError: the analyzer refuses the trace, or is gone.
         """
-        for _ in range(MAX_RESUMPTION_COUNT):
-            try:
-                return self._stream(stub, options)
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or self._sent_bytes == 0:
-                    raise
-                self._resume(stub, error)
-        return self._stream(stub, options)
+        with self._watched(stub):
+            for _ in range(MAX_RESUMPTION_COUNT):
+                try:
+                    return self._stream(stub, options)
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE or self._sent_bytes == 0:
+                        raise
+                    self._resume(stub, error)
+            return self._stream(stub, options)
 
     def _stream(self, stub: Any, options: dict[str, Any]) -> messages.ImportTraceResponse:
+        # No deadline: a trace of gigabytes takes its time, and keepalive notices an analyzer that is gone.
+        call = stub.ImportTrace.future(self._requests(), **options)
         try:
-            # No deadline: a trace of gigabytes takes its time, and keepalive notices an analyzer that is gone.
-            response: messages.ImportTraceResponse = stub.ImportTrace(self._requests(), **options)
+            response: messages.ImportTraceResponse = call.result()
         except grpc.RpcError:
             if self._problem is not None:
                 raise self._problem from None
             raise
+        except KeyboardInterrupt:
+            with suppress(grpc.RpcError):  # closing the stream alone would keep what has arrived, to be resumed
+                stub.CancelImport(messages.CancelImportRequest(upload_id=self._upload_id), timeout=CANCEL_TIMEOUT_S)
+            raise
+        finally:
+            call.cancel()
         return response
+
+    @contextmanager
+    def _watched(self, stub: Any) -> Iterator[None]:
+        """While the block runs, what becomes of the import is told."""
+        if self._on_progress is None:
+            yield
+            return
+        call = stub.WatchImport(messages.WatchImportRequest(upload_id=self._upload_id), wait_for_ready=True)
+        thread = threading.Thread(target=_tell_each, args=(call, self._on_progress), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            call.cancel()
+            thread.join()
 
     def _resume(self, stub: Any, error: grpc.RpcError) -> None:
         request = messages.ResumeUploadRequest(upload_id=self._upload_id)
@@ -90,7 +172,7 @@ class TraceUpload:
         upload_id, offset_bytes = self._upload_id, self._there.offset_bytes
         whole, rest = self._files[: self._there.whole_file_count], self._files[self._there.whole_file_count :]
         try:
-            position_bytes = sum(file.stat().st_size for file in whole) + offset_bytes
+            position_bytes = sum(file.path.stat().st_size for file in whole) + offset_bytes
             for file in rest:
                 for request in self._requests_of(file, offset_bytes):
                     request.upload_id, upload_id = upload_id, ""
@@ -108,11 +190,13 @@ class TraceUpload:
             self._on_sent(position_bytes - self._sent_bytes)
             self._sent_bytes = position_bytes
 
-    def _requests_of(self, path: Path, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
+    def _requests_of(self, outgoing: _OutgoingFile, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
         """A file from an offset on; the digest is of all of it."""
         digest = hashlib.sha256()
-        request = messages.ImportTraceRequest(file_name=path.relative_to(self._folder).as_posix(), offset_bytes=offset_bytes)
-        with path.open("rb") as file:
+        request = messages.ImportTraceRequest(
+            file_name=outgoing.file_name, offset_bytes=offset_bytes, is_further_trace=outgoing.is_further_trace
+        )
+        with outgoing.path.open("rb") as file:
             while (left_bytes := offset_bytes - file.tell()) > 0 and (chunk := file.read(min(CHUNK_BYTES, left_bytes))):
                 digest.update(chunk)
             while chunk := file.read(CHUNK_BYTES):
@@ -122,3 +206,30 @@ class TraceUpload:
                 request = messages.ImportTraceRequest()
         request.digest = f"sha256:{digest.hexdigest()}"
         yield request
+
+
+def _tell_each(call: Iterable[messages.WatchImportResponse], on_progress: Callable[[messages.ImportProgress], None]) -> None:
+    with suppress(grpc.RpcError):  # the import has ended, or the analyzer is gone: ImportTrace says which
+        for response in call:
+            on_progress(response.progress)
+
+
+def _files(traces: Sequence[OutgoingTrace]) -> Iterator[_OutgoingFile]:
+    """Each trace with what belongs to it. Of several the folders in which they differ belong to their names."""
+    common_folder = Path(os.path.commonpath([trace.path.absolute().parent for trace in traces]))
+    for number, trace in enumerate(traces):
+        path = trace.path.absolute()
+        first, *others = _tables_of(path) if path.is_dir() else (path, *companions_of(path))
+        yield _OutgoingFile(first, first.relative_to(common_folder).as_posix(), is_further_trace=number > 0)
+        for file in others:
+            yield _OutgoingFile(file, file.relative_to(path.parent).as_posix())
+        for report in trace.reports:
+            yield _OutgoingFile(report, report.name)
+
+
+def _tables_of(folder: Path) -> list[Path]:
+    """All files of a folder that is one trace, tables first. Raises FileNotFoundError when there are none."""
+    files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: (file.suffix not in TABLE_ENDINGS, file.name))
+    if not files or files[0].suffix not in TABLE_ENDINGS:
+        raise FileNotFoundError(errno.ENOENT, "no table in the folder", str(folder))
+    return files

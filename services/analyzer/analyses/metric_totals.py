@@ -18,7 +18,7 @@ def _unit_scales() -> dict[str, float]:
     """Factors from ncu's units to nanoseconds, bytes, hertz, bytes per second and ratios. Counts of anything else stay."""
     scales = {"%": 0.01}
     for prefix, exponent in EXPONENTS.items():
-        scales[f"{prefix}byte"] = scales[f"{prefix}hz"] = scales[f"{prefix}Hz"] = 10.0**exponent
+        scales[f"{prefix}byte"] = scales[f"{prefix}byte/block"] = scales[f"{prefix}hz"] = scales[f"{prefix}Hz"] = 10.0**exponent
         for second in SECONDS:
             scales[f"{prefix}{second}"] = 10.0 ** (exponent + 9)
     for (prefix, exponent), (per, divisor), what, second in product(
@@ -35,6 +35,9 @@ LABELS: Final = {
     ("SM Frequency", None): "sm__cycles_elapsed.avg.per_second",
     ("Achieved Occupancy", "%"): "sm__warps_active.avg.pct_of_peak_sustained_active",
     ("Compute (SM) Throughput", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    ("Registers Per Thread", "register/thread"): "launch__registers_per_thread",
+    ("Static Shared Memory Per Block", None): "launch__shared_mem_per_block_static",
+    ("Dynamic Shared Memory Per Block", None): "launch__shared_mem_per_block_dynamic",
     ("Memory Throughput", "%"): "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
 }
 """Page details shows metrics of sections by these labels. With a unit: another metric of another unit has the same label."""

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.counted_roofline import COUNTERS, counted_levels, with_counted_work
+from services.analyzer.analyses.efficiency_category import with_efficiency_category
 from services.analyzer.schema import COUNTED_ROOFLINE, ROOFLINE
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
@@ -28,7 +29,7 @@ NS_PER_S: Final = 1e9
 KEYS: Final = ["run_id", "device_id"]
 
 
-def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
     """One row per measurement: intensity, achieved, attainable, efficiency and bound, and whether that is possible at all.
 
     Work is by formula; where the kernel has none it is by counters (`with_counted_work`).
@@ -50,27 +51,33 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: p
     path and the source, or over the fastest memory that its bytes can have come from: any level for hot samples, DRAM
     and L2 for cold ones.
 
+    Results of other tools that lack flop, bytes or durations have their point by the rate and the intensity that they state.
+
     Args:
         measurements: table measurements, of any runs.
-        ceilings, counted_work: the tables of these names, of the same runs; ceilings of every source.
+        ceilings, counted_work, thresholds: the tables of these names, of the same runs; ceilings of every source.
 
     Returns:
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
         the later one of the measurement, of its counters and of what is known of its device.
     """
-    return _placed(with_counted_work(measurements, counted_work), ceilings).select(ROOFLINE.column_names)
+    return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), ceilings, thresholds))
 
 
-def counted_roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+def counted_roofline(
+    measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame, thresholds: pl.LazyFrame
+) -> pl.LazyFrame:
     """One row per measurement and memory level that counters know: as `roofline`, but all work is by counters.
 
     After Yang, Kurth and Williams, "Hierarchical Roofline analysis for GPUs", 2020: one flop rate, an intensity and a
     ceiling for each level.
     """
-    return _placed(counted_levels(measurements, counted_work), ceilings).select(COUNTED_ROOFLINE.column_names)
+    nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
+    levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
+    return placed(levels, ceilings, thresholds).select(COUNTED_ROOFLINE.column_names)
 
 
-def _placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
+def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
     """Measurements with their work (`with_counted_work`) under the ceilings of their devices."""
     duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0
@@ -80,9 +87,15 @@ def _placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
         .join(_highest_compute_ceilings(ceilings), on=[*KEYS, "dtype"], how="left", maintain_order="left")
         .with_columns(
             event_index=pl.max_horizontal("event_index", "ceilings_event_index"),
-            achieved_bytes_per_s=pl.when(has_bytes).then(pl.col("bytes") / duration_s),
-            achieved_flop_per_s=pl.when(has_flop).then(pl.col("flop") / duration_s),
-            intensity_flop_per_byte=pl.when(has_flop & has_bytes).then(pl.col("flop") / pl.col("bytes")),
+            achieved_flop_per_s=pl.coalesce(pl.when(has_flop).then(pl.col("flop") / duration_s), "stated_flop_per_s"),
+            intensity_flop_per_byte=pl.coalesce(
+                pl.when(has_flop & has_bytes).then(pl.col("flop") / pl.col("bytes")), "stated_flop_per_byte"
+            ),
+        )
+        .with_columns(
+            achieved_bytes_per_s=pl.coalesce(
+                pl.when(has_bytes).then(pl.col("bytes") / duration_s), pl.col("achieved_flop_per_s") / pl.col("intensity_flop_per_byte")
+            ),
         )
         .with_columns(_at_measured_clock())
         .with_columns(memory_level=_memory_level(), **_memory_at_clock())
@@ -99,6 +112,7 @@ def _placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
             **{f"efficiency_{source}_ratio": pl.col(f"efficiency_{source}") for source in COMPARED_SOURCES},
         )
         .with_columns(_plausibility())
+        .pipe(with_efficiency_category, thresholds)
     )
 
 

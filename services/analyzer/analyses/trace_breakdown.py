@@ -74,7 +74,8 @@ SUMMED: Final = {
 
 
 def _summed(kernels: pl.DataFrame, memory: pl.DataFrame, communicating: pl.DataFrame) -> pl.DataFrame:
-    """One row per process and device that did some of the work."""
+    """One row per process and device that did some of the work; of work without a start nothing is known."""
+    kernels, memory = kernels.drop_nulls("start_ns"), memory.drop_nulls("start_ns")
     of_kernels, of_memory = coded(_device_keys(kernels), _device_keys(memory))
     found = coverage(
         _intervals(kernels, of_kernels, _kinds(kernels["name_index"], communicating["name_index"])),

@@ -55,7 +55,7 @@ class InternedTexts:
 
 
 @compiled
-def _hash(data: Bytes, offset: int, length: int) -> np.uint64:
+def hash_of(data: Bytes, offset: int, length: int) -> np.uint64:
     """FNV-1a over words of eight bytes instead of bytes; the last one overlaps the one before."""
     value = np.uint64(14695981039346656037) ^ np.uint64(length)
     if length < WORD_BYTES:
@@ -70,7 +70,7 @@ def _hash(data: Bytes, offset: int, length: int) -> np.uint64:
 
 
 @compiled
-def _are_equal(data: Bytes, one: int, other: int, length: int) -> bool:
+def are_equal(data: Bytes, one: int, other: int, length: int) -> bool:
     if length < WORD_BYTES:
         index = 0
         while index < length and data[one + index] == data[other + index]:
@@ -105,7 +105,7 @@ def _intern(
         if 2 * count >= slots.size:
             return row, count
         offset = offsets[row]
-        value = _hash(data, offset, length)
+        value = hash_of(data, offset, length)
         slot = value & mask
         while True:
             code = slots[slot]
@@ -115,7 +115,7 @@ def _intern(
                 code = count
                 count += 1
                 break
-            if hashes[slot] == value and known_lengths[code] == length and _are_equal(data, known_offsets[code], offset, length):
+            if hashes[slot] == value and known_lengths[code] == length and are_equal(data, known_offsets[code], offset, length):
                 break
             slot = (slot + np.uint64(1)) & mask
         codes[row] = code

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from services.analyzer.correlation import NONE
-from services.analyzer.readers.kineto_events import Unscanned, scanned_events
+from services.analyzer.readers.kineto_ahead import scanned_ahead
+from services.analyzer.readers.kineto_events import KinetoEvents, Unscanned, scanned_events
 from services.analyzer.readers.kineto_fields import Field
 from services.analyzer.readers.kineto_frames import KinetoFrames
 from services.analyzer.readers.kineto_layers import FORWARD, MODULE
@@ -22,6 +23,7 @@ from services.analyzer.readers.kineto_plain import plain_events
 from services.analyzer.readers.kineto_program import Program, RankFile, program
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_bytes import trace_bytes, unpacked_head
+from services.core.errors import LimitReachedError
 
 FORMAT: Final = "kineto"
 HEAD_BYTES: Final = 64 * 1024
@@ -30,6 +32,11 @@ OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*(?:\{\s*\"|\[\s*\{)")
 SIGN: Final = re.compile(rb'"(?:traceEvents|deviceProperties|schemaVersion|torch_profiler_kwargs)"\s*:|"ph"\s*:\s*"')
 OTHER_SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
 """Profiles of ONNX Runtime are Chrome traces too; they begin with its session."""
+
+MAX_TEXT_BYTES: Final = 64 * 1024 * 1024
+"""Of a name, of shapes: those of the largest models have thousands of bytes. A table of two such texts would not fit a message."""
+
+SHOWN_BYTES: Final = 40
 
 LAUNCH_LINKS: Final = ("ac2g", "async")
 """Links from calls to what they started: correlation ids say the same."""
@@ -54,8 +61,7 @@ class KinetoReader:
         trace = program(ranks)
         frames = KinetoFrames(trace)
         start_ns = trace.session_start_unix_ns
-        rows = trace.events.rows
-        last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0)) if rows.size else 0
+        last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0))
         return ImportedTables(
             frames=frames.all(),
             notes="\n".join(_notes(trace, frames)),
@@ -65,11 +71,25 @@ class KinetoReader:
 
 
 def _rank_file(files: TraceFiles) -> RankFile:
-    with trace_bytes(files) as data:
-        events = scanned_events(data)
+    with trace_bytes(files) as source:
+        ahead = scanned_ahead(source)
+        data = source.whole()
+        events = scanned_events(data, ahead)
         if isinstance(events, Unscanned):
             events = plain_events(data, files.file_name, events)
+        _check_texts(files, events)
         return RankFile(files.file_name, events)
+
+
+def _check_texts(files: TraceFiles, events: KinetoEvents) -> None:
+    longest = max(events.tokens, key=len, default=b"")
+    if len(longest) > MAX_TEXT_BYTES:
+        raise LimitReachedError(
+            f"file {files.file_name}",
+            found=f"a name or argument of {len(longest)} bytes: {longest[:SHOWN_BYTES].decode('utf-8', 'replace')}…",
+            expected=f"at most {MAX_TEXT_BYTES} bytes",
+            remedy="Find it in the file and shorten it; nothing else is wrong there.",
+        )
 
 
 def _time(unix_ns: int) -> datetime:
@@ -92,7 +112,7 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     forward_count = int((sources == FORWARD).sum())
     if forward_count:
         yield f"{forward_count} kernels of the backward pass are counted for the module of their forward operator."
-    if (frames.kernels.events.rows[:, Field.SHARED_BYTES] > 0).any():
+    if (frames.kernels.events.column(Field.SHARED_BYTES) > 0).any():
         yield "Shared memory of kernels is recorded as one sum: static and dynamic apart are not known."
     counts = trace.counts
     if counts.without_duration:

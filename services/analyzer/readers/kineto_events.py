@@ -1,4 +1,4 @@
-"""The events of a Kineto trace as rows of numbers: scanned from the bytes, or by the plain parser where the scan gives up."""
+"""The events of a Kineto trace as columns of numbers: scanned from the bytes, or by the plain parser where the scan gives up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.analyzer.readers.json_scan import BROKEN, NULL, Bytes, after_space, after_string, after_value, has_escape
-from services.analyzer.readers.kineto_fields import TOKEN_FIELDS, EventKind, Field
-from services.analyzer.readers.kineto_scan import ENDED, LEFT, scan_events
+from services.analyzer.readers.kineto_ahead import NOT_AHEAD, Ahead, read_only
+from services.analyzer.readers.kineto_fields import TOKEN_FIELDS, Field
+from services.analyzer.readers.kineto_scan import ENDED, LEFT
+from services.analyzer.readers.kineto_stretch import Stretch, scan_events
 
 Integers = NDArray[np.int64]
 
@@ -37,26 +39,33 @@ SEARCHED_BYTES: Final = 1024 * 1024
 class KinetoEvents:
     """Events that tables are made of.
 
-    rows: a row for each, a column for each Field, NULL for what it has not. tokens: the JSON that rows refer to by index.
+    columns: a row of the array for each Field, a value in it for each event, NULL for what it has not.
+    tokens: the JSON that values refer to by index.
     dropped_counts: of all other events, by category (None: it has none) and phase.
     document: the members of the trace beside its events.
+    chosen: indexes of the events that count; None: all.
     """
 
-    rows: Integers
+    columns: Integers
     tokens: tuple[bytes, ...]
     event_count: int
     dropped_counts: Mapping[tuple[str | None, str | None], int]
     document: Mapping[str, Any]
+    chosen: Integers | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of the events that tables are made of."""
+        return int(self.columns.shape[1] if self.chosen is None else self.chosen.size)
 
     def column(self, field: Field) -> Integers:
-        return np.ascontiguousarray(self.rows[:, field])
+        """Not to be changed: it may be a part of `columns`."""
+        values: Integers = self.columns[field]
+        return values if self.chosen is None else values[self.chosen]
 
-    def of_kind(self, *kinds: EventKind) -> KinetoEvents:
-        return self.where(np.isin(self.rows[:, Field.KIND], kinds))
-
-    def where(self, chosen: NDArray[Any]) -> KinetoEvents:
-        """Rows by a mask or by their indexes."""
-        return KinetoEvents(self.rows[chosen], self.tokens, self.event_count, self.dropped_counts, self.document)
+    def where(self, indexes: Integers) -> KinetoEvents:
+        chosen = indexes if self.chosen is None else self.chosen[indexes]
+        return replace(self, chosen=chosen)
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
@@ -88,19 +97,20 @@ class Unscanned:
     position: int
 
 
-def scanned_events(data: Bytes) -> KinetoEvents | Unscanned:
-    """The events by the fast way."""
+def scanned_events(data: Bytes, ahead: Ahead = NOT_AHEAD) -> KinetoEvents | Unscanned:
+    """The events by the fast way. ahead: what was scanned of them already."""
+    data = read_only(data)
     start = len(BYTE_ORDER_MARK) if bytes(data[: len(BYTE_ORDER_MARK)]) == BYTE_ORDER_MARK else 0
     position = after_space(data, start)
     members: dict[str, Any] = {}
     scan: _Scan | None = None
     if bytes(data[position : position + 1]) == b"[":
-        scan = _scan_list(data, position + 1)
+        scan = _scan_list(data, position + 1, ahead)
         position = scan.position
     elif bytes(data[position : position + 1]) == b"{":
         for key, value_position, place in _members(data, position + 1):
             if key == EVENTS_MEMBER and scan is None and bytes(data[value_position : value_position + 1]) == b"[":
-                scan = _scan_list(data, value_position + 1)
+                scan = _scan_list(data, value_position + 1, ahead)
                 place.position = scan.position if scan.status == ENDED else BROKEN
             elif key is not None:
                 place.position = after_value(data, value_position)
@@ -133,7 +143,7 @@ def _members(data: Bytes, position: int) -> Iterator[tuple[str | None, int, _Pla
         key_start = place.position
         key_end = after_string(data, key_start) if bytes(data[key_start : key_start + 1]) == b'"' else BROKEN
         colon = after_space(data, key_end) if key_end != BROKEN else BROKEN
-        if colon == BROKEN or bytes(data[colon : colon + 1]) != b":" or has_escape(data, key_start, key_end):
+        if colon == BROKEN or bytes(data[colon : colon + 1]) != b":" or has_escape(data, key_start + 1, key_end - 1):
             yield None, key_start, _Place(BROKEN)
             return
         yield text_of(bytes(data[key_start:key_end])), after_space(data, colon + 1), place
@@ -153,49 +163,57 @@ def _small_value(data: Bytes, start: int, end: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """parts: rows, tokens (their bytes) and dropped counts of stretches of the list, in its order."""
+    """stretches: of the list, in its order."""
 
     status: int
     position: int
-    event_count: int
-    parts: tuple[tuple[Integers, Integers, Integers], ...]
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def event_count(self) -> int:
+        return sum(stretch.event_count for stretch in self.stretches)
 
     def events(self, data: Bytes, document: Mapping[str, Any]) -> KinetoEvents:
         indexes: dict[bytes, int] = {}
         dropped: dict[tuple[str | None, str | None], int] = {}
-        for rows, tokens, dropped_rows in self.parts:
-            raw = [data[start:end].tobytes() for start, end in tokens.tolist()]
+        chunks: list[Integers] = []
+        for stretch in self.stretches:
+            raw = [data[start:end].tobytes() for start, end in stretch.tokens.tolist()]
             table = np.array([*(indexes.setdefault(token, len(indexes)) for token in raw), NULL], dtype=np.int64)
-            for field in TOKEN_FIELDS:
-                column = rows[:, field]
-                column[:] = table[np.where(column == NULL, len(raw), column)]
-            for category, phase, count in dropped_rows.tolist():
+            for columns in stretch.columns if chunks else ():  # those of the first stretch keep their indexes
+                for field in TOKEN_FIELDS:
+                    columns[field] = table[np.where(columns[field] == NULL, len(raw), columns[field])]
+            chunks += stretch.columns
+            for category, phase, count in stretch.dropped.tolist():
                 key = (None if category == NULL else text_of(raw[category]), None if phase == NULL else chr(phase))
                 dropped[key] = dropped.get(key, 0) + count
-        rows = self.parts[0][0] if len(self.parts) == 1 else np.concatenate([part[0] for part in self.parts])
-        return KinetoEvents(rows, tuple(indexes), self.event_count, dropped, document)
+        columns = chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis=1)
+        return KinetoEvents(columns, tuple(indexes), self.event_count, dropped, document)
 
 
-def _scan_list(data: Bytes, position: int) -> _Scan:
+def _scan_list(data: Bytes, position: int, ahead: Ahead) -> _Scan:
     """All events of a list, in parallel. position: behind its opening bracket.
 
     Stretches begin where an event seems to start. One that really does not is found out: the stretch before it ends elsewhere.
     """
+    stretches: list[Stretch] = []
+    if ahead.start == position:
+        stretches += ahead.stretches
+        position = ahead.position
     starts = _event_starts(data, position)
     stops = [*starts[1:], data.size]
-    parts = []
-    event_count, status = 0, LEFT
+    status = LEFT
     with ThreadPoolExecutor(max_workers=len(starts)) as pool:
         pending = [pool.submit(scan_events, data, start, stop) for start, stop in zip(starts, stops, strict=True)]
         for start, stop, scan in zip(starts, stops, pending, strict=True):
             if stop <= position and stop != data.size:
                 continue  # the stretch before went over all of it
-            status, position, count, *part = scan.result() if start == position else scan_events(data, position, stop)
-            event_count += count
-            parts.append((part[0], part[1], part[2]))
+            stretch = scan.result() if start == position else scan_events(data, position, stop)
+            stretches.append(stretch)
+            status, position = stretch.status, stretch.position
             if status in (ENDED, LEFT):
                 break
-    return _Scan(status, position, event_count, tuple(parts))
+    return _Scan(status, position, tuple(stretches))
 
 
 def _event_starts(data: Bytes, position: int) -> list[int]:

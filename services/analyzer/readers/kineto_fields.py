@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from services.analyzer.readers.json_scan import NULL
-from services.core.errors import InternalError
 
 
 class EventKind(IntEnum):
@@ -25,6 +20,7 @@ class EventKind(IntEnum):
     SET = auto()
     FORWARD_LINK = auto()
     MODULE = auto()
+    PROCESS_NAME = auto()
 
 
 CATEGORIES: Final = {
@@ -46,6 +42,7 @@ CATEGORIES: Final = {
     "forward_backward": EventKind.FORWARD_LINK,
 }
 MODULE_PREFIX: Final = "nn.Module: "
+PROCESS_NAME: Final = "process_name"  # of a metadata event, whose argument "name" names the process
 NEVER_MODULE: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK)
 """Whatever their names begin with."""
 
@@ -74,7 +71,9 @@ class Field(IntEnum):
     GRAPH_NODE_ID = auto()
     INPUT_SHAPES = auto()  # token
     INPUT_DTYPES = auto()  # token
+    INPUT_VALUES = auto()  # token
     FLOP = auto()  # token
+    LABEL = auto()  # token
     GRID_X = auto()
     GRID_Y = auto()
     GRID_Z = auto()
@@ -125,7 +124,9 @@ ARGUMENTS: Final[dict[str, tuple[Field, ValueKind]]] = {
     "Input Dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
     "Input dims": (Field.INPUT_SHAPES, ValueKind.TOKEN),
     "Input type": (Field.INPUT_DTYPES, ValueKind.TOKEN),
+    "Concrete Inputs": (Field.INPUT_VALUES, ValueKind.TOKEN),
     "flops": (Field.FLOP, ValueKind.TOKEN),
+    "name": (Field.LABEL, ValueKind.TOKEN),
     "grid": (Field.GRID_X, ValueKind.TRIPLE),
     "block": (Field.BLOCK_X, ValueKind.TRIPLE),
 }
@@ -138,51 +139,20 @@ TOKEN_FIELDS: Final = tuple(
 COMPLETE: Final = ord("X")
 BEGIN: Final = ord("B")
 END: Final = ord("E")
+METADATA: Final = ord("M")
 FLOW_START: Final = ord("s")
 FLOW_END: Final = ord("f")
 
 
 def is_kept(kind: int, phase: int, time_ns: int) -> bool:
-    """Whether tables are made of an event: complete ones of known kinds, links, and halves of pairs, whatever they are of."""
+    """Whether tables are made of an event: complete ones of known kinds, links, and halves of pairs, whatever they are of.
+
+    Names of processes need no time.
+    """
+    if kind == EventKind.PROCESS_NAME:
+        return True
     if time_ns == NULL:
         return False
     if phase in (BEGIN, END):
         return True
     return phase in (FLOW_START, FLOW_END) if kind == EventKind.FORWARD_LINK else phase == COMPLETE and kind != EventKind.OTHER
-
-
-@dataclass(frozen=True, slots=True)
-class WordTable:
-    """Words that are looked up in bytes, by a hash that has no two of them in one place.
-
-    places: by hash, the word's index or -1. words: their bytes, filled up with zeros. factors: of the hash.
-    """
-
-    places: NDArray[np.int16]
-    words: NDArray[np.uint8]
-    lengths: NDArray[np.int64]
-    factors: NDArray[np.int64]
-
-
-PLACE_COUNT: Final = 1024  # a power of two: the remainder is a mask
-MAX_SEARCH_COUNT: Final = 100
-"""Trials of factors. Nine of ten suit twenty words; that none does means two words that agree in all that is looked at."""
-
-
-def word_table(words: tuple[str, ...]) -> WordTable:
-    data = [word.encode() for word in words]
-    rows = np.zeros((len(data), max(map(len, data))), dtype=np.uint8)
-    for index, word in enumerate(data):
-        rows[index, : len(word)] = np.frombuffer(word, dtype=np.uint8)
-    random = np.random.default_rng(seed=0)
-    for _ in range(MAX_SEARCH_COUNT):
-        factors = random.integers(1, PLACE_COUNT, size=4)
-        places = [
-            int(len(word) * factors[0] + word[0] * factors[1] + word[-1] * factors[2] + word[len(word) * 3 // 5] * factors[3]) % PLACE_COUNT
-            for word in data
-        ]
-        if len(set(places)) == len(places):
-            table = np.full(PLACE_COUNT, -1, dtype=np.int16)
-            table[places] = np.arange(len(data))
-            return WordTable(table, rows, np.array([len(word) for word in data]), factors)
-    raise InternalError(f"words {', '.join(words)}", found="two that this hash cannot tell apart", expected="a place for each")

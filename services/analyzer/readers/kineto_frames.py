@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
 from services.analyzer.readers.json_scan import NULL
+from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name
 from services.analyzer.readers.kineto_events import decoded
 from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
 from services.analyzer.readers.kineto_layers import SOURCES, HostRanges, Links, Placing, placed
@@ -88,15 +89,15 @@ class KinetoFrames:
         ranges, calls = self.ranges, self.calls
         links = self.trace.of_kind(EventKind.FORWARD_LINK)
         of_ranges, of_calls, of_links = coded(ranges.thread_code, calls.thread_code, links.thread_code)
-        rows = ranges.events
+        column = ranges.events.column
         host = HostRanges(
             thread=of_ranges.codes,
             file_index=ranges.file_index,
             start_ns=ranges.start_ns,
             end_ns=ranges.start_ns + ranges.duration_ns,
-            is_module=rows.column(Field.KIND) == EventKind.MODULE,
-            sequence_number=rows.column(Field.SEQUENCE_NUMBER),
-            forward_thread=rows.column(Field.FORWARD_THREAD),
+            kind=column(Field.KIND),
+            sequence_number=column(Field.SEQUENCE_NUMBER),
+            forward_thread=column(Field.FORWARD_THREAD),
         )
         flow = Links(
             key=links.events.column(Field.FLOW_ID) * len(self.trace.files) + links.file_index,
@@ -133,6 +134,18 @@ class KinetoFrames:
             offsets[file] = file * FILE_STEP if own & taken else 0
             taken |= own
         return offsets
+
+    @cached_property
+    def _process_names(self) -> dict[tuple[int, int], str | None]:
+        """By file and process: the last that each was given."""
+        given = self.trace.of_kind(EventKind.PROCESS_NAME)
+        tokens, texts = self.trace.events.tokens, self.trace.events.texts
+        return {
+            (file, number): texts[label] if label != NULL and tokens[label].startswith(b'"') else None
+            for file, number, label in zip(
+                given.file_index.tolist(), given.process_number.tolist(), given.events.column(Field.LABEL).tolist(), strict=True
+            )
+        }
 
     def _process_ids(self, part: Program) -> Integers:
         """Of host events."""
@@ -198,6 +211,7 @@ class KinetoFrames:
                 "launch_thread_id": _taken(_thread_ids(self.calls), calls, NULL),
                 "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
                 "range_index": self.placing.range_index,
+                "operator_index": self.placing.operator_index,
                 "layer_source": pl.Series(SOURCES, dtype=TEXT).gather(self.placing.source),
                 "graph_node_id": column(Field.GRAPH_NODE_ID),
                 "grid_x": column(Field.GRID_X),
@@ -210,6 +224,7 @@ class KinetoFrames:
                 # Kineto writes static and dynamic shared memory as one sum: each is known only where the sum is nothing.
                 "static_shared_bytes": np.where(shared == 0, 0, NULL),
                 "dynamic_shared_bytes": np.where(shared == 0, 0, NULL),
+                "shared_bytes": shared,
             },
         )
 
@@ -248,6 +263,7 @@ class KinetoFrames:
                 "flop": self._tokens(column(Field.FLOP), _number, NUMBER),
                 "input_shapes": self._tokens(column(Field.INPUT_SHAPES), _compact, TEXT),
                 "input_dtypes": self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT),
+                "input_values": self._tokens(column(Field.INPUT_VALUES), _compact, TEXT),
             },
         )
 
@@ -278,7 +294,7 @@ class KinetoFrames:
         rows = []
         for file, process, device in sorted(used):
             if device != NULL:
-                rows.append({"process_id": process, "device_index": device} | _device(self.trace.files[file].events.document, device))
+                rows.append({"process_id": process, "device_index": device} | device_facts(self.trace.files[file].events.document, device))
         return (
             TRACE_DEVICES.conform(pl.LazyFrame(rows, schema=None if rows else TRACE_DEVICES.schema)).collect().drop("run_id", "event_index")
         )
@@ -294,14 +310,14 @@ class KinetoFrames:
             if number == NULL:
                 continue
             file = self.trace.files[index]
-            host_name = file.events.document.get("host_name")
             rows.append(
                 {
                     "process_id": number + int(self._offsets[index]),
+                    "process_name": self._process_names.get((index, number)),
                     "system_process_id": number if 0 < number < TEXT_BASE else None,
-                    "rank_index": file.distributed("rank"),
-                    "world_size": file.distributed("world_size"),
-                    "host_name": host_name if isinstance(host_name, str) else None,
+                    "rank_index": distributed(file.events.document, "rank"),
+                    "world_size": distributed(file.events.document, "world_size"),
+                    "host_name": host_name(file.events.document),
                     "file_name": file.file_name,
                     "session_start_unix_ns": self.trace.session_start_unix_ns,
                 }
@@ -340,8 +356,8 @@ def _series(column: Column, values: NDArray[Any] | pl.Series) -> pl.Series:
 def _place(work: Program) -> dict[str, Integers]:
     """Device and stream: as arguments say, else as process and thread of the event do."""
     device, stream = work.events.column(Field.DEVICE_INDEX), work.events.column(Field.STREAM_INDEX)
-    fits = (work.process_number >= 0) & (work.process_number < 2**31)
-    device = np.where((device == NULL) & fits, work.process_number, device)
+    device = np.where((device == NULL) & (work.process_number >= 0), work.process_number, device)
+    device = np.where(abs(device) < INDEX_LIMIT, device, NULL)
     stream = np.where((stream == NULL) & (work.thread_number < TEXT_BASE), work.thread_number, stream)
     return {"device_index": device, "stream_index": stream}
 
@@ -378,21 +394,3 @@ def _compact(token: bytes) -> str:
 def _direction(token: bytes) -> str | None:
     words = token.strip(b'"').decode("utf-8", "replace").split()
     return DIRECTIONS.get(words[1]) if len(words) > 1 else None
-
-
-def _device(document: Mapping[str, Any], device_index: int) -> dict[str, Any]:
-    properties = document.get("deviceProperties")
-    for device in properties if isinstance(properties, list) else ():
-        if isinstance(device, dict) and device.get("id") == device_index:
-            major, minor = device.get("computeMajor"), device.get("computeMinor")
-            return {
-                "device_name": _typed(device.get("name"), str),
-                "compute_capability": f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else None,
-                "sm_count": _typed(device.get("numSms"), int),
-                "memory_bytes": _typed(device.get("totalGlobalMem"), int),
-            }
-    return {}
-
-
-def _typed(value: object, kind: type) -> Any:
-    return value if isinstance(value, kind) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes, Integers, nested
+from services.analyzer.readers.kineto_fields import EventKind
 
 NO_SOURCE: Final = 0
 MODULE: Final = 1
@@ -18,17 +20,27 @@ RANGE: Final = 3
 SOURCES: Final = (None, "module", "forward", "range")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostRanges:
-    """Ranges in the order of their table. thread: code of each; sequence_number, forward_thread: NULL where not recorded."""
+    """Ranges in the order of their table. thread: its code; kind: EventKind. sequence_number, forward_thread: NULL where not recorded."""
 
     thread: Indexes
     file_index: Indexes
     start_ns: Integers
     end_ns: Integers
-    is_module: NDArray[np.bool_]
+    kind: Integers
     sequence_number: Integers
     forward_thread: Integers
+
+    @cached_property
+    def is_module(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.kind == int(EventKind.MODULE)
+        return found
+
+    @cached_property
+    def is_operator(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.kind == int(EventKind.OPERATOR)
+        return found
 
     @property
     def is_backward(self) -> NDArray[np.bool_]:
@@ -54,13 +66,14 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """parent, depth, is_backward (1, 0, NONE: not known): of ranges. range_index, source (of SOURCES): of launches."""
+    """parent, depth, is_backward (1, 0, NONE: not known): of ranges. range_index, source (of SOURCES), operator_index: of launches."""
 
     parent: Indexes
     depth: Indexes
     is_backward: NDArray[np.int8]
     range_index: Indexes
     source: NDArray[np.int8]
+    operator_index: Indexes
 
 
 def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: Integers) -> Placing:
@@ -74,17 +87,20 @@ def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: 
     moments = is_called[np.argsort(launch_ns[is_called], kind="stable")]
     around, innermost = _nested(ranges, everything, launch_thread[moments], launch_ns[moments])
     _, module = _nested(ranges, ranges.is_module, launch_thread[moments], launch_ns[moments])
+    _, operator = _nested(ranges, ranges.is_operator, launch_thread[moments], launch_ns[moments])
     forward = _forward_modules(ranges, links, around)
     backward_module = np.where(innermost >= 0, forward[innermost], NONE) if forward.size > 0 else innermost
     range_index = np.full(launch_ns.size, NONE, dtype=np.int32)
     source = np.zeros(launch_ns.size, dtype=np.int8)
+    operator_index = np.full(launch_ns.size, NONE, dtype=np.int32)
+    operator_index[moments] = operator
     range_index[moments] = np.select([module >= 0, backward_module >= 0], [module, backward_module], innermost)
     source[moments] = np.select([module >= 0, backward_module >= 0, innermost >= 0], [MODULE, FORWARD, RANGE], NO_SOURCE)
     parent, depth = around
     backward = np.where(ranges.is_backward, 1, NONE)
     _inherit(backward, parent)
     is_backward = np.where((backward == NONE) & ranges.is_forward, 0, backward).astype(np.int8)
-    return Placing(parent, depth, is_backward, range_index, source)
+    return Placing(parent, depth, is_backward, range_index, source, operator_index)
 
 
 def _nested(ranges: HostRanges, chosen: NDArray[np.bool_], thread: Indexes, moment_ns: Integers) -> tuple[tuple[Indexes, Indexes], Indexes]:

@@ -16,8 +16,10 @@ from services.analyzer.readers.kineto_fields import (
     CATEGORIES,
     FIELD_COUNT,
     MEMBERS,
+    METADATA,
     MODULE_PREFIX,
     NEVER_MODULE,
+    PROCESS_NAME,
     EventKind,
     Field,
     ValueKind,
@@ -88,8 +90,8 @@ class _Reading:
             phase = None if row is None or row[Field.PHASE] == NULL else chr(row[Field.PHASE])
             key = (None if category is None else str(category), phase)
             dropped[key] = dropped.get(key, 0) + 1
-        array = np.array(rows, dtype=np.int64).reshape(len(rows), FIELD_COUNT)
-        return KinetoEvents(array, tuple(self._tokens), len(events), dropped, document)
+        columns = np.array(rows, dtype=np.int64).reshape(len(rows), FIELD_COUNT).T.copy()
+        return KinetoEvents(columns, tuple(self._tokens), len(events), dropped, document)
 
     def _row(self, event: dict[str, Any]) -> list[int]:
         row = [NULL] * FIELD_COUNT
@@ -98,7 +100,7 @@ class _Reading:
             for name, (field, kind) in fields.items():
                 if name in values and kind is not ValueKind.ARGUMENTS:
                     self._take(values[name], kind, field, row)
-        row[Field.KIND] = _kind(event.get("cat"), event.get("name"))
+        row[Field.KIND] = _kind(event.get("cat"), event.get("name"), row[Field.PHASE])
         return row
 
     def _take(self, value: Any, kind: ValueKind, field: Field, row: list[int]) -> None:
@@ -125,10 +127,12 @@ class _Reading:
         return self._tokens.setdefault(token.encode(), len(self._tokens))
 
 
-def _kind(category: object, name: object) -> EventKind:
+def _kind(category: object, name: object, phase: int) -> EventKind:
     kind = CATEGORIES.get(category, EventKind.OTHER) if isinstance(category, str) else EventKind.OTHER
     if kind in NEVER_MODULE or not isinstance(name, str):
         return kind
+    if phase == METADATA:
+        return EventKind.PROCESS_NAME if name == PROCESS_NAME else kind
     return EventKind.MODULE if name.startswith(MODULE_PREFIX) else kind
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from services.analyzer.correlation import coded
 from services.analyzer.readers.json_scan import NULL
 from services.analyzer.readers.kineto_events import KinetoEvents
 from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, TOKEN_FIELDS, EventKind, Field
+from services.core.errors import InvalidTraceError
 
 Integers = NDArray[np.int64]
 Indexes = NDArray[np.int32]
@@ -26,6 +27,9 @@ FILE_STEP: Final = 2**32
 
 NOTHING: Final = -1
 """Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
+
+TIME_LIMIT_NS: Final = 2**62
+"""Times, durations and the span of a trace are less: the sum of two of them fits 64 bits. From 1970 it is the year 2116."""
 
 EARLIEST_UNIX_NS: Final = 946_684_800 * 10**9  # 2000-01-01
 """Times before it count from something else than the Unix epoch, as those of the boot do."""
@@ -40,14 +44,18 @@ class RankFile:
 
     @property
     def base_ns(self) -> int:
-        """What its times count from, by the clock of its machine."""
+        """What its times count from, by the clock of its machine. Raises InvalidTraceError."""
         base = self.events.document.get("baseTimeNanoseconds")
-        return int(base) if isinstance(base, int | float) else 0
-
-    def distributed(self, name: str) -> int | None:
-        info = self.events.document.get("distributedInfo")
-        value = info.get(name) if isinstance(info, dict) else None
-        return int(value) if isinstance(value, int | str) and str(value).lstrip("-").isdigit() else None
+        if not isinstance(base, int | float):
+            return 0
+        if not abs(base) < TIME_LIMIT_NS:  # nor is NaN
+            raise InvalidTraceError(
+                f"file {self.file_name}: baseTimeNanoseconds",
+                found=str(base),
+                expected="nanoseconds since 1970, or since the machine was started",
+                remedy="The file is damaged: write or copy it again.",
+            )
+        return int(base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Program:
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:
-        return self.events.rows[:, Field.KIND].astype(np.int8)
+        return self.events.column(Field.KIND).astype(np.int8)
 
     def at(self, rows: Integers) -> Program:
         return Program(
@@ -114,80 +122,104 @@ class Program:
 
 
 def program(files: Sequence[RankFile]) -> Program:
-    """Takes the rows of the files over and changes them."""
+    """Takes the columns of the files over and changes them. Raises InvalidTraceError for times that no clock has."""
     events, file_index = _together(files)
-    rows = events.rows
+    columns = events.columns
+    _set_times_of_names(columns)
     base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
-    rows[:, Field.TIME_NS] += base_ns[file_index]
+    columns[Field.TIME_NS] += base_ns[file_index]
+    _check_span(files, columns[Field.TIME_NS])
     numbers = _numbers(events)
-    process_number = numbers[rows[:, Field.PROCESS]]
-    thread_number = numbers[rows[:, Field.THREAD]]
-    kept, unpaired = _paired(rows, (file_index, process_number, thread_number))
+    process_number = numbers[columns[Field.PROCESS]]
+    thread_number = numbers[columns[Field.THREAD]]
+    kept, unpaired = _paired(columns, (file_index, process_number, thread_number))
     if kept is not None:
-        events, file_index, process_number, thread_number = events.where(kept), file_index[kept], process_number[kept], thread_number[kept]
-        rows = events.rows
-    is_timed = (rows[:, Field.PHASE] == COMPLETE) & (rows[:, Field.KIND] != EventKind.FORWARD_LINK)
-    duration_ns = rows[:, Field.DURATION_NS]
+        file_index, process_number, thread_number = file_index[kept], process_number[kept], thread_number[kept]
+        columns = np.ascontiguousarray(columns[:, kept])
+        events = replace(events, columns=columns)
+    is_timed = (columns[Field.PHASE] == COMPLETE) & (columns[Field.KIND] != EventKind.FORWARD_LINK)
+    duration_ns = columns[Field.DURATION_NS]
     without = is_timed & (duration_ns == NULL)
     negative = is_timed & (duration_ns < 0) & ~without
     duration_ns[without] = 0
-    origin_ns = int(rows[:, Field.TIME_NS].min()) if rows.shape[0] > 0 else 0
-    rows[:, Field.TIME_NS] -= origin_ns
+    origin_ns = int(columns[Field.TIME_NS].min()) if columns.shape[1] > 0 else 0
+    columns[Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
     (processes,), (threads,) = coded(process_number), coded(thread_number)
     thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
     return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
 
 
+def _set_times_of_names(columns: Integers) -> None:
+    """Names of processes hold at any time: that of another event, so that the trace begins where it does."""
+    is_name = columns[Field.KIND] == EventKind.PROCESS_NAME
+    if is_name.any():
+        times_ns = columns[Field.TIME_NS]
+        times_ns[is_name] = times_ns[~is_name][:1] if not is_name.all() else 0
+
+
+def _check_span(files: Sequence[RankFile], time_ns: Integers) -> None:
+    span_ns = int(time_ns.max()) - int(time_ns.min()) if time_ns.size > 0 else 0
+    if span_ns >= TIME_LIMIT_NS:
+        raise InvalidTraceError(
+            f"file {', '.join(file.file_name for file in files)}",
+            found=f"events that are {span_ns} ns apart",
+            expected=f"less than {TIME_LIMIT_NS} ns from the first to the last",
+            remedy="Times of an event are damaged: write or copy the file again.",
+        )
+
+
 def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:
-    """Rows of all files that refer to the same tokens, and the file of each."""
+    """Events of all files that refer to the same tokens, and the file of each."""
     indexes: dict[bytes, int] = {}
     parts = []
     dropped: dict[tuple[str | None, str | None], int] = {}
     for file in files:
         table = np.array([*(indexes.setdefault(token, len(indexes)) for token in file.events.tokens), NULL], dtype=np.int64)
-        rows = file.events.rows.copy() if len(files) > 1 else file.events.rows
+        columns = file.events.columns.copy() if len(files) > 1 else file.events.columns
         for field in TOKEN_FIELDS if len(files) > 1 else ():
-            rows[:, field] = table[np.where(rows[:, field] == NULL, table.size - 1, rows[:, field])]
-        parts.append(rows)
+            columns[field] = table[np.where(columns[field] == NULL, table.size - 1, columns[field])]
+        parts.append(columns)
         for key, count in file.events.dropped_counts.items():
             dropped[key] = dropped.get(key, 0) + count
-    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    file_index = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[0] for part in parts])
-    return KinetoEvents(rows, tuple(indexes), sum(file.events.event_count for file in files), dropped, {}), file_index
+    columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    file_index = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
+    return KinetoEvents(columns, tuple(indexes), sum(file.events.event_count for file in files), dropped, {}), file_index
 
 
 def _numbers(events: KinetoEvents) -> Integers:
     """Of each token what it is as the number of a process or thread; at the end NULL, for NOTHING."""
-    wanted = {token for field in (Field.PROCESS, Field.THREAD) for token in np.unique(events.rows[:, field]).tolist() if token != NULL}
+    for field in (Field.PROCESS, Field.THREAD, Field.NAME):
+        events.columns[field][events.columns[field] == NULL] = NOTHING
     numbers = np.full(len(events.tokens) + 1, NULL, dtype=np.int64)
-    for token in wanted:
+    is_wanted = np.zeros(numbers.size, dtype=np.bool_)
+    for field in (Field.PROCESS, Field.THREAD):
+        is_wanted[events.columns[field]] = True
+    for token in np.flatnonzero(is_wanted[:NOTHING]).tolist():
         text = events.texts[token]
         is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19
         numbers[token] = int(text) if is_number else TEXT_BASE + token
-    for field in (Field.PROCESS, Field.THREAD, Field.NAME):
-        events.rows[:, field][events.rows[:, field] == NULL] = NOTHING
     return numbers
 
 
-def _paired(rows: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
-    """Makes complete events of begins and ends: the rows to keep (None: all), and how many halves have no other one."""
-    phase = rows[:, Field.PHASE]
+def _paired(columns: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
+    """Makes complete events of begins and ends: which events to keep (None: all), and how many halves have no other one."""
+    phase, time_ns, kind = columns[Field.PHASE], columns[Field.TIME_NS], columns[Field.KIND]
     halves = np.flatnonzero((phase == BEGIN) | (phase == END))
     if halves.size == 0:
         return None, 0
     stacks: dict[tuple[int, ...], list[int]] = {}
-    is_kept = ~np.isin(np.arange(rows.shape[0]), halves)
+    is_kept = ~np.isin(np.arange(phase.size), halves)
     unpaired = 0
-    for row in halves[np.argsort(rows[halves, Field.TIME_NS], kind="stable")].tolist():
+    for row in halves[np.argsort(time_ns[halves], kind="stable")].tolist():
         stack = stacks.setdefault(tuple(int(part[row]) for part in threads), [])
         if phase[row] == BEGIN:
             stack.append(row)
         elif stack:
             begin = stack.pop()
-            rows[begin, Field.DURATION_NS] = rows[row, Field.TIME_NS] - rows[begin, Field.TIME_NS]
-            rows[begin, Field.PHASE] = COMPLETE
-            is_kept[begin] = rows[begin, Field.KIND] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
+            columns[Field.DURATION_NS, begin] = time_ns[row] - time_ns[begin]
+            phase[begin] = COMPLETE
+            is_kept[begin] = kind[begin] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
         else:
             unpaired += 1
     return np.flatnonzero(is_kept), unpaired + sum(map(len, stacks.values()))

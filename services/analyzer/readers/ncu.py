@@ -20,6 +20,7 @@ from services.core.errors import InvalidRequestError
 METRIC_COLUMNS: Final = ("Metric Name", "Metric Value")  # of page details; page raw has neither
 MAX_NOTE_COUNT: Final = 20  # one damaged line is worth a word; a thousand of them are one word more
 MAX_QUOTED_LENGTH: Final = 120
+MAX_NAMED_IDS: Final = 5
 
 LAUNCH_COLUMNS: Final = {
     "Process ID": "process_id",
@@ -121,6 +122,7 @@ class _Draft:
     launch_indexes: dict[tuple[int, str, str], int] = field(default_factory=dict)
     counters: list[tuple[int, str | None, str, str | None, str]] = field(default_factory=list)
     seen: set[tuple[int, str | None, str, str]] = field(default_factory=set)
+    repeated_ids: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def take(self, line: Row | OtherLine) -> None:
@@ -155,7 +157,11 @@ class _Draft:
         self.counters.append((launch_index, section_name, name, table.units[position].strip() or None, cell))
 
     def _launch_index(self, table: _Table, row: Row) -> int:
-        key = (table.number, table.cell(row, "Process ID"), table.cell(row, "ID"))
+        launch_id = table.cell(row, "ID")
+        key = (table.number, table.cell(row, "Process ID"), launch_id)
+        if not table.is_details and key in self.launch_indexes:
+            self.repeated_ids.add(launch_id)
+            key = (table.number, table.cell(row, "Process ID"), f"{launch_id} in line {row.line_number}")
         if key not in self.launch_indexes:
             self.launch_indexes[key] = len(self.launch_indexes)
             self.launches[key] = tuple(_launch_cell(name, table.cell(row, name)) for name in LAUNCH_COLUMNS)
@@ -173,6 +179,9 @@ class _Draft:
         if numbers.is_mixed:
             written = "1,234.5" if numbers.style is NumberStyle.POINT else "1.234,5"
             self.notes.append(f"Its numbers are written in two ways; those that are not written as {written} are kept as text.")
+        if self.repeated_ids:
+            ids = ", ".join(sorted(self.repeated_ids)[:MAX_NAMED_IDS])
+            self.notes.append(f"Several rows of its page raw have the ID {ids}: each counts as a launch of its own.")
         if not self.counters:
             self.notes.append("Its table has no metric of any launch.")
         launches = [(index, *self.launches[key]) for key, index in self.launch_indexes.items()]

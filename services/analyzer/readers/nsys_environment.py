@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.nsys_numbers import PROCESS_SHIFT
-from services.analyzer.readers.sqlite_file import SqliteFile
 
 KNOWN_SCHEMA: Final = (3, 30)
 """Newest that was read for this reader: https://docs.nvidia.com/nsight-systems/AnalysisGuide/index.html (2026.5)."""
@@ -44,7 +44,7 @@ class Environment:
         return self.device_gpus.get((process_id, device_index)) or self.device_gpus.get((None, device_index))
 
 
-def read_environment(file: SqliteFile) -> Environment:
+def read_environment(file: ExportedTables) -> Environment:
     """Every table of it may be missing."""
     session = next(iter(file.rows("TARGET_INFO_SESSION_START_TIME")), {})
     details = next(iter(file.rows("ANALYSIS_DETAILS")), {})
@@ -64,7 +64,7 @@ def read_environment(file: SqliteFile) -> Environment:
     )
 
 
-def _version_notes(file: SqliteFile) -> list[str]:
+def _version_notes(file: ExportedTables) -> list[str]:
     stated = {row.get("name"): row.get("value") for name in ("META_DATA_EXPORT", "EXPORT_META_DATA") for row in file.rows(name)}
     product, schema = _text(stated.get("EXPORT_PRODUCT_VERSION")), _text(stated.get("EXPORT_SCHEMA_VERSION"))
     if schema is None:
@@ -77,7 +77,7 @@ def _version_notes(file: SqliteFile) -> list[str]:
     return notes
 
 
-def _device_gpus(file: SqliteFile) -> dict[tuple[int | None, int], Gpu]:
+def _device_gpus(file: ExportedTables) -> dict[tuple[int | None, int], Gpu]:
     rows = {row["id"]: row for row in file.rows("TARGET_INFO_GPU") if _whole(row.get("id")) is not None}
     gpus = {number: _gpu(row) for number, row in rows.items()}
     found: dict[tuple[int | None, int], Gpu] = {}

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.analyzer.correlation import NONE, Coded, Indexes, Integers, coded, range_order, start_order
-from services.analyzer.readers.sqlite_file import SqliteFile, TableColumns, TextColumn
+from services.analyzer.readers.exported_tables import ExportedTables
+from services.analyzer.readers.sqlite_file import TableColumns, TextColumn
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -42,7 +43,9 @@ class Events:
     _absent: dict[str, Integers] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, file: SqliteFile, table_name: str, integers: Sequence[str], texts: Sequence[str] = (), codes: Sequence[str] = ()) -> Self:
+    def read(
+        cls, file: ExportedTables, table_name: str, integers: Sequence[str], texts: Sequence[str] = (), codes: Sequence[str] = ()
+    ) -> Self:
         """All rows in the order of the file. No rows when there is no such table.
 
         Raises InvalidTraceError when the table is damaged.

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Indexes, Integers, Nesting
+from services.analyzer.correlation import NONE, Flags, Indexes, Integers, Nesting, coded
 from services.analyzer.readers.nsys_environment import Environment
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import ID_MASK, durations, indexes, numbers, process_id, small_numbers, taken
@@ -63,17 +63,24 @@ DIRECTIONS: Final = {
 MEMORY_SOURCES: Final = {"direction": "copyKind", "stream_index": "streamId", "bytes": "bytes", "correlation_id": "correlationId"}
 """Of copies and fills, by the column that needs it; fills have no copyKind."""
 
+MAX_INDEX: Final = 2**31 - 1
+
 Columns = Mapping[str, Callable[[], pl.Series]]
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Kernels with the call that launched each and the innermost range around that; NONE where there is none."""
+    """Kernels with the call that launched each and the innermost range around that; NONE where there is none.
+
+    is_of_node: the range is the one around the creation of the node of a CUDA graph instead.
+    """
 
     kernels: Events
     calls: Events
     call_indexes: Indexes
     range_indexes: Indexes
+    is_of_node: Flags
+    operator_indexes: Indexes | None = None  # None: the trace has no operators
 
 
 def kernel_launches(launches: Launches, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
@@ -88,10 +95,13 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
         "launch_thread_id": lambda: numbers(taken(thread_ids(calls), launches.call_indexes)),
         "launch_start_ns": lambda: numbers(taken(calls.column("start"), launches.call_indexes)),
         "range_index": lambda: indexes(launches.range_indexes),
-        "layer_source": lambda: _where(launches.range_indexes != NONE, "range"),
+        "layer_source": lambda: _layer_sources(launches),
         **{name: _counts(kernels, source) for name, source in KERNEL_COUNTS.items()},
         **{name: _small_counts(kernels, source) for name, source in KERNEL_SMALL_COUNTS.items()},
     }
+    operators = launches.operator_indexes
+    if operators is not None:
+        columns = {**columns, "operator_index": lambda: indexes(operators)}
     return _frame(KERNEL_LAUNCHES, columns, selection)
 
 
@@ -109,7 +119,10 @@ def api_calls(calls: Events, processes: Processes, names: TraceNames, selection:
     return _frame(API_CALLS, columns, selection)
 
 
-def range_rows(ranges: Ranges, nesting: Nesting, processes: Processes, selection: Selection) -> pl.DataFrame:
+def range_rows(
+    ranges: Ranges, nesting: Nesting, input_shapes: pl.Series | None, processes: Processes, selection: Selection
+) -> pl.DataFrame:
+    """input_shapes: of each range; None: no range has any."""
     events = ranges.events
     columns: Columns = {
         "range_index": lambda: row_numbers(events.row_count),
@@ -124,6 +137,8 @@ def range_rows(ranges: Ranges, nesting: Nesting, processes: Processes, selection
         "parent_range_index": lambda: indexes(nesting.parent),
         "depth": lambda: indexes(nesting.depth),
     }
+    if input_shapes is not None:
+        columns = {**columns, "input_shapes": lambda: input_shapes}
     return _frame(RANGES, columns, selection)
 
 
@@ -149,16 +164,15 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
     used: set[tuple[int, int]] = set()
     for work in works:
         device = work.codes("deviceId")
-        is_used = np.zeros((len(processes.keys), device.keys.size), dtype=np.bool_)
-        is_used[work.process, device.codes] = True
+        (pairs,) = coded(work.process.astype(np.int64) * device.keys.size + device.codes)
         numbers_of_devices = device.keys.tolist()
-        used |= {(process, numbers_of_devices[code]) for process, code in np.argwhere(is_used).tolist()}
+        used |= {(pair // device.keys.size, numbers_of_devices[pair % device.keys.size]) for pair in pairs.keys.tolist()}
     rows = []
-    for process, device_index in sorted(pair for pair in used if pair[1] != NULL_INTEGER):
+    for process, device_index in sorted(pair for pair in used if 0 <= pair[1] <= MAX_INDEX):
         gpu = environment.gpu(process_id(processes.keys[process]), device_index)
         described = {name: getattr(gpu, name) for name in gpu.__slots__} if gpu is not None else {}
         rows.append({"process_id": _known(int(processes.ids[process])), "device_index": device_index} | described)
-    return _rows(TRACE_DEVICES, rows)
+    return TRACE_DEVICES.own_rows(rows)
 
 
 def trace_processes(processes: Processes, environment: Environment, file_name: str) -> pl.DataFrame:
@@ -174,7 +188,7 @@ def trace_processes(processes: Processes, environment: Environment, file_name: s
         for key, number in sorted(zip(processes.keys, processes.ids.tolist(), strict=True))
         if key != NULL_INTEGER
     ]
-    return _rows(TRACE_PROCESSES, rows)
+    return TRACE_PROCESSES.own_rows(rows)
 
 
 def row_numbers(count: int) -> pl.Series:
@@ -208,8 +222,9 @@ def _small_counts(events: Events, source: str) -> Callable[[], pl.Series]:
     return small
 
 
-def _where(mask: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str) -> pl.Series:
-    return pl.select(pl.when(pl.Series(mask)).then(pl.lit(text))).to_series()
+def _layer_sources(launches: Launches) -> pl.Series:
+    is_of_node, has_range = pl.Series(launches.is_of_node), pl.Series(launches.range_indexes != NONE)
+    return pl.select(pl.when(is_of_node).then(pl.lit("graph")).when(has_range).then(pl.lit("range"))).to_series()
 
 
 def _either(mask: np.ndarray[tuple[int], np.dtype[np.bool_]], text: str, other: str) -> pl.Series:
@@ -222,9 +237,3 @@ def _known(value: int) -> int | None:
 
 def _frame(table: Table, columns: Columns, selection: Selection) -> pl.DataFrame:
     return pl.DataFrame({name: columns[name]() for name in selection.of_table(table) if name in columns})
-
-
-def _rows(table: Table, rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    names = table.column_names[2:]
-    schema = {name: table.schema[name] for name in names}
-    return pl.DataFrame([[row.get(name) for name in names] for row in rows], schema=schema, orient="row", strict=False)

@@ -9,9 +9,9 @@ from typing import Final, Self
 import numpy as np
 
 from services.analyzer.correlation import NONE, Coded, Flags, Indexes, Integers
+from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.nsys_events import NVTX, Events
 from services.analyzer.readers.nsys_numbers import process_keys
-from services.analyzer.readers.sqlite_file import SqliteFile
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 from services.analyzer.readers.trace_names import TraceNames
 
@@ -42,7 +42,7 @@ class Ranges:
         return cls(Events.none(), np.empty(0, dtype=np.int64), flags, flags, nothing, nothing)
 
 
-def read_ranges(file: SqliteFile, names: TraceNames, session_end_ns: int | None, *, has_names: bool, has_domains: bool) -> Ranges:
+def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | None, *, has_names: bool, has_domains: bool) -> Ranges:
     """Raises InvalidTraceError when the table is damaged."""
     named = has_names or has_domains
     codes = ["eventType", "globalTid", *(["textId"] if named else []), *(["domainId"] if has_domains else [])]

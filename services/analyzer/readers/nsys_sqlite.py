@@ -17,13 +17,17 @@ import polars as pl
 
 from services.analyzer.correlation import NONE, Indexes, Nesting, causes, nested
 from services.analyzer.readers import nsys_frames
+from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.nsys_environment import Environment, read_environment
 from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
 from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
+from services.analyzer.readers.nsys_graphs import NODE_ID, WHOLE_GRAPHS, creations, node_ranges, read_nodes
+from services.analyzer.readers.nsys_operators import input_shapes, operators_around
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
-from services.analyzer.readers.sqlite_file import HEADER, SqliteFile
+from services.analyzer.readers.sqlite_file import SqliteFile
+from services.analyzer.readers.sqlite_header import HEADER
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_names import TraceNames
 from services.analyzer.table import Table
@@ -35,7 +39,9 @@ OWN_TABLES: Final = (KERNELS, CALLS, NVTX, "META_DATA_EXPORT", "EXPORT_META_DATA
 NS_PER_US: Final = 1000
 
 OF_CALL: Final = ("api_call_index", "launch_thread_id", "launch_start_ns")
-OF_RANGE: Final = ("range_index", "layer_source")
+OF_OPERATOR: Final = "operator_index"
+INPUT_SHAPES: Final = "input_shapes"
+OF_RANGE: Final = ("range_index", "layer_source", OF_OPERATOR)
 
 
 class NsysSqliteReader:
@@ -53,21 +59,23 @@ class NsysSqliteReader:
             return read_tables(file, selection)
 
 
-def read_tables(file: SqliteFile, selection: Selection = EVERYTHING) -> ImportedTables:
-    """Raises InvalidTraceError: it is an SQLite file of another kind, empty, or damaged."""
+def read_tables(file: ExportedTables, selection: Selection = EVERYTHING) -> ImportedTables:
+    """Raises InvalidTraceError: its tables are those of another program, there are none, or they are damaged."""
     _check_kind(file)
     environment = read_environment(file)
-    texts = {row["id"]: str(row["value"]) for row in file.rows("StringIds") if row.get("value") is not None}
-    return _Reading(file, selection, environment, TraceNames(texts), list(environment.notes)).tables()
+    rows = file.rows("StringIds")
+    texts = {row["id"]: str(row["value"]) for row in rows if row.get("id") is not None and row.get("value") is not None}
+    notes = [*environment.notes, *([] if texts else ["It has no texts (table StringIds): kernels and calls have no names."])]
+    return _Reading(file, selection, environment, TraceNames(texts), notes).tables()
 
 
-def _check_kind(file: SqliteFile) -> None:
+def _check_kind(file: ExportedTables) -> None:
     if not set(OWN_TABLES) & set(file.table_names):
         names = ", ".join(sorted(file.table_names)[:6])
         raise InvalidTraceError(
             f"file {file.name}",
-            found=f"an SQLite file with the tables {names}" if names else "an SQLite file without tables",
-            expected="one that Nsight Systems exported",
+            found=f"the tables {names}" if names else "a file without tables",
+            expected="those that Nsight Systems exports",
             remedy="Export the report again: nsys export --type sqlite --lazy=false REPORT.nsys-rep",
         )
 
@@ -76,7 +84,7 @@ def _check_kind(file: SqliteFile) -> None:
 class _Reading:
     """One file on its way to tables."""
 
-    file: SqliteFile
+    file: ExportedTables
     selection: Selection
     environment: Environment
     names: TraceNames
@@ -86,7 +94,8 @@ class _Reading:
     def tables(self) -> ImportedTables:
         wants = self.selection.wants
         kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
-        processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events))
+        nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
+        processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events, nodes))
         kernel_calls = _causes(kernels, calls)
         memory_calls = _causes(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
         if not wants(API_CALLS, "correlation_id"):
@@ -94,15 +103,24 @@ class _Reading:
         calls = calls.by_start()
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         nesting = _nesting(ranges, calls)
-        launches = Launches(kernels, calls, kernel_calls, _around(nesting, kernel_calls))
+        of_nodes = node_ranges(kernels, nodes, ranges)
+        around = np.where(of_nodes == NONE, _around(nesting, kernel_calls), of_nodes)
+        shapes = input_shapes(ranges, self.names.frame()["name"]) if self._wants_operators else None
+        operators = None
+        if shapes is not None:
+            operators = operators_around(ranges, shapes, calls)[kernel_calls]
+            self.selection = self.selection.with_work() if self.selection.wants_work else self.selection
+        launches = Launches(kernels, calls, kernel_calls, around, of_nodes != NONE, operators)
         if self.selection is EVERYTHING:
             counts = {"kernels": kernels, "calls": calls, "ranges": ranges.events, "memory operations": memory}
             self.notes.append(f"It has {', '.join(f'{part.row_count} {what}' for what, part in counts.items())}.")
         if self._wants_calls:
             self._say_of(launches)
+        if self._wants_nodes:
+            self._say_of_graphs(launches, nodes)
         self._add(nsys_frames.kernel_launches(launches, processes, self.names, self.selection), KERNEL_LAUNCHES)
         self._add(nsys_frames.api_calls(calls, processes, self.names, self.selection), API_CALLS)
-        self._add(nsys_frames.range_rows(ranges, nesting, processes, self.selection), RANGES)
+        self._add(nsys_frames.range_rows(ranges, nesting, shapes, processes, self.selection), RANGES)
         self._add(nsys_frames.memory_ops(memory, calls, memory_calls, processes, self.selection), MEMORY_OPS)
         if wants(TRACE_DEVICES):
             self._add(nsys_frames.trace_devices((kernels, memory), processes, self.environment), TRACE_DEVICES)
@@ -128,9 +146,18 @@ class _Reading:
         return self.selection.wants(RANGES) or self.selection.wants(KERNEL_LAUNCHES, *OF_RANGE)
 
     @property
+    def _wants_operators(self) -> bool:
+        wants = self.selection.wants
+        return self.selection.wants_work or wants(KERNEL_LAUNCHES, OF_OPERATOR) or wants(RANGES, INPUT_SHAPES)
+
+    @property
     def _wants_calls(self) -> bool:
         wants = self.selection.wants
         return self._wants_ranges or wants(API_CALLS) or wants(KERNEL_LAUNCHES, *OF_CALL) or wants(MEMORY_OPS, "launch_start_ns")
+
+    @property
+    def _wants_nodes(self) -> bool:
+        return self._wants_ranges and NODE_ID in self.file.column_names(KERNELS)
 
     def _kernels(self) -> Events:
         wanted = self.selection.of_table(KERNEL_LAUNCHES)
@@ -139,8 +166,15 @@ class _Reading:
         codes += [source for name, source in KERNEL_SMALL_COUNTS.items() if name in wanted and source not in codes]
         integers = ["start", "end", *(["correlationId"] if self._wants_calls or "correlation_id" in wanted else [])]
         integers += [source for name, source in KERNEL_COUNTS.items() if name in wanted and source not in integers]
+        integers += [NODE_ID] if self._wants_nodes and NODE_ID not in integers else []
         found = self._read(KERNELS, integers, "kernels", codes).timed().by_start()
-        if found.row_count == 0:
+        graph_count = Events.read(self.file, WHOLE_GRAPHS, ["start"]).row_count
+        if graph_count:
+            self.notes.append(
+                f"{graph_count} executions of CUDA graphs were recorded as wholes: their kernels are not in the trace. "
+                "To have them, record with --cuda-graph-trace=node."
+            )
+        elif found.row_count == 0:
             self.notes.append("It has no kernels: CUDA was not traced, or nothing ran on a device.")
         self._say_untimed(found, "kernels without start or end")
         backwards = int((found.column("end") < found.column("start")).sum())
@@ -183,7 +217,7 @@ class _Reading:
             self.file,
             self.names,
             self.environment.last_ns,
-            has_names="name_index" in wanted,
+            has_names="name_index" in wanted or self._wants_operators,
             has_domains="domain_name_index" in wanted,
         )
         self._say_untimed(found.events, "ranges without a start")
@@ -219,6 +253,19 @@ class _Reading:
         outside_count = int((launches.range_indexes == NONE).sum()) - missing_count
         if self._wants_ranges and outside_count:
             self.notes.append(f"{outside_count} of {kernel_count} kernels were launched outside of every range.")
+
+    def _say_of_graphs(self, launches: Launches, nodes: Events) -> None:
+        """Which range counts for kernels inside CUDA graphs."""
+        placed_count = int(launches.is_of_node.sum())
+        if placed_count:
+            self.notes.append(f"{placed_count} kernels of CUDA graphs are counted for the range in which their node was created.")
+        is_in_graph = launches.kernels.column(NODE_ID) > 0
+        unknown_count = int((is_in_graph & (creations(launches.kernels, nodes) == NONE)).sum())
+        if unknown_count:
+            self.notes.append(
+                f"{unknown_count} kernels of CUDA graphs have no recorded creation of their node: "
+                "they are counted for the range in which the graph was launched."
+            )
 
     def _time(self, ns: int | None) -> datetime | None:
         """Of the recording, by the clock of its machine."""

@@ -50,7 +50,8 @@ class StoredTable:
     column_names: tuple[str, ...]
     rowid_position: int  # -1: no column is the row's id
     is_plain: bool  # every column is stored in its place
-    has_row_ids: bool
+    real_names: frozenset[str]  # of columns that hold real numbers, as whole ones where they can
+    row_id_name: str | None  # what SQL calls the row's id; None: there is none, or columns have all of its names
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,12 @@ class PageReading:
         Raises:
             UnusualPagesError: they have to be read through SQLite.
             TooManyKeysError: one of `coded` has to be read as numbers.
-            sqlite3.DatabaseError: damaged, says SQLite.
+            sqlite3.DatabaseError, MemoryError: damaged, says SQLite, or so that the rows would need more memory than there is.
         """
         names = (*integers, *texts, *coded)
-        if not self.table.is_plain or not names or len(set(names)) < len(names):
+        if not self.table.is_plain or self.table.row_id_name is None or not self.table.real_names.isdisjoint(names):
+            raise UnusualPagesError
+        if not names or len(set(names)) < len(names):
             raise UnusualPagesError
         data = np.frombuffer(self.pages, dtype=np.uint8)
         leaves = leaf_pages(data, self.page_size, self.table.root_page)
@@ -170,6 +173,8 @@ class PageReading:
             counts[part : part + step] = rows_of_pages(data, self.page_size, leaves[part : part + step])
             if leaves.size > step:  # a table of one part is decoded at once
                 self._release(leaves[part : part + step])
+        if leaves.size > 1 and not bool(counts.all()):
+            raise UnusualPagesError  # a root alone may be empty, says SQLite
         return counts
 
     def _share(self, data: Bytes, wanted: _Wanted, leaves: Integers, first_rows: Integers, first: int, end: int) -> _Share:
@@ -229,9 +234,11 @@ class PageReading:
         self, wanted: _Wanted, spilled: Mapping[int, int], texts: Sequence[dict[str, int]], keys: Sequence[dict[int, int]]
     ) -> None:
         places = wanted.places
-        query = f"SELECT {', '.join(map(quoted, places))} FROM {quoted(self.table.name)} WHERE rowid = ?"
+        query = f"SELECT {', '.join(map(quoted, places))} FROM {quoted(self.table.name)} WHERE {self.table.row_id_name} = ?"
         for row, row_id in spilled.items():
-            values = self.connection.execute(query, (row_id,)).fetchone() or ()
+            values = self.connection.execute(query, (row_id,)).fetchone()
+            if values is None:
+                raise UnusualPagesError  # SQLite goes another way through a damaged tree
             for (kind, place), value in zip(places.values(), values, strict=True):
                 if kind == TEXT:
                     if value is not None and not isinstance(value, str):

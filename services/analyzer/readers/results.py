@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -13,17 +12,24 @@ import numpy as np
 import polars as pl
 
 from services.analyzer.event_rows import time_of
-from services.analyzer.readers.json_document import JsonObject, read_document, shown
+from services.analyzer.readers.json_document import JsonObject, fits, read_document, shown
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.results_schema import DERIVED_TABLES, FORMAT, OBJECT_COLUMNS, ROW_TABLES, VERSION, document_columns, json_schema
+from services.analyzer.results_schema import (
+    ADDED_TABLES,
+    DERIVED_TABLES,
+    FORMAT,
+    OBJECT_COLUMNS,
+    ROW_TABLES,
+    VERSION,
+    document_columns,
+    json_schema,
+)
 from services.analyzer.schema import LOG_LINES, RUNS, SAMPLES
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.core.errors import InvalidTraceError
 from services.core.model import Device, DeviceKind, LogLevel, Revision
 
 BEGINNING: Final = re.compile(rb'\A\s*\{\s*"schema"\s*:\s*"' + FORMAT.encode() + rb"/")
-MIN_INT64: Final = -(2**63)
-MAX_INT64: Final = 2**63 - 1
 EXPECTED: Final[dict[object, str]] = {
     TEXT: "text or null",
     COUNT: "a whole number of 64 bits or null",
@@ -49,7 +55,7 @@ class ResultsReader:
                 remedy="Read it with the version of kernalyse that wrote it, or export it again with this one.",
             )
         run = document.object("run")
-        rows = {table: document.objects(table.table_name) for table in (*ROW_TABLES, SAMPLES)}
+        rows = {table: _rows(document, table) for table in (*ROW_TABLES, SAMPLES)}
         frames = {table: _frame(table, rows[table]) for table in ROW_TABLES if table not in DERIVED_TABLES}
         frames[SAMPLES] = _samples(rows[SAMPLES])
         frames[LOG_LINES] = pl.concat([frames[LOG_LINES], _device_lines(document, files.arrived_unix_ns)])
@@ -68,6 +74,10 @@ class ResultsReader:
 
 
 # ---------------------------------------------------------------- the run
+
+
+def _rows(document: JsonObject, table: Table) -> list[JsonObject]:
+    return (document.optional_objects if table in ADDED_TABLES else document.objects)(table.table_name)
 
 
 def _text(run: JsonObject, name: str) -> str:
@@ -142,26 +152,12 @@ def _cell(row: JsonObject, column: Column) -> Any:
         return None
     if column.name in OBJECT_COLUMNS:
         return json.dumps(_integers(row, column.name))
-    return value if _fits(value, column.dtype) else row.refuse(column.name, EXPECTED[column.dtype])
+    return value if fits(value, column.dtype) else row.refuse(column.name, EXPECTED[column.dtype])
 
 
 def _integers(row: JsonObject, name: str) -> dict[str, int]:
     values = row.object(name)
     return {key: values.count(key) for key in values.members}
-
-
-def _fits(value: Any, dtype: object) -> bool:
-    if dtype is TEXT:
-        return isinstance(value, str)
-    if dtype is FLAG:
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
-    return _is_count(value) if dtype is COUNT else isinstance(value, int | float) and abs(value) <= sys.float_info.max
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and MIN_INT64 <= value <= MAX_INT64
 
 
 # ---------------------------------------------------------------- samples
@@ -206,7 +202,7 @@ def _checked(part: JsonObject, name: str, dtype: object, count: int | None = Non
     values = part.values(name)
     if count is not None and len(values) != count:
         part.refuse(name, f"{count} values")
-    unfit = next((value for value in values if not (value is None or _fits(value, dtype))), None)
+    unfit = next((value for value in values if not (value is None or fits(value, dtype))), None)
     if unfit is not None:
         raise InvalidTraceError(f"{part.place}: {name}", found=shown(unfit), expected=f"an array of {EXPECTED[dtype]}")
     return values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -19,14 +18,17 @@ import numpy.typing as npt
 from services.analyzer.correlation import Coded, coded
 from services.analyzer.readers.interning import Codes, Integers
 from services.analyzer.readers.page_reading import PageReading, StoredTable, TooManyKeysError, quoted
+from services.analyzer.readers.sqlite_header import read_header
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER, UnusualPagesError
 from services.core.errors import InvalidTraceError
 
-HEADER: Final = b"SQLite format 3\0"
-HEADER_BYTES: Final = 100
-UTF_8: Final = 1
+FETCHED_ROWS: Final = 4096
+"""Held at once: more is not faster, and each may have long texts."""
 
-FETCHED_ROWS: Final = 65536
+ROW_ID_NAMES: Final = ("rowid", "_rowid_", "oid")
+
+DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
+"""What SQLite says of a damaged schema may quote it, and is not always text then; of some rows it says that they need gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +70,19 @@ class SqliteFile:
     def open(cls, path: Path, name: str, *, decodes_pages: bool = True) -> Self:
         """Raises InvalidTraceError: it is no SQLite file, it is cut off, or its description of itself is damaged."""
         with path.open("rb") as file:
-            header = file.read(HEADER_BYTES)
-            size = os.fstat(file.fileno()).st_size
-            if len(header) < HEADER_BYTES or not header.startswith(HEADER):
-                raise InvalidTraceError(f"file {name}", found="no header of SQLite", expected="an SQLite file", remedy="Export it again.")
-            page_size = _page_size(header)
-            _check_size(header, page_size, size, name)
+            header = read_header(file, name)
             # A file that another program still writes to has its newest pages in a second one.
-            is_whole = header[18] == 1 or not path.with_name(path.name + "-wal").exists()
-            is_plain = is_whole and header[56:60] == UTF_8.to_bytes(4, "big") and page_size >= 512
+            is_whole = not header.is_of_log or not path.with_name(path.name + "-wal").exists()
+            is_plain = is_whole and header.is_utf_8 and header.is_full
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if decodes_pages and is_plain else None
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_whole else ''}", uri=True, check_same_thread=False
         )
         connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
-        found = cls(name, pages is not None, connection, pages, page_size, page_size - header[20])
+        found = cls(name, pages is not None, connection, pages, header.page_size, header.usable_size)
         try:
             found._tables = _stored_tables(connection)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             found.close()
             raise _damaged(name, error) from error
         return found
@@ -110,7 +107,7 @@ class SqliteFile:
             return []
         try:
             found = self._connection.execute(f"SELECT * FROM {quoted(table_name)}").fetchall()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
         return [dict(zip(self._tables[table_name].column_names, row, strict=True)) for row in found]
 
@@ -127,7 +124,7 @@ class SqliteFile:
         try:
             found = self._decoded(table, integers, texts, codes)
             return found or _read_through_sqlite(self._connection, table, integers, texts, codes)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise _damaged(f"{self.name}, table {table_name}", error) from error
 
     def _decoded(self, table: StoredTable, integers: Sequence[str], texts: Sequence[str], codes: Sequence[str]) -> TableColumns | None:
@@ -140,7 +137,7 @@ class SqliteFile:
                 found = reading.read(integers, texts, codes)
             except TooManyKeysError:
                 found = reading.read([*integers, *codes], texts, [])
-        except UnusualPagesError:
+        except (UnusualPagesError, *DAMAGE):  # SQLite may pass damage by that looking up a row came upon
             return None
         return TableColumns(
             found.row_count,
@@ -150,26 +147,14 @@ class SqliteFile:
         )
 
 
-def _page_size(header: bytes) -> int:
-    size = int.from_bytes(header[16:18], "big")
-    return 65536 if size == 1 else size
-
-
-def _check_size(header: bytes, page_size: int, size: int, name: str) -> None:
-    """SQLite itself notices a missing end only when it comes to it."""
-    is_stated = header[24:28] == header[92:96]
-    page_count = int.from_bytes(header[28:32], "big")
-    if is_stated and size < page_count * page_size:
-        raise InvalidTraceError(
-            f"file {name}",
-            found=f"{size} bytes",
-            expected=f"{page_count * page_size}, as its header says: its end is missing",
-            remedy="Copy or export it again.",
-        )
-
-
-def _damaged(place: str, error: sqlite3.DatabaseError) -> InvalidTraceError:
-    return InvalidTraceError(f"file {place}", found=str(error), expected="an SQLite file that is whole", remedy="Copy or export it again.")
+def _damaged(place: str, error: Exception) -> InvalidTraceError:
+    found = "malformed names of tables, which are no text" if isinstance(error, UnicodeDecodeError) else str(error)
+    return InvalidTraceError(
+        f"file {place}",
+        found=found or "a row for which there is no memory",
+        expected="an SQLite file that is whole",
+        remedy="Copy or export it again.",
+    )
 
 
 def _stored_tables(connection: sqlite3.Connection) -> dict[str, StoredTable]:
@@ -183,13 +168,27 @@ def _stored_table(connection: sqlite3.Connection, name: str, root_page: int, sql
     # An integer key is the row's id, unless it was declared in a way that gives it an index of its own (as with DESC).
     indexes = connection.execute(f"PRAGMA index_list({quoted(name)})").fetchall()
     is_rowid = len(keys) == 1 and str(columns[keys[0]][2]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
+    is_without_row_ids = re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is not None
+    names = {column[1].lower() for column in columns}
     return StoredTable(
         name,
         root_page,
         tuple(column[1] for column in columns),
         keys[0] if is_rowid else -1,
         is_plain=root_page > 0 and all(column[6] == 0 for column in columns),
-        has_row_ids=re.search(r"\)[^)]*\bwithout\s+rowid\b[^)]*$", sql, re.IGNORECASE) is None,
+        real_names=frozenset(column[1] for column in columns if _is_of_reals(column[2])),
+        row_id_name=None if is_without_row_ids else next((name for name in ROW_ID_NAMES if name not in names), None),
+    )
+
+
+def _is_of_reals(declared_type: str) -> bool:
+    """Whether numbers of a column are real ones, which are stored as whole ones where they can be.
+
+    Source: https://www.sqlite.org/datatype3.html, section 3.1.
+    """
+    declared = declared_type.upper()
+    return any(word in declared for word in ("REAL", "FLOA", "DOUB")) and not any(
+        word in declared for word in ("INT", "CHAR", "CLOB", "TEXT", "BLOB")
     )
 
 
@@ -202,10 +201,9 @@ def _read_through_sqlite(
     codes: dict[str, list[int]] = {name: [] for name in texts}
     known: dict[str, dict[str, int]] = {name: {} for name in texts}
     row_count = refused_count = 0
+    order = f" ORDER BY {table.row_id_name}" if table.row_id_name is not None else ""
     with closing(connection.cursor()) as cursor:
-        cursor.execute(
-            f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table.name)}{' ORDER BY rowid' if table.has_row_ids else ''}"
-        )
+        cursor.execute(f"SELECT {', '.join(map(quoted, names)) or 'NULL'} FROM {quoted(table.name)}{order}")
         while rows := cursor.fetchmany(FETCHED_ROWS):
             row_count += len(rows)
             columns = list(zip(*rows, strict=True))

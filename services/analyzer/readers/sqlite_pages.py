@@ -51,7 +51,13 @@ def leaf_pages(data: Bytes, page_size: int, root_page: int) -> Integers:
             raise UnusualPagesError
         if data[_header(int(level[0]), page_size)] == _TABLE_LEAF:
             return level
-        level = np.concatenate([_children(data, page_size, page) for page in level.tolist()])
+        below, count = [], 0
+        for page in level.tolist():
+            below.append(_children(data, page_size, page))
+            count += below[-1].size
+            if visited + count > page_count:  # in a damaged tree pages may be below themselves
+                raise UnusualPagesError
+        level = np.concatenate(below)
     raise UnusualPagesError
 
 
@@ -60,10 +66,10 @@ def _children(data: Bytes, page_size: int, page: int) -> Integers:
     start, header = (page - 1) * page_size, _header(page, page_size)
     cell_count = (int(data[header + 3]) << 8) | int(data[header + 4])
     cells = header + 12
-    if data[header] != _TABLE_INTERIOR or cells + 2 * cell_count > start + page_size:
+    if data[header] != _TABLE_INTERIOR or not 0 < cell_count <= _most_cells(page_size) or cells + 2 * cell_count > start + page_size:
         raise UnusualPagesError
     places = data[cells : cells + 2 * cell_count].view(">u2").astype(np.int64)
-    if cell_count and int(places.max()) + 4 > page_size:
+    if int(places.max()) + 4 > page_size:
         raise UnusualPagesError
     places = np.append(places + start, header + 8)
     found: Integers = data[places[:, np.newaxis] + np.arange(4)].view(">u4").ravel().astype(np.int64)
@@ -74,12 +80,17 @@ def _header(page: int, page_size: int) -> int:
     return (page - 1) * page_size + (100 if page == 1 else 0)
 
 
+def _most_cells(page_size: int) -> int:
+    """No cell takes less than six bytes: SQLite refuses pages of more."""
+    return (page_size - 8) // 6
+
+
 def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
-    """Rows of each leaf. Raises UnusualPagesError: one of them is no leaf."""
+    """Rows of each leaf. Raises UnusualPagesError: one of them is no leaf, or has more rows than a page has room for."""
     headers = (leaves - 1) * page_size + np.where(leaves == 1, 100, 0)
     counts: Integers = data[headers + 3].astype(np.int64) << 8
     counts |= data[headers + 4]
-    if bool((data[headers] != _TABLE_LEAF).any()) or 2 * int(counts.max(initial=0)) > page_size:
+    if bool((data[headers] != _TABLE_LEAF).any()) or int(counts.max(initial=0)) > _most_cells(page_size):
         raise UnusualPagesError
     return counts
 
@@ -171,6 +182,7 @@ def decode_rows(
     """
     sizes = _SIZES
     row, spilled_count = first_row, 0
+    last_id, is_ascending = 0, True
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
         base = (page - 1) * page_size
@@ -209,8 +221,8 @@ def decode_rows(
                 type_place += 1
                 if stored >= 0x80:
                     stored, type_place = _varint(data, type_place - 1, body)
-                    if stored < 0 or stored > _MAX_SERIAL_TYPE:
-                        return DAMAGED
+                    if stored < 0x80 or stored > _MAX_SERIAL_TYPE:
+                        return UNUSUAL  # as a small number in more bytes than it needs
                     size = (stored - 12) >> 1
                 else:
                     size = sizes[stored]
@@ -248,6 +260,14 @@ def decode_rows(
                             codes[places[position], row] = code
                 offset += size
                 position += 1
+            # SQLite refuses a row whose values end past it, or, when all of them were looked at, before its end.
+            payload_end = place + payload_size
+            if not is_spilled and (offset > payload_end or (type_place >= body and (type_place > body or offset != payload_end))):
+                return DAMAGED
+            if is_spilled and local_end == payload_end:
+                return DAMAGED
+            is_ascending &= row == first_row or row_id > last_id
+            last_id = row_id
             if is_spilled:
                 if spilled_count >= spilled_rows.size:
                     return TOO_MANY_SPILLED
@@ -258,4 +278,5 @@ def decode_rows(
                 for index in range(codes.shape[0]):
                     codes[index, row] = 0
             row += 1
-    return spilled_count
+    # A row that spilled is looked up by its id, which finds another one in a tree that is out of order.
+    return spilled_count if spilled_count == 0 or is_ascending else UNUSUAL

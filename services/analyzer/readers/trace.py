@@ -19,12 +19,15 @@ class TraceFiles:
 
     companions: files that belong to it, by their paths from the folder of the trace at its sender ("a.json-bin/0.bin").
     They lie elsewhere here, each under the path that it is mapped to.
+    op_registry_folder: of op_registry.py, from the settings of the analyzer or its own command line and never from the sender,
+    for it holds code; None: none.
     """
 
     file_name: str
     path: Path
     arrived_unix_ns: int
     companions: Mapping[str, Path] = field(default_factory=dict)
+    op_registry_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

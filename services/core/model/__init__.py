@@ -77,7 +77,7 @@ from services.core.model.runs import (
     TimingMethod,
     Work,
 )
-from services.core.model.tables import Filter, FilterOperator, SortKey, TableChunk, TableQuery
+from services.core.model.tables import Filter, FilterOperator, ImportProgress, ImportStage, SortKey, TableChunk, TableQuery
 
 __all__ = [
     "ArgumentDefinition",
@@ -103,6 +103,8 @@ __all__ = [
     "EventPayload",
     "Filter",
     "FilterOperator",
+    "ImportProgress",
+    "ImportStage",
     "ImportedTrace",
     "InputDistribution",
     "KernelDefinition",

@@ -1,4 +1,4 @@
-"""What is asked of the tables of the analyzer, and what they answer with."""
+"""What is asked of the tables of the analyzer, and what they answer with; how far an import into them is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ class FilterOperator(StrEnum):
     GREATER = "GREATER"
     GREATER_EQUAL = "GREATER_EQUAL"
     CONTAINS = "CONTAINS"
+
+
+class ImportStage(StrEnum):
+    RECEIVING = "RECEIVING"
+    READING = "READING"
+    STORING = "STORING"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """trace_count: 0 before all have arrived."""
+
+    stage: ImportStage = ImportStage.RECEIVING
+    trace_count: int = 0
+    read_trace_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,8 @@ class TableQuery:
     """What GetTable asks for. limit 0: all rows; columns empty: all columns; run_ids empty: all runs.
 
     allowed_differences: of table comparison, which takes two run_ids and refuses runs that differ in anything else.
+    depth: of table layers: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+    window_start_ns, window_end_ns, pixel_count: of table timeline. None: from the first start, to the last end, 1000.
     """
 
     table_name: str
@@ -50,3 +67,7 @@ class TableQuery:
     limit: int = 0
     columns: tuple[str, ...] = ()
     allowed_differences: tuple[str, ...] = ()
+    depth: int | None = None
+    window_start_ns: int | None = None
+    window_end_ns: int | None = None
+    pixel_count: int | None = None

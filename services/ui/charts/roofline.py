@@ -17,9 +17,9 @@ from services.ui import theme
 from services.ui.charts.ceiling_choice import BEST, sources_of
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
 from services.ui.state import CeilingChoice
-from services.ui.theme import CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, IMPLAUSIBLE_SYMBOL, Palette, style_of
+from services.ui.theme import CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, IMPLAUSIBLE_SYMBOL, SYMBOL_MARKERS, Palette, style_of
 
-POINT_NUMBERS: Final = ("intensity", "rate", "fill_alpha")
+POINT_NUMBERS: Final = ("intensity", "rate", "fill_alpha", "size")
 POINT_TEXTS: Final = (
     "color",
     "marker",
@@ -47,7 +47,18 @@ CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "note")
 MEMORY_LEVELS: Final = {"dram": "DRAM", "l2": "L2 cache"}
 """What the chart calls the memories it draws a slope for; a CPU's last-level cache counts as L2."""
 
-WORK_SOURCES: Final[dict[str | None, str]] = {"formula": "by formula", "counters": "by hardware counters", None: "source not known"}
+WORK_SOURCES: Final[dict[str | None, str]] = {
+    "formula": "by formula",
+    "counters": "by hardware counters",
+    "recorded": "as recorded",
+    "op model": "by op model",
+    None: "source not known",
+}
+
+POINT_SIZE: Final = 9.0
+LARGEST_POINT_SIZE: Final = 36.0
+"""Pixels across, of a point without a share of time, and of one with all of it. Larger ones would hide their neighbours; the
+smallest one has to be hit with a mouse."""
 
 CLOSE_RATIO: Final = 1.3
 """Lines closer than this lie within the height of a name: a sixth of a decade's 90 to 150 pixels."""
@@ -78,9 +89,13 @@ class Span:
     y_end: float
 
 
+_IDENTITY: Final = ["run_id", "configuration_index", "label", "path", "device_id"]
+"""Of a configuration the first two; a point of a trace has none and goes by the others."""
+
+
 def newest_rows(roofline: pl.DataFrame) -> pl.DataFrame:
     """The last row of each configuration: earlier ones were computed with fewer ceilings known."""
-    return roofline.unique(subset=["run_id", "configuration_index"], keep="last", maintain_order=True)
+    return roofline.unique(subset=_IDENTITY, keep="last", maintain_order=True)
 
 
 def drawable(roofline: pl.DataFrame) -> pl.DataFrame:
@@ -94,12 +109,13 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
     """One point a row of the table roofline (those of `drawable`), with every figure as text for its hover.
 
     Args:
-        color_by: column that decides colour and shape.
+        color_by: column that decides colour and, where the row asks for no symbol of its own, shape.
         values: what occurs in it, in the order of the palette.
     """
     rows = drawable(roofline)
     kinds = rows[color_by].cast(pl.String).fill_null("").to_list()
     styles = {kind: style_of(kind, values, palette) for kind in set(kinds)}
+    markers = [SYMBOL_MARKERS.get(symbol, styles[kind].marker) for kind, symbol in zip(kinds, rows["symbol"], strict=True)]
     has_failed = (rows["verification_state"] == "FAILED").fill_null(False).to_list()
     is_implausible = rows["is_implausible"].fill_null(False).to_list()
     columns: Columns = {
@@ -107,28 +123,26 @@ def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "cat
         "rate": rows["achieved_flop_per_s"].to_numpy(),
         # Wrong results are hollow, and crossed where the shape can be.
         "fill_alpha": np.where(has_failed, 0.0, 0.85),
+        # The area of a point of a trace says how much of the time is its own.
+        "size": np.maximum(POINT_SIZE, LARGEST_POINT_SIZE * np.sqrt(rows["share_ratio"].fill_null(0.0).to_numpy())),
     }
     texts = {
         "color": [palette.bad if marked else styles[kind].color for kind, marked in zip(kinds, is_implausible, strict=True)],
         "marker": [
-            IMPLAUSIBLE_MARKER
-            if marked
-            else FAILED_MARKERS.get(styles[kind].marker, styles[kind].marker)
-            if failed
-            else styles[kind].marker
-            for kind, failed, marked in zip(kinds, has_failed, is_implausible, strict=True)
+            IMPLAUSIBLE_MARKER if marked else FAILED_MARKERS.get(marker, marker) if failed else marker
+            for marker, failed, marked in zip(markers, has_failed, is_implausible, strict=True)
         ],
         "label": rows["label"].to_list(),
         "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
-        "category": rows["category"].to_list(),
-        "dtype": rows["dtype"].to_list(),
+        "category": [value or theme.UNKNOWN for value in rows["category"]],
+        "dtype": [value or "" for value in rows["dtype"]],
         "intensity_text": [theme.intensity(value) for value in rows["intensity_flop_per_byte"]],
         "achieved": [theme.flop_rate(value) for value in rows["achieved_flop_per_s"]],
         "achieved_bytes": [theme.byte_rate(value) for value in rows["achieved_bytes_per_s"]],
         "attainable": [theme.flop_rate(value) for value in rows["attainable_flop_per_s"]],
         "efficiency": [theme.percent(value) for value in rows["efficiency_ratio"]],
-        "bound": [_bound(value) for value in rows["bound"]],
-        "duration": [theme.duration(value) for value in rows["duration_median_ns"]],
+        "bound": [category or _bound(bound) for category, bound in zip(rows["efficiency_category"], rows["bound"], strict=True)],
+        "duration": [_duration(*values) for values in rows.select("duration_median_ns", "duration_mean_ns", "launch_count").iter_rows()],
         "flop": [theme.si(value, "flop") for value in rows["flop"]],
         "bytes": [theme.memory(value) for value in rows["bytes"]],
         "work_source": [WORK_SOURCES.get(value, value) for value in rows["work_source"]],
@@ -291,7 +305,7 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
             ("Attainable", "@attainable"),
             ("Efficiency", "@efficiency (@bound)"),
             ("Intensity", "@intensity_text"),
-            ("Median", "@duration"),
+            ("Time", "@duration"),
             ("Work", "@flop · @bytes, @work_source"),
             ("Kind", "@category · @dtype"),
             ("Result", "@verification"),
@@ -308,8 +322,8 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
     names = hv.Labels(labels, ["x", "y"], ["text", "text_align", "text_baseline"]).opts(
         text_color=palette.muted, text_font_size="8pt", text_align="text_align", text_baseline="text_baseline", padding=0
     )
-    marks = hv.Points(points, ["intensity", "rate"], [*POINT_TEXTS, "fill_alpha"]).opts(
-        color="color", marker="marker", fill_alpha="fill_alpha", size=9, line_width=1.5, tools=[point_hover]
+    marks = hv.Points(points, ["intensity", "rate"], [*POINT_TEXTS, "fill_alpha", "size"]).opts(
+        color="color", marker="marker", fill_alpha="fill_alpha", size="size", line_width=1.5, tools=[point_hover]
     )
     return hv.Overlay([lines, names, marks]).opts(
         hv.opts.Overlay(
@@ -345,6 +359,12 @@ def _line(row: CeilingRow, start: tuple[float, float], end: tuple[float, float],
         "source": row["source"] + (f" ({row['confidence']} confidence)" if row["confidence"] else ""),
         "note": row["note"] or "",
     }
+
+
+def _duration(median_ns: float | None, mean_ns: float | None, launch_count: int | None) -> str:
+    if median_ns is not None or mean_ns is None:
+        return f"{theme.duration(median_ns)} median"
+    return f"{theme.duration(mean_ns)} mean" + (f" of {theme.count(launch_count)} launches" if launch_count is not None else "")
 
 
 def _bound(value: str | None) -> str:

@@ -128,6 +128,28 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("duration_sum_ns", "Time in all", "duration", True),
         Column("share_ratio", "Share", "ratio", True),
         Column("source", "Told by", "words", True),
+        Column("flop", "Flop", "flop"),
+        Column("bytes", "Bytes", "bytes"),
+        Column("intensity_flop_per_byte", "Intensity (flop/B)", "number"),
+        Column("achieved_flop_per_s", "Flop rate", "flop_rate", True),
+        Column("achieved_bytes_per_s", "Byte rate", "byte_rate", True),
+        Column("attainable_flop_per_s", "Attainable", "flop_rate"),
+        Column("efficiency_ratio", "Efficiency", "ratio", True),
+        Column("bound", "Bound", "text", True),
+        Column("work_source", "Work by", "text"),
+        Column("worked_share_ratio", "Work known", "ratio", True),
+    ),
+    "opportunities": (
+        Column("run_id", "Run", "run", True),
+        Column("subject_kind", "Kind", "text", True),
+        Column("subject", "Name", "text", True),
+        Column("lost_ns", "Could be saved", "duration", True),
+        Column("duration_sum_ns", "Time in all", "duration", True),
+        Column("share_ratio", "Share", "ratio", True),
+        Column("efficiency_ratio", "Efficiency", "ratio", True),
+        Column("bound", "Bound", "text", True),
+        Column("launch_count", "Kernels", "count"),
+        Column("reason", "Why", "text", True),
     ),
     "breakdown": (
         Column("run_id", "Run", "run", True),
@@ -146,7 +168,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("memory_op_count", "Copies and fills", "count"),
     ),
 }
-NAME_COLUMNS: Final = {"layers": "layer"}
+NAME_COLUMNS: Final = {"layers": "layer", "opportunities": "subject"}
 """What the filter by name looks into, where it is not kernel_name."""
 
 _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
@@ -261,7 +283,7 @@ class KernelsPage(PageBase):
         has_filter = bool(self.state.kernel or self.state.category or self.state.dtype or self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
         if self.state.runs and self.state.table in ("measurements", "kernels"):
-            empty += " Of a trace, choose its kernels, layers or breakdown under Rows."
+            empty += " Of a trace, choose its kernels, layers, breakdown or opportunities under Rows."
         return fragment(
             "table.html",
             columns=heads,

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from services.ui.charts import roofline, strips, telemetry
 from services.ui.charts.elements import Columns
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure, Prototype
-from services.ui.memory import Overview, RunMemory, StripsChange, StripsPosition
+from services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
@@ -113,10 +113,10 @@ class LivePage(PageBase):
             "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
             "samples_note": self._samples_note(is_over=run is not None and run.state.is_final),
-            **self._table_fragments(),
+            **self._table_fragments(memory),
         }
 
-    def _table_fragments(self) -> dict[str, str]:
+    def _table_fragments(self, memory: RunMemory | None) -> dict[str, str]:
         """Those that change with other rows than samples; made anew only then, for samples come ten times a second."""
         arrived = (
             self._run_id,
@@ -124,15 +124,18 @@ class LivePage(PageBase):
         )
         if arrived != self._made_for:
             self._made_for = arrived
-            self._made = {
-                "legend": self._legend(),
-                "roofline_note": self._roofline_note(),
-                "telemetry_legend": self._telemetry_legend(),
-                "tiles": fragment("tiles.html", tiles=self._tiles()),
-                "log": fragment("log.html", lines=self._log),
-                **self._results(),
-            }
+            self._made = memory.made.get((arrived, self.palette), self._made_fragments) if memory else self._made_fragments()
         return self._made
+
+    def _made_fragments(self) -> dict[str, str]:
+        return {
+            "legend": self._legend(),
+            "roofline_note": self._roofline_note(),
+            "telemetry_legend": self._telemetry_legend(),
+            "tiles": fragment("tiles.html", tiles=self._tiles()),
+            "log": fragment("log.html", lines=self._log),
+            **self._results(),
+        }
 
     def _clear_charts(self) -> None:
         self._forget()
@@ -147,10 +150,10 @@ class LivePage(PageBase):
         for line in telemetry.LINES:
             self.telemetry.replace(line, telemetry.no_line())
 
-    def _new_rows(self, memory: RunMemory, table_name: str) -> tuple[pl.DataFrame | None, bool]:
+    def _new_rows(self, memory: RunMemory, table_name: str) -> NewRows:
         new = memory.since(table_name, self._positions.get(table_name, 0))
         self._positions[table_name] = new.position
-        return new.frame, new.is_restart
+        return new
 
     def _take_in(self, memory: RunMemory) -> None:
         self._take_in_configurations(memory)
@@ -162,7 +165,7 @@ class LivePage(PageBase):
         self._take_in_log(memory)
 
     def _take_in_configurations(self, memory: RunMemory) -> None:
-        new, _ = self._new_rows(memory, "configurations")
+        new = self._new_rows(memory, "configurations").frame
         if new is None:
             return
         self._labels += new["label"].to_list()
@@ -174,13 +177,13 @@ class LivePage(PageBase):
         self.samples.follow("x", -0.5, float(len(self._labels)) - 0.5)
 
     def _take_in_measurements(self, memory: RunMemory) -> None:
-        new, _ = self._new_rows(memory, "measurements")
-        if new is not None:
-            self.samples.stream("medians", strips.median_columns(new))
-            self.samples.stream("intervals", strips.interval_columns(new))
+        new = self._new_rows(memory, "measurements")
+        if new.frame is not None:
+            self.samples.stream("medians", memory.made.get(("medians", new.span), partial(strips.median_columns, new.frame)))
+            self.samples.stream("intervals", memory.made.get(("intervals", new.span), partial(strips.interval_columns, new.frame)))
 
     def _take_in_failures(self, memory: RunMemory) -> None:
-        new, _ = self._new_rows(memory, "failures")
+        new = self._new_rows(memory, "failures").frame
         if new is not None:
             self._failures += new.select("label", "message").to_dicts()
 
@@ -206,25 +209,25 @@ class LivePage(PageBase):
             self.samples.follow("y", *self._duration_span)
 
     def _take_in_roofline(self, memory: RunMemory) -> None:
-        new, _ = self._new_rows(memory, "roofline")
-        ceilings, _ = self._new_rows(memory, "ceilings")
+        new = self._new_rows(memory, "roofline")
+        ceilings = self._new_rows(memory, "ceilings").frame
         if ceilings is not None:
             self._ceilings = ceilings if self._ceilings is None else pl.concat([self._ceilings, ceilings], how="vertical_relaxed")
-        if new is not None:
-            self._add_points(new)
-        if new is not None or ceilings is not None:
+        if new.frame is not None:
+            self._add_points(new.frame, new.span, memory)
+        if new.frame is not None or ceilings is not None:
             self._draw_ceilings(has_new=ceilings is not None)
 
-    def _add_points(self, new: pl.DataFrame) -> None:
+    def _add_points(self, new: pl.DataFrame, span: tuple[int, int], memory: RunMemory) -> None:
         indexes = set(new["configuration_index"])
         is_only_more = len(indexes) == new.height and not indexes & self._placed_indexes
         self._placed_indexes |= indexes
         rows = new if self._roofline_rows is None else pl.concat([self._roofline_rows, new], how="vertical_relaxed")
         if is_only_more:
-            added = roofline.point_columns(new, self.palette)
+            added = memory.made.get(("points", span, self.palette), partial(roofline.point_columns, new, self.palette))
             self._points = {name: np.concatenate([self._points[name], added[name]]) for name in added}
             self.roofline.stream("points", added)
-            self._newest_results.extendleft(result_rows(new))
+            self._newest_results.extendleft(memory.made.get(("results", span), partial(result_rows, new)))
         else:
             rows = roofline.newest_rows(rows)
             self._newest_results = deque(reversed(result_rows(rows.tail(MAX_RESULT_ROWS))), maxlen=MAX_RESULT_ROWS)
@@ -247,13 +250,13 @@ class LivePage(PageBase):
         self.roofline.follow("y", span.y_start, span.y_end)
 
     def _take_in_telemetry(self, memory: RunMemory) -> None:
-        new, is_restart = self._new_rows(memory, "telemetry")
-        if new is None:
+        new = self._new_rows(memory, "telemetry")
+        if new.frame is None:
             return
-        self._newest_readings |= {row["device_id"] is None: row for row in new.tail(MAX_NEW_READINGS).to_dicts()}
+        self._newest_readings |= memory.made.get(("readings", new.span), partial(_newest_readings, new.frame))
         for line in telemetry.LINES:
-            columns = telemetry.line_columns(new, line)
-            if is_restart:
+            columns = memory.made.get((line, new.span), partial(telemetry.line_columns, new.frame, line))
+            if new.is_restart:
                 self._lines[line] = columns
                 self.telemetry.replace(line, columns)
             elif len(columns["time"]):
@@ -264,7 +267,7 @@ class LivePage(PageBase):
             self.telemetry.follow("x", shown[0], max(shown[1], shown[0] + 10_000))
 
     def _take_in_log(self, memory: RunMemory) -> None:
-        new, _ = self._new_rows(memory, "log_lines")
+        new = self._new_rows(memory, "log_lines").frame
         if new is not None:
             self._log = [*self._log, *(_log_line(row) for row in new.tail(MAX_LOG_LINES).to_dicts())][-MAX_LOG_LINES:]
 
@@ -370,6 +373,11 @@ class LivePage(PageBase):
             "results": results_fragment(self._newest_results, with_run=False),
             "results_note": note,
         }
+
+
+def _newest_readings(new: pl.DataFrame) -> dict[bool, dict[str, Any]]:
+    """True: of the host, False: of the device."""
+    return {row["device_id"] is None: row for row in new.tail(MAX_NEW_READINGS).to_dicts()}
 
 
 def _log_line(row: dict[str, Any]) -> dict[str, str]:

@@ -17,10 +17,16 @@ from services.ui.memory import Overview, RunMemory
 from services.ui.pages.results import result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
-from services.ui.state import Page, ViewState, to_query
+from services.ui.state import Page, PointsOf, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, style_of
 
 MAX_LISTED_POINTS: Final = 200
+NO_POINTS: Final[dict[PointsOf, str]] = {
+    "kernel": "Choose a run, or start one: kernalyse bench matmul_tiled. A trace has points where the work of its kernels is known: "
+    "of PyTorch record with record_shapes=True, or import a report of ncu with it.",
+    "layer": "Layers are those of traces in which the work of kernels is known. Choose one, or points by kernel.",
+}
+TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
 COLUMN_OF: Final[dict[str, str]] = {"category": "category", "dtype": "dtype", "kernel": "kernel_name", "run": "run_id"}
 
 
@@ -47,7 +53,8 @@ class RooflinePage(PageBase):
         run_ids = self.shown_run_ids(overview)
         memories = self.memories(run_ids)
         # Positions say what has arrived: the chart is drawn anew when rows, runs or filters changed, and only then.
-        wanted = (self.state, run_ids, *(memory.since(name, 2**62).position for memory in memories for name in ("roofline", "ceilings")))
+        watched = (*TABLE_OF_POINTS.values(), "ceilings")
+        wanted = (self.state, run_ids, *(memory.since(name, 2**62).position for memory in memories for name in watched))
         if wanted != self._drawn:
             self._drawn = wanted
             self._draw(memories)
@@ -72,7 +79,7 @@ class RooflinePage(PageBase):
         return {"runs": listed, **self._fragments}
 
     def _draw(self, memories: tuple[RunMemory, ...]) -> None:
-        found = [frame for memory in memories if (frame := memory.table("roofline")) is not None]
+        found = [frame for memory in memories if (frame := memory.table(TABLE_OF_POINTS[self.state.points])) is not None]
         ceilings_found = [frame for memory in memories if (frame := memory.table("ceilings")) is not None]
         choice = self.state.ceilings
         rows = held_against(self._filtered(roofline.newest_rows(pl.concat(found, how="vertical_relaxed"))), choice) if found else None
@@ -86,7 +93,7 @@ class RooflinePage(PageBase):
             if column != "category":
                 values = tuple(roofline.drawable(rows)[column].drop_nulls().unique(maintain_order=True).to_list())
             points = roofline.point_columns(rows, self.palette, column, values)
-        dtypes = tuple(sorted(set(points["dtype"].tolist())))
+        dtypes = tuple(sorted(set(points["dtype"].tolist()) - {""}))
         shown = roofline.shown_ceilings(ceilings, dtypes, choice)
         span = roofline.span_of(points, shown)
         lines = roofline.ceiling_columns(shown, span, self.palette)
@@ -100,7 +107,8 @@ class RooflinePage(PageBase):
     def _filtered(self, rows: pl.DataFrame) -> pl.DataFrame:
         state = self.state
         if state.kernel:
-            rows = rows.filter(pl.col("kernel_name").str.to_lowercase().str.contains(state.kernel.lower(), literal=True))
+            name = "label" if state.points == "layer" else "kernel_name"
+            rows = rows.filter(pl.col(name).str.to_lowercase().str.contains(state.kernel.lower(), literal=True))
         if state.category:
             rows = rows.filter(pl.col("category") == state.category)
         if state.dtype:
@@ -140,9 +148,7 @@ class RooflinePage(PageBase):
         )
         return {
             "legend": fragment("legend.html", entries=entries, **roofline.marks_of(points)),
-            "roofline_note": " ".join(note for note in notes if note)
-            if rows is not None
-            else "Choose a run, or start one: kernalyse bench matmul_tiled",
+            "roofline_note": " ".join(note for note in notes if note) if rows is not None else NO_POINTS[self.state.points],
             "results": results_fragment(best, with_run=len(self.state.runs) > 1),
             "results_note": count_text,
         }

@@ -25,7 +25,7 @@ TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
 ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
 MAX_LISTED_RUNS: Final = 40
 
-PAGE_TITLES: Final[dict[Page, str]] = {"live": "Live", "roofline": "Roofline", "kernels": "Kernels"}
+PAGE_TITLES: Final[dict[Page, str]] = {"live": "Live", "roofline": "Roofline", "kernels": "Kernels", "layers": "Layers"}
 
 
 @cache

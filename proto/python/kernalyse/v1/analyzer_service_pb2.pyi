@@ -17,10 +17,21 @@ class NodeHealth(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NODE_HEALTH_CONNECTING: _ClassVar[NodeHealth]
     NODE_HEALTH_SERVING: _ClassVar[NodeHealth]
     NODE_HEALTH_UNREACHABLE: _ClassVar[NodeHealth]
+
+class ImportStage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IMPORT_STAGE_UNSPECIFIED: _ClassVar[ImportStage]
+    IMPORT_STAGE_RECEIVING: _ClassVar[ImportStage]
+    IMPORT_STAGE_READING: _ClassVar[ImportStage]
+    IMPORT_STAGE_STORING: _ClassVar[ImportStage]
 NODE_HEALTH_UNSPECIFIED: NodeHealth
 NODE_HEALTH_CONNECTING: NodeHealth
 NODE_HEALTH_SERVING: NodeHealth
 NODE_HEALTH_UNREACHABLE: NodeHealth
+IMPORT_STAGE_UNSPECIFIED: ImportStage
+IMPORT_STAGE_RECEIVING: ImportStage
+IMPORT_STAGE_READING: ImportStage
+IMPORT_STAGE_STORING: ImportStage
 
 class NodeStatus(_message.Message):
     __slots__ = ("address", "health", "node", "problem")
@@ -221,20 +232,22 @@ class DeleteRunResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ImportTraceRequest(_message.Message):
-    __slots__ = ("file_name", "chunk", "digest", "upload_id", "offset_bytes", "is_last")
+    __slots__ = ("file_name", "chunk", "digest", "upload_id", "offset_bytes", "is_last", "is_further_trace")
     FILE_NAME_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    IS_FURTHER_TRACE_FIELD_NUMBER: _ClassVar[int]
     file_name: str
     chunk: bytes
     digest: str
     upload_id: str
     offset_bytes: int
     is_last: bool
-    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ..., upload_id: _Optional[str] = ..., offset_bytes: _Optional[int] = ..., is_last: _Optional[bool] = ...) -> None: ...
+    is_further_trace: bool
+    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ..., upload_id: _Optional[str] = ..., offset_bytes: _Optional[int] = ..., is_last: _Optional[bool] = ..., is_further_trace: _Optional[bool] = ...) -> None: ...
 
 class ImportTraceResponse(_message.Message):
     __slots__ = ("run", "is_known")
@@ -258,6 +271,38 @@ class ResumeUploadResponse(_message.Message):
     offset_bytes: int
     def __init__(self, whole_file_count: _Optional[int] = ..., offset_bytes: _Optional[int] = ...) -> None: ...
 
+class ImportProgress(_message.Message):
+    __slots__ = ("stage", "trace_count", "read_trace_count")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    TRACE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    READ_TRACE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    stage: ImportStage
+    trace_count: int
+    read_trace_count: int
+    def __init__(self, stage: _Optional[_Union[ImportStage, str]] = ..., trace_count: _Optional[int] = ..., read_trace_count: _Optional[int] = ...) -> None: ...
+
+class WatchImportRequest(_message.Message):
+    __slots__ = ("upload_id",)
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    upload_id: str
+    def __init__(self, upload_id: _Optional[str] = ...) -> None: ...
+
+class WatchImportResponse(_message.Message):
+    __slots__ = ("progress",)
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    progress: ImportProgress
+    def __init__(self, progress: _Optional[_Union[ImportProgress, _Mapping]] = ...) -> None: ...
+
+class CancelImportRequest(_message.Message):
+    __slots__ = ("upload_id",)
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    upload_id: str
+    def __init__(self, upload_id: _Optional[str] = ...) -> None: ...
+
+class CancelImportResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class AnalyzerServiceWatchRunRequest(_message.Message):
     __slots__ = ("run_id", "next_event_index")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -277,7 +322,7 @@ class AnalyzerServiceWatchRunResponse(_message.Message):
     def __init__(self, next_event_index: _Optional[int] = ..., run: _Optional[_Union[_run_pb2.Run, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[_table_pb2.TableChunk, _Mapping]]] = ...) -> None: ...
 
 class GetTableRequest(_message.Message):
-    __slots__ = ("table_name", "run_ids", "filters", "order_by", "offset", "limit", "columns", "allowed_differences")
+    __slots__ = ("table_name", "run_ids", "filters", "order_by", "offset", "limit", "columns", "allowed_differences", "depth", "window_start_ns", "window_end_ns", "pixel_count")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     FILTERS_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +331,10 @@ class GetTableRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_START_NS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_END_NS_FIELD_NUMBER: _ClassVar[int]
+    PIXEL_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_name: str
     run_ids: _containers.RepeatedScalarFieldContainer[str]
     filters: _containers.RepeatedCompositeFieldContainer[_table_pb2.Filter]
@@ -294,7 +343,11 @@ class GetTableRequest(_message.Message):
     limit: int
     columns: _containers.RepeatedScalarFieldContainer[str]
     allowed_differences: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, table_name: _Optional[str] = ..., run_ids: _Optional[_Iterable[str]] = ..., filters: _Optional[_Iterable[_Union[_table_pb2.Filter, _Mapping]]] = ..., order_by: _Optional[_Iterable[_Union[_table_pb2.SortKey, _Mapping]]] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., allowed_differences: _Optional[_Iterable[str]] = ...) -> None: ...
+    depth: int
+    window_start_ns: int
+    window_end_ns: int
+    pixel_count: int
+    def __init__(self, table_name: _Optional[str] = ..., run_ids: _Optional[_Iterable[str]] = ..., filters: _Optional[_Iterable[_Union[_table_pb2.Filter, _Mapping]]] = ..., order_by: _Optional[_Iterable[_Union[_table_pb2.SortKey, _Mapping]]] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., allowed_differences: _Optional[_Iterable[str]] = ..., depth: _Optional[int] = ..., window_start_ns: _Optional[int] = ..., window_end_ns: _Optional[int] = ..., pixel_count: _Optional[int] = ...) -> None: ...
 
 class GetTableResponse(_message.Message):
     __slots__ = ("chunk", "total_row_count")

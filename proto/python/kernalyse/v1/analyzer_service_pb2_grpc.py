@@ -112,6 +112,16 @@ class AnalyzerServiceStub:
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadRequest.SerializeToString,
                 response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadResponse.FromString,
                 _registered_method=True)
+        self.WatchImport = channel.unary_stream(
+                '/kernalyse.v1.AnalyzerService/WatchImport',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.WatchImportRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.WatchImportResponse.FromString,
+                _registered_method=True)
+        self.CancelImport = channel.unary_unary(
+                '/kernalyse.v1.AnalyzerService/CancelImport',
+                request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CancelImportRequest.SerializeToString,
+                response_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CancelImportResponse.FromString,
+                _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/kernalyse.v1.AnalyzerService/WatchRun',
                 request_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.AnalyzerServiceWatchRunRequest.SerializeToString,
@@ -239,9 +249,11 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ImportTrace(self, request_iterator, context):
-        """Reads a file of results or a trace into a run of its own, which has SUCCEEDED and belongs to no node. The reader is
-        chosen by the content. All of it is stored or nothing.
-        Reasons: INVALID_TRACE (no reader takes it, damaged on the way), LIMIT_REACHED (import_max_bytes), STORAGE_FULL.
+        """Reads a file of results, a trace, or the traces of one job's processes, into a run of its own, which has SUCCEEDED and
+        belongs to no node. The reader is chosen by the content. All of it is stored or nothing. A client that closes the stream
+        ends it, the reading too.
+        Reasons: INVALID_TRACE (no reader takes it, damaged on the way), LIMIT_REACHED (import_max_bytes, import_memory_bytes),
+        STORAGE_FULL, CANCELLED (CancelImport).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -251,6 +263,22 @@ class AnalyzerServiceServicer:
         """How far a stream of ImportTrace came that broke off, so that the next one goes on from there; a stream of that upload
         that still seems open ends. Nothing, when none is known, when others have broken off since, or when the analyzer was
         started anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchImport(self, request, context):
+        """How far an import is that has an upload_id: now, and at each change; the stream ends when the import does, or when
+        none of that id begins within ten seconds. What came of it ImportTrace answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelImport(self, request, context):
+        """Ends an import and forgets what has arrived of it, where closing the stream would keep it for an hour to be resumed.
+        Nothing happens when there is none of that id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,7 +316,7 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportReport(self, request, context):
-        """A report of a run as a file. Reasons: NOT_BUILT_YET.
+        """A report of a run as a file. Reasons: RUN_NOT_FOUND, INVALID_REQUEST (format), NOT_BUILT_YET (a format to come).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -371,6 +399,16 @@ def add_AnalyzerServiceServicer_to_server(servicer, server):
                     servicer.ResumeUpload,
                     request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadRequest.FromString,
                     response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadResponse.SerializeToString,
+            ),
+            'WatchImport': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchImport,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.WatchImportRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.WatchImportResponse.SerializeToString,
+            ),
+            'CancelImport': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelImport,
+                    request_deserializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CancelImportRequest.FromString,
+                    response_serializer=kernalyse_dot_v1_dot_analyzer__service__pb2.CancelImportResponse.SerializeToString,
             ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
@@ -806,6 +844,60 @@ class AnalyzerService:
             '/kernalyse.v1.AnalyzerService/ResumeUpload',
             kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadRequest.SerializeToString,
             kernalyse_dot_v1_dot_analyzer__service__pb2.ResumeUploadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchImport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/WatchImport',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.WatchImportRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.WatchImportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelImport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kernalyse.v1.AnalyzerService/CancelImport',
+            kernalyse_dot_v1_dot_analyzer__service__pb2.CancelImportRequest.SerializeToString,
+            kernalyse_dot_v1_dot_analyzer__service__pb2.CancelImportResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,4 @@
-"""Numbers with their unit, as people read them in a terminal. None is shown as a dash."""
+"""Numbers with their unit, as people read them in terminals and reports. None is shown as a dash."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def rate(value: float | None, unit: str) -> str:
 
 def percentage(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else f"{ratio * 100:.3g} %"
+
+
+def change(ratio: float | None) -> str:
+    """1.0512 → "+5.12 %"."""
+    return UNKNOWN if ratio is None else f"{(ratio - 1) * 100:+.2f} %"
 
 
 def median_with_interval(median_ns: float, low_ns: float, high_ns: float) -> str:

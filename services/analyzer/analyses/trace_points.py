@@ -1,0 +1,151 @@
+"""Kernels and layers of a trace as points under a roofline: work and time of their launches summed, then divided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.analyses.launch_layers import layer_keys, named
+from services.analyzer.analyses.launch_work import PATHS, launch_work
+from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
+from services.analyzer.analyses.trace_totals import in_layers
+from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
+
+TraceFrames = Mapping[str, pl.LazyFrame]
+
+DEVICE_KEYS: Final = ("process_id", "device_index")
+KINDS: Final = ("dtype", "path", "work_source")
+FIGURES: Final[dict[str, DataType]] = {
+    "device_id": TEXT,
+    "dtype": TEXT,
+    "path": TEXT,
+    "work_source": TEXT,
+    "flop": NUMBER,
+    "bytes": NUMBER,
+    "launch_count": COUNT,
+    "duration_sum_ns": COUNT,
+}
+TIE_BREAKERS: Final = ("source", "dtype", "path", "device_id")
+KERNEL_POINT: Final[dict[str, DataType]] = {"name": TEXT, **FIGURES}
+LAYER_POINT: Final[dict[str, DataType]] = {"name": TEXT, "source": TEXT, **FIGURES}
+
+
+def device_id() -> pl.Expr:
+    """Of rows of trace_devices. Devices of one name are alike: what a kernel does on one it does on the other."""
+    return pl.coalesce("device_name", pl.format("device {}", "device_index"))
+
+
+def kernel_points(trace: TraceFrames) -> pl.LazyFrame:
+    """One row per name of a kernel, data type, path and device with known work: KERNEL_POINT.
+
+    duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Either is null
+    where one of them does not know it.
+    """
+    return pl.defer(lambda: _kernel_points(trace), schema=KERNEL_POINT)
+
+
+def layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """One row per layer and what tells it, as in table layers, that has launches with known work: LAYER_POINT.
+
+    dtype and path are those of most of the flop, without flop of most of the bytes; device_id is null where the layer ran
+    on devices of several kinds.
+
+    Args:
+        depth: of the ranges that kernels count for; None: the innermost.
+    """
+    return pl.defer(lambda: _layer_points(trace, depth), schema=LAYER_POINT)
+
+
+def _kernel_points(trace: TraceFrames) -> pl.DataFrame:
+    keys = ("name_index", "dtype", "path", "device_id", "work_source")
+    worked, totals = _worked(trace, ("name_index",)), _worked_totals(trace)
+    sums = [summed(part, keys) for part, summed in ((worked, _sums), (totals, _sums_of_totals)) if part.height]
+    if not sums:
+        return pl.DataFrame(schema=KERNEL_POINT)
+    names = trace["trace_names"].select("name_index", "name")
+    return _points(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
+
+
+def _layer_points(trace: TraceFrames, depth: int | None) -> pl.DataFrame:
+    keys = ("name_index", "layer_source", *KINDS, "device_id")
+    worked, totals = _worked(trace, ("range_index", "name_index", "layer_source")), _worked_totals(trace)
+    sums = []
+    if worked.height:
+        sums.append(_sums(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
+    if totals.height:
+        sums.append(_sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
+    if not sums:
+        return pl.DataFrame(schema=LAYER_POINT)
+    return _points(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
+
+
+def _worked(trace: TraceFrames, columns: Sequence[str]) -> pl.DataFrame:
+    """Launches with known work, with these columns of theirs, duration_ns and device_id."""
+    work = launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
+    wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
+    if work.is_empty():
+        return work
+    launches = trace["kernel_launches"].select(wanted)
+    found = launches.collect()[work["launch_index"]]
+    return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _worked_totals(trace: TraceFrames) -> pl.DataFrame:
+    """Sums of recorders that keep no launches, of those whose work is stated, with device_id and the kinds of launches' work."""
+    if "kernel_totals" not in trace:
+        return pl.DataFrame()
+    return (
+        trace["kernel_totals"]
+        .filter(pl.col("flop").is_not_null() | pl.col("bytes").is_not_null())
+        .join(_devices(trace), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
+        .select(
+            *("name_index", "scope_index", "device_id", "launch_count", "duration_sum_ns", "flop", "bytes"),
+            pl.col("dtype").cast(DTYPES, strict=False),
+            path=pl.lit(None, dtype=PATHS),
+            work_source=pl.lit(RECORDED, dtype=SOURCES),
+        )
+        .collect()
+    )
+
+
+def _devices(trace: TraceFrames) -> pl.LazyFrame:
+    return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
+
+
+def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    return worked.group_by(keys).agg(
+        flop=_whole("flop"),
+        bytes=_whole("bytes"),
+        launch_count=pl.len().cast(COUNT),
+        duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0).sum(),
+    )
+
+
+def _sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    return totals.group_by(keys).agg(_whole("flop"), _whole("bytes"), pl.col("launch_count", "duration_sum_ns").sum())
+
+
+def _points(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
+    heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
+    return (
+        sums.sort(heaviest_first, descending=True)
+        .group_by(keys, maintain_order=True)
+        .agg(
+            *(pl.col(name).first() for name in ("dtype", "path") if name not in keys),
+            *([pl.when(pl.col("device_id").n_unique() == 1).then(pl.col("device_id").first())] if "device_id" not in keys else []),
+            pl.col("work_source").unique().sort().cast(TEXT).str.join(", "),
+            _whole("flop"),
+            _whole("bytes"),
+            pl.col("launch_count", "duration_sum_ns").sum(),
+        )
+        .sort(pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in schema), nulls_last=True)
+        .select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+        .collect()
+    )
+
+
+def _whole(name: str) -> pl.Expr:
+    """The sum; null where one of them is."""
+    return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).alias(name)

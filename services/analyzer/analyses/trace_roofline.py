@@ -1,0 +1,93 @@
+"""Rooflines of traces: kernels and layers under the ceilings of the devices that they ran on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.trace_ceilings import trace_ceilings
+from services.analyzer.analyses.trace_points import TraceFrames, kernel_points, layer_points
+from services.analyzer.answer_tables import LAYERS
+from services.analyzer.schema import LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
+from services.analyzer.threshold_table import THRESHOLDS
+
+_NOT_OF_TRACES: Final[dict[str, DataType]] = {
+    "duration_median_ns": NUMBER,
+    "sm_clock_hz": COUNT,
+    "cache_mode": TEXT,
+    "counted_level": TEXT,
+    "stated_flop_per_s": NUMBER,
+    "stated_flop_per_byte": NUMBER,
+}
+"""Columns of measurements that placing looks at: launches of a trace met the caches as they were."""
+
+RATES: Final = (
+    *("intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
+    *("efficiency_ratio", "bound", "work_source"),
+)
+"""What table layers takes over."""
+
+
+def trace_roofline(trace: TraceFrames) -> pl.LazyFrame:
+    """Table roofline of a trace: one row per name of a kernel, data type, path and device. See `placed`.
+
+    flop, bytes and duration_mean_ns are those of the mean launch: rates are the sums' over each other.
+    """
+    label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
+    return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label))
+
+
+def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Table layer_roofline: one row per layer with known work. depth: see `layer_points`."""
+    return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label="name"))
+
+
+def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Table layers, from its columns that need no work: flop and bytes are sums, rates are over worked_share_ratio of the time."""
+    worked = placed_layers(trace, depth).select(
+        "source", *RATES, layer="name", flop="flop_sum", bytes="bytes_sum", worked_ns="duration_sum_ns"
+    )
+    return (
+        layers.join(worked, on=("layer", "source"), how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(
+            worked_share_ratio=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns").fill_null(0) / pl.col("duration_sum_ns")),
+        )
+        .select(LAYERS.column_names[2:])
+    )
+
+
+def placed_kernels(trace: TraceFrames) -> pl.LazyFrame:
+    """Points of `kernel_points` with what `placed` adds."""
+    return _placed(trace, kernel_points(trace))
+
+
+def placed_layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Points of `layer_points` with what `placed` adds."""
+    return _placed(trace, layer_points(trace, depth))
+
+
+def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
+    """Points of a trace with what `placed` adds, and their share of the time of all kernels."""
+    durations = [trace["kernel_launches"].select("duration_ns")]
+    if "kernel_totals" in trace:
+        durations.append(trace["kernel_totals"].select(duration_ns="duration_sum_ns"))
+    kernels = pl.concat(durations).select(kernels_ns=pl.col("duration_ns").sum())
+    measured = points.with_columns(
+        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items()),
+        flop_sum="flop",
+        bytes_sum="bytes",
+        flop=pl.col("flop") / pl.col("launch_count"),
+        bytes=pl.col("bytes") / pl.col("launch_count"),
+        run_id=pl.lit(""),
+        event_index=pl.lit(None, dtype=COUNT),
+        # Of launches that took no time no rate is known.
+        duration_mean_ns=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("launch_count")),
+    )
+    return (
+        placed(measured, trace_ceilings(trace["trace_devices"]), THRESHOLDS.empty().lazy())
+        .join(kernels, how="cross", maintain_order="left")
+        .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("kernels_ns"))
+    )

@@ -1,0 +1,190 @@
+"""What is to be drawn of a stretch of a trace: every launch where there are few, how busy each pixel is where there are many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from services.analyzer.activity_tables import TIMELINE
+from services.analyzer.correlation import Integers
+from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT
+from services.analyzer.tiles import Intervals, Window, pixels_of, within
+from services.core.errors import InvalidRequestError
+
+_STREAM: Final = ("process_id", "device_index", "stream_index")
+INPUT: Final = {
+    "kernel_launches": (*_STREAM, "name_index", "start_ns", "duration_ns"),
+    "memory_ops": (*_STREAM, "kind", "direction", "start_ns", "duration_ns"),
+    "ranges": ("name_index", "process_id", "thread_id", "depth", "start_ns", "duration_ns"),
+    "trace_names": ("name_index", "name"),
+}
+
+DEFAULT_PIXEL_COUNT: Final = 1000
+MAX_PIXEL_COUNT: Final = 16_384
+"""Wider than any screen. A timeline of a hundred rows has at most so many times a hundred rows."""
+
+LANE: Final = {
+    "track": TEXT,
+    "process_id": COUNT,
+    "device_index": INDEX,
+    "stream_index": COUNT,
+    "thread_id": COUNT,
+    "depth": INDEX,
+}
+"""What tells the rows of a drawing apart."""
+
+EVENTS: Final = {**LANE, "start_ns": COUNT, "end_ns": COUNT, "name": TEXT, "row_index": INDEX}
+TRACKS: Final = ("kernels", "memory", "ranges")
+
+
+def timeline_events(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
+    """Everything that a timeline draws, row after row of the drawing, within one by start: columns of EVENTS.
+
+    Args:
+        launches, memory_ops, ranges, names: the tables kernel_launches, memory_ops, ranges and trace_names of one trace, the
+            first three in order of start.
+    """
+    named = names.select("name_index", "name")
+    kernels = launches.select(INPUT["kernel_launches"]).with_row_index("row_index").join(named, on="name_index", how="left")
+    copies = memory_ops.select(INPUT["memory_ops"]).with_row_index("row_index")
+    copies = copies.with_columns(name=pl.concat_str("kind", "direction", separator=" ", ignore_nulls=True))
+    host = ranges.select(INPUT["ranges"]).with_row_index("row_index").join(named, on="name_index", how="left")
+    events = pl.concat(_events(part, track) for part, track in zip((kernels, copies, host), TRACKS, strict=True))
+    # Reports of ncu do not tell when their launches were.
+    return events.drop_nulls(("start_ns", "end_ns")).sort(*LANE, "start_ns", "row_index", nulls_last=True)
+
+
+def _events(part: pl.LazyFrame, track: str) -> pl.LazyFrame:
+    end_ns = pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)
+    present = part.with_columns(track=pl.lit(track), end_ns=end_ns)
+    known = set(present.collect_schema().names())
+    return present.select(
+        pl.col(name).cast(dtype) if name in known else pl.lit(None, dtype=dtype).alias(name) for name, dtype in EVENTS.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """lanes: a row for each, columns of LANE. names: by the codes of intervals; row_index: of the table of its track."""
+
+    lanes: pl.DataFrame
+    names: pl.Series
+    intervals: Intervals
+    row_index: pl.Series
+
+    @classmethod
+    def of(cls, events: pl.DataFrame) -> Timeline:
+        """events: see timeline_events."""
+        texts = events["name"].unique().drop_nulls().sort()
+        names = pl.concat([texts, pl.Series("name", [None], dtype=TEXT)])
+        codes = events["name"].cast(pl.Enum(texts)).to_physical().cast(INDEX).fill_null(texts.len())
+        lane = events.select(pl.struct(*LANE).rle_id()).to_series()
+        lanes = events.select(*LANE, lane=lane).unique("lane", keep="first", maintain_order=True)
+        bounds = np.searchsorted(lane.to_numpy(), np.arange(lanes.height + 1)).astype(np.int64)
+        intervals = Intervals.of(bounds, events["start_ns"].to_numpy(), events["end_ns"].to_numpy(), codes.to_numpy())
+        return cls(lanes.select(*LANE), names, intervals, events["row_index"])
+
+    @property
+    def size_bytes(self) -> int:
+        return self.intervals.size_bytes + int(self.row_index.estimated_size())
+
+    def tile(self, window_start_ns: int | None, window_end_ns: int | None, pixel_count: int | None) -> pl.DataFrame:
+        """What a drawing of the window shows: table timeline.
+
+        A row of the drawing that has no more than pixel_count intervals in the window is answered with these, others pixel by
+        pixel.
+
+        Args:
+            window_start_ns, window_end_ns: None for the first start and the last end of all.
+            pixel_count: of the window's length; None for 1000.
+
+        Raises:
+            InvalidRequestError: a window that ends before it begins, too many pixels.
+        """
+        window = self._window(window_start_ns, window_end_ns, pixel_count)
+        if window is None:
+            return pl.DataFrame(schema=SCHEMA)
+        ranges = within(self.intervals, window)
+        counts = ranges[:, 1] - ranges[:, 0]
+        few = np.flatnonzero((counts > 0) & (counts <= window.pixel_count))
+        many = np.flatnonzero(counts > window.pixel_count)
+        return pl.concat([self._single(few, ranges, window), self._pixels(many, ranges, window)]).sort("lane", "start_ns").drop("lane")
+
+    def _window(self, start_ns: int | None, end_ns: int | None, pixel_count: int | None) -> Window | None:
+        """None: there is nothing to show."""
+        intervals = self.intervals
+        if intervals.start_ns.size == 0:
+            return None
+        first = int(intervals.start_ns.min()) if start_ns is None else start_ns
+        last = int(intervals.end_ns.max()) if end_ns is None else end_ns
+        if start_ns is None and end_ns is None:
+            last = max(last, first + 1)  # of moments alone
+        pixels = DEFAULT_PIXEL_COUNT if pixel_count is None else pixel_count
+        _check(first, last, pixels)
+        return Window(first, last, min(pixels, last - first))
+
+    def _single(self, lanes: Integers, ranges: Integers, window: Window) -> pl.DataFrame:
+        spans = ranges[lanes]
+        rows = np.concatenate([np.arange(first, last) for first, last in spans] or [np.empty(0, dtype=np.int64)])
+        lane = np.repeat(lanes, spans[:, 1] - spans[:, 0])
+        visible = (self.intervals.end_ns[rows] > window.start_ns) | (self.intervals.start_ns[rows] >= window.start_ns)
+        rows, lane = rows[visible], lane[visible]
+        start_ns = self.intervals.start_ns[rows]
+        return self._rows(
+            lane,
+            start_ns,
+            self.intervals.end_ns[rows] - start_ns,
+            np.ones(rows.size),
+            np.ones(rows.size, dtype=np.int64),
+            self.intervals.name[rows],
+            self.row_index.gather(rows),
+        )
+
+    def _pixels(self, lanes: Integers, ranges: Integers, window: Window) -> pl.DataFrame:
+        found = pixels_of(self.intervals, window, lanes.astype(np.int32), ranges)
+        edges = window.edges()
+        length_ns = edges[found.pixel + 1] - edges[found.pixel]
+        none = pl.Series([None], dtype=INDEX).new_from_index(0, found.lane.size)
+        return self._rows(found.lane, edges[found.pixel], length_ns, found.busy_ns / length_ns, found.begun_count, found.name, none)
+
+    def _rows(
+        self,
+        lane: np.ndarray[tuple[int], np.dtype[np.signedinteger]],
+        start_ns: Integers,
+        duration_ns: Integers,
+        busy_ratio: np.ndarray[tuple[int], np.dtype[np.float64]],
+        begun_count: Integers,
+        name: np.ndarray[tuple[int], np.dtype[np.int32]],
+        row_index: pl.Series,
+    ) -> pl.DataFrame:
+        lanes = pl.Series("lane", lane, dtype=INDEX)
+        codes = pl.Series(name, dtype=INDEX)
+        return self.lanes[lanes].with_columns(
+            pl.Series("start_ns", start_ns, dtype=COUNT),
+            pl.Series("duration_ns", duration_ns, dtype=COUNT),
+            pl.Series("busy_ratio", busy_ratio, dtype=NUMBER),
+            pl.Series("begun_count", begun_count, dtype=COUNT),
+            self.names.gather(codes.set(codes < 0, None)).alias("name"),
+            row_index.cast(INDEX).alias("row_index"),
+            lanes,
+        )
+
+
+SCHEMA: Final = {column.name: column.dtype for column in TIMELINE.columns[2:]}
+
+
+def _check(start_ns: int, end_ns: int, pixel_count: int) -> None:
+    if end_ns <= start_ns:
+        raise InvalidRequestError(
+            "window of table timeline",
+            found=f"from {start_ns} to {end_ns} ns",
+            expected="an end after the start",
+            remedy="Give times since the start of the session.",
+        )
+    if not 1 <= pixel_count <= MAX_PIXEL_COUNT:
+        raise InvalidRequestError(
+            "pixel_count of table timeline", found=str(pixel_count), expected=f"1 to {MAX_PIXEL_COUNT}", remedy="Ask for fewer."
+        )

@@ -1,0 +1,195 @@
+"""Reads lists of benchmarked kernels, JSON or CSV: a name, sizes, and a rate or a time for each.
+
+A list that states a rate but neither time nor work keeps the rate as stated; the roofline takes it so. Where it has M, N and
+K, and neither flop nor bytes, the work is that of one matrix product.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from services.analyzer.readers.benchmark_columns import BenchmarkColumns, whole_number
+from services.analyzer.readers.command_work import FLOP_PER_MAC
+from services.analyzer.readers.csv_records import header_of, read_csv
+from services.analyzer.readers.dtypes import Dtype, dtype_of
+from services.analyzer.readers.json_document import JsonObject, read_objects
+from services.analyzer.readers.result_rows import ResultRows, Row, label_of
+from services.analyzer.readers.roofline_config import roofline_config
+from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.core.errors import InvalidTraceError
+
+FORMAT: Final = "benchmark_list"
+LIST_OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{")
+DEVICE_ID: Final = "device"
+"""Of a list that names none, but has ceilings beside it."""
+
+MATMUL_SIZES: Final = ("M", "N", "K")
+
+
+class BenchmarkListReader:
+    format = FORMAT
+    description = "a list of benchmarked kernels with rates or times, JSON or CSV"
+
+    def matches(self, head: bytes) -> bool:
+        opening = LIST_OPENING.match(head)
+        if opening is not None:
+            return BenchmarkColumns.of(_first_members(head[opening.end() - 1 :])).is_benchmark
+        text = head.decode("utf-8", errors="replace")
+        return "\0" not in text and BenchmarkColumns.of(header_of(text)[0]).is_benchmark
+
+    def read(self, files: TraceFiles) -> ImportedTables:
+        with files.path.open("rb") as file:
+            is_json = LIST_OPENING.match(file.read(1024)) is not None
+        records = _json_records(files) if is_json else _csv_records(files)
+        config = roofline_config(files)
+        rows = ResultRows(FORMAT, files.arrived_unix_ns, None if config is None else DEVICE_ID)
+        reading = _Reading(rows)
+        for record, columns in records:
+            reading.add(record, columns)
+        device_ids = reading.device_ids or ([rows.device_id] if rows.device_id else [])
+        if config is not None:
+            dtypes = list(dict.fromkeys(row["dtype"] for row in rows.configurations if row["dtype"] is not None))
+            rows.ceilings = [row for device_id in device_ids for row in config.ceilings(device_id, dtypes)]
+            rows.thresholds = [row for device_id in device_ids for row in config.thresholds(device_id)]
+        return ImportedTables(
+            frames=rows.frames(files.file_name),
+            notes="\n".join((*reading.notes(), *(() if config is None else config.notes), *rows.problem_notes())),
+            device_id=device_ids[0] if len(device_ids) == 1 else None,
+        )
+
+
+def _first_members(head: bytes) -> list[str]:
+    """Of the object that the head begins with; none when it does not end within it."""
+    try:
+        first, _ = json.JSONDecoder().raw_decode(head.decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        return []
+    return list(first)
+
+
+def _json_records(files: TraceFiles) -> Iterator[tuple[JsonObject, BenchmarkColumns]]:
+    known: dict[tuple[str, ...], BenchmarkColumns] = {}
+    for record in read_objects(files):
+        header = tuple(record.members)
+        if header not in known:
+            known[header] = BenchmarkColumns.of(header)
+        yield record, known[header]
+
+
+def _csv_records(files: TraceFiles) -> Iterator[tuple[JsonObject, BenchmarkColumns]]:
+    table = read_csv(files)
+    # Where semicolons separate, a comma may be what others write as a point.
+    columns = BenchmarkColumns.of(table.header, has_decimal_comma=table.separator == ";")
+    _check_columns(files, table.header, columns)
+    for record in table.records:
+        yield record, columns
+
+
+def _check_columns(files: TraceFiles, header: Sequence[str], columns: BenchmarkColumns) -> None:
+    missing = [
+        *([] if "name" in columns.known else ["the kernel's name (kernel, name)"]),
+        *([] if columns.has_figure else ["its time or rate (time_ms, median_us, tflops)"]),
+    ]
+    if missing:
+        raise InvalidTraceError(
+            f"file {files.file_name}, line 1",
+            found=f"the columns {', '.join(header)}",
+            expected=f"a column for {' and one for '.join(missing)}",
+            remedy="Name the column so, with its unit.",
+        )
+
+
+class _Reading:
+    def __init__(self, rows: ResultRows) -> None:
+        self._rows = rows
+        self._matmul_count = 0
+        self._stated_count = 0
+        self.device_ids: list[str] = []
+
+    def add(self, record: JsonObject, columns: BenchmarkColumns) -> None:
+        kernel_name = columns.text(record, "name")
+        if not kernel_name:
+            raise InvalidTraceError(
+                record.place,
+                found="no name",
+                expected=f"a kernel in column {columns.known.get('name', 'name')}",
+                remedy="Name the kernel, or leave that row out.",
+            )
+        parameters, words = _sizes(record, columns.rest)
+        dtype_text = columns.text(record, "dtype")
+        dtype = dtype_of(dtype_text)
+        variant = " ".join((*words, *([f"dtype={dtype_text}"] if dtype_text else ())))
+        configuration: Row = {
+            "kernel_name": kernel_name,
+            "parameters": parameters,
+            "variant": variant,
+            "dtype": dtype_text if dtype is None else dtype.name,
+            "flop": columns.figure(record, "flop"),
+            "bytes": columns.figure(record, "bytes"),
+            "model_name": columns.text(record, "model"),
+            "batch_size": columns.count(record, "batch"),
+        }
+        configuration["label"] = _label(configuration, parameters)
+        intensity = columns.figure(record, "flop_per_byte")
+        configuration |= self._matmul_work(configuration, parameters, dtype, has_intensity=intensity is not None)
+        measured = {
+            "duration_median_ns": columns.figure(record, "median_ns"),
+            "duration_mean_ns": columns.figure(record, "mean_ns"),
+            "stated_flop_per_s": columns.figure(record, "flop_per_s"),
+            "stated_flop_per_byte": intensity,
+        }
+        self._add(configuration, {name: value for name, value in measured.items() if value is not None}, columns.text(record, "device"))
+
+    def _add(self, configuration: Row, measured: Row, device_id: str | None) -> None:
+        if not any(name in measured for name in ("duration_median_ns", "duration_mean_ns", "stated_flop_per_s")):
+            self._rows.add_unmeasured(configuration, "The row has neither a time nor a rate.")
+            return
+        self._stated_count += "duration_median_ns" not in measured and "duration_mean_ns" not in measured
+        if device_id is not None and device_id not in self.device_ids:
+            self.device_ids.append(device_id)
+        self._rows.add(configuration, measured | ({} if device_id is None else {"device_id": device_id}))
+
+    def _matmul_work(self, configuration: Row, parameters: dict[str, int], dtype: Dtype | None, *, has_intensity: bool) -> Row:
+        """Of one product where the row says no work of its own. Its bytes: both factors and the product, once."""
+        if configuration["flop"] is not None or configuration["bytes"] is not None:
+            return {}
+        if not all(parameters.get(name, 0) > 0 for name in MATMUL_SIZES):
+            return {}
+        m, n, k = (float(parameters[name]) for name in MATMUL_SIZES)
+        self._matmul_count += 1
+        moved_bytes = None if dtype is None or has_intensity else (m * k + k * n + m * n) * dtype.element_bytes
+        return {"flop": FLOP_PER_MAC * m * n * k, "bytes": moved_bytes, "category": "matmul"}
+
+    def notes(self) -> Iterator[str]:
+        yield f"{len(self._rows.configurations)} kernels, {len(self._rows.failures)} of them without a time or a rate."
+        if self._stated_count:
+            yield f"{self._stated_count} have no time: their rates are as the file states them."
+        if self._matmul_count:
+            yield f"{self._matmul_count} have M, N and K but no flop: their work is that of one matrix product (2 M N K flop)."
+
+
+def _label(configuration: Row, parameters: dict[str, int]) -> str:
+    words = (configuration["variant"], *(f"{short}={value}" for short, value in _belonging(configuration)))
+    return label_of(configuration["kernel_name"], parameters, " ".join(word for word in words if word))
+
+
+def _belonging(configuration: Row) -> list[tuple[str, object]]:
+    named = (("model", configuration["model_name"]), ("batch", configuration["batch_size"]))
+    return [(name, value) for name, value in named if value is not None]
+
+
+def _sizes(record: JsonObject, names: Sequence[str]) -> tuple[dict[str, int], list[str]]:
+    """Whole numbers as parameters, everything else in words."""
+    parameters: dict[str, int] = {}
+    words: list[str] = []
+    for name in names:
+        value = record.members.get(name)
+        number = whole_number(value)
+        if number is not None:
+            parameters[name] = number
+        elif value is not None:
+            words.append(f"{name}={value}")
+    return parameters, words

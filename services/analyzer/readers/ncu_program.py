@@ -1,0 +1,98 @@
+"""The program ncu, where it is installed: it alone reads the reports that it stores, and prints them as CSV."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+
+PROGRAM: Final = "ncu"
+USUAL_PLACES: Final = ("/opt/nvidia/nsight-compute", "/usr/local/cuda/bin")
+
+BASE_LIMIT_S: Final = 120.0
+LIMIT_S_PER_BYTE: Final = 1e-5
+"""A launch of a hundred kilobytes takes it some tens of milliseconds. With less, a large report on a busy machine would be
+given up; with more, somebody would wait for one that hangs."""
+
+SHOWN_LINES: Final = 8
+REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv"
+
+
+def find_ncu() -> str | None:
+    """ncu of the path, of CUDA_HOME, or of the usual places; of several versions side by side the newest."""
+    on_path = shutil.which(PROGRAM)
+    candidates = [Path(on_path)] if on_path else []
+    candidates += [Path(os.environ[name]) / "bin" / PROGRAM for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for place in map(Path, USUAL_PLACES):
+        candidates += [place / PROGRAM, *(folder / PROGRAM for folder in sorted(place.glob("*/"), key=_version, reverse=True))]
+    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+@contextmanager
+def printed(report: Path, name: str) -> Iterator[Path]:
+    """A file with page raw of a stored report as CSV; gone when the block ends.
+
+    Args:
+        name: of the report, for people.
+
+    Raises:
+        UnmetConditionError: there is no ncu here.
+        TimeLimitError: it did not come to an end.
+        InvalidTraceError: it could not read the report; has its own words.
+    """
+    program = find_ncu()
+    if program is None:
+        raise UnmetConditionError(
+            f"report {name}",
+            found="no ncu on this machine",
+            expected="Nsight Compute, which alone reads the reports that it stores",
+            remedy=f"Install it, or print the report where it is installed: {REMEDY}",
+        )
+    with tempfile.TemporaryDirectory(prefix="kernalyse-ncu-") as private:
+        # It goes by the ending, which a received file does not have.
+        link, target = Path(private) / "report.ncu-rep", Path(private) / "report.csv"
+        link.symlink_to(report.absolute())
+        _print(program, link, target, name, BASE_LIMIT_S + report.stat().st_size * LIMIT_S_PER_BYTE)
+        yield target
+
+
+def _print(program: str, report: Path, target: Path, name: str, limit_s: float) -> None:
+    command = [program, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
+    errors = target.with_suffix(".errors")
+    with target.open("wb") as output, errors.open("wb") as error_output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=error_output, cwd=target.parent, start_new_session=True
+        )
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeLimitError(
+                f"report {name}",
+                found=f"ncu --import, which had not ended after {limit_s:.0f} s",
+                expected="the report as CSV",
+                remedy=f"Print it by hand: {REMEDY}",
+            ) from error
+        finally:
+            with suppress(ProcessLookupError):  # with all that it started: ncu is a script around a program
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if status != 0:
+        said = (errors.read_bytes() + target.read_bytes()).decode(errors="replace").strip().splitlines()[-SHOWN_LINES:]
+        raise InvalidTraceError(
+            f"report {name}",
+            found=f"ncu --import ended with status {status}: {' '.join(said)}",
+            expected="the report as CSV",
+            remedy="Copy it again if it is damaged; if a newer ncu wrote it, print it with that one.",
+        )
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in folder.name.split(".") if part.isdecimal())

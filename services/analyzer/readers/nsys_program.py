@@ -1,0 +1,117 @@
+"""The program nsys, where it is installed: it alone reads its own reports, and exports them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+
+PROGRAM: Final = "nsys"
+USUAL_PLACES: Final = ("/opt/nvidia/nsight-systems", "/opt/nvidia/nsight-systems-cli", "/usr/local/cuda/bin")
+
+FOLDER_TYPE: Final = "parquetdir"
+FILE_TYPE: Final = "sqlite"
+"""What every version exports; it takes longer to write and to read."""
+
+HELP_LIMIT_S: Final = 60.0
+BASE_LIMIT_S: Final = 300.0
+LIMIT_S_PER_BYTE: Final = 1e-6
+"""It exports some ten megabytes of report a second. With less, a large report on a busy machine would be given up; it has
+been seen to hang for good, and with more somebody would wait for that."""
+
+SHOWN_LINES: Final = 8
+
+
+def find_nsys() -> str | None:
+    """nsys of the path, of CUDA_HOME, or of the usual places; of several versions side by side the newest."""
+    on_path = shutil.which(PROGRAM)
+    candidates = [Path(on_path)] if on_path else []
+    candidates += [Path(os.environ[name]) / "bin" / PROGRAM for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for place in map(Path, USUAL_PLACES):
+        versions = sorted((folder for folder in place.glob("*/")), key=_version, reverse=True)
+        candidates += [place / PROGRAM, *(folder / part / PROGRAM for folder in versions for part in ("bin", "target-linux-x64"))]
+    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+@contextmanager
+def exported(report: Path, name: str) -> Iterator[Path]:
+    """A folder of Parquet tables, or an SQLite file where nsys cannot do that; gone when the block ends.
+
+    It lies in a private folder and is made anew each time: beside a report there may be the export of an older one.
+
+    Args:
+        name: of the report, for people.
+
+    Raises:
+        UnmetConditionError: there is no nsys here.
+        TimeLimitError: it did not come to an end.
+        InvalidTraceError: it could not read the report; has its own words.
+    """
+    program = find_nsys()
+    if program is None:
+        raise UnmetConditionError(
+            f"report {name}",
+            found="no nsys on this machine",
+            expected="Nsight Systems, which alone reads its reports",
+            remedy="Install it, or export the report where it is installed: nsys export --type sqlite --lazy=false REPORT.nsys-rep",
+        )
+    with tempfile.TemporaryDirectory(prefix="kernalyse-nsys-") as private:
+        folder = Path(private)
+        export_type = FOLDER_TYPE if FOLDER_TYPE in _output(program, ["export", "--help"], folder, name, HELP_LIMIT_S) else FILE_TYPE
+        # It goes by the ending, which a received file does not have.
+        link, target = folder / "report.nsys-rep", folder / "exported"
+        link.symlink_to(report.absolute())
+        limit_s = BASE_LIMIT_S + report.stat().st_size * LIMIT_S_PER_BYTE
+        said = _output(
+            program, ["export", "--type", export_type, "--quiet", "true", "--output", str(target), str(link)], folder, name, limit_s
+        )
+        if not target.exists():
+            raise _refused(name, f"no export, and: {said}")
+        yield target
+
+
+def _output(program: str, arguments: list[str], folder: Path, name: str, limit_s: float) -> str:
+    """What it says, on either stream."""
+    with (folder / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            [program, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, start_new_session=True
+        )
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeLimitError(
+                f"report {name}",
+                found=f"nsys {arguments[0]}, which had not ended after {limit_s:.0f} s",
+                expected="an export",
+                remedy="Export it by hand, with a newer nsys if there is one, and give the export.",
+            ) from error
+        finally:
+            with suppress(ProcessLookupError):  # with all that it started
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        said = output.read().decode(errors="replace").strip()
+    if status != 0:
+        raise _refused(name, f"nsys {arguments[0]} ended with status {status}: {' '.join(said.splitlines()[-SHOWN_LINES:])}")
+    return said
+
+
+def _refused(name: str, found: str) -> InvalidTraceError:
+    return InvalidTraceError(
+        f"report {name}",
+        found=found,
+        expected="an export of it",
+        remedy="Copy it again if it is damaged; if a newer nsys wrote it, export it with that one.",
+    )
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in folder.name.split(".") if part.isdecimal())

@@ -1,0 +1,97 @@
+"""What GetTable answers with: from columns in memory where a table is large and never changes, else from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.activity_tables import COLLECTIVES, GAPS
+from services.analyzer.analyses.compare import Difference
+from services.analyzer.held_columns import HeldColumn, HeldColumns
+from services.analyzer.querying import QueryResult, condition, run_query
+from services.analyzer.run_tables import run_table
+from services.analyzer.store import Store
+from services.analyzer.table import Table
+from services.analyzer.trace_answers import answer_name, question_of
+from services.analyzer.trace_tables import TRACE_TABLES
+from services.core.model import SortKey, TableQuery
+
+MIN_HELD_ROWS: Final = 300_000
+"""Below it a question takes the store less than a tenth of a second, and columns in memory would save nothing."""
+
+MAX_HELD_ANSWER_ROWS: Final = 100_000
+"""Above it most of a table is wanted, which the store reads in one go."""
+
+ROW_NUMBER: Final = pl.UInt32
+
+
+class TableAnswers:
+    """Answers questions of tables. Methods block; call them in threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def answer(
+        self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
+    ) -> QueryResult:
+        """Raises InvalidRequestError: a column that the table lacks, a value that it cannot hold; or as run_table does."""
+        question = question_of(query)
+        rows = run_table(self._store, table, run_ids, allowed_differences, question)
+        is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
+        if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
+            height = rows.select(pl.len()).collect().item()
+            if height >= MIN_HELD_ROWS:
+                key = (run_ids[0] if run_ids else "", answer_name(table.table_name, question))
+                return LargeTable(rows, table, height, key, self._store.held).answer(query)
+        return run_query(rows, table, query)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeTable:
+    """A table whose questions are answered from columns in memory. rows: those of key, which never change; height: of them."""
+
+    rows: pl.LazyFrame
+    table: Table
+    height: int
+    key: tuple[str, str]
+    held: HeldColumns
+
+    def answer(self, query: TableQuery) -> QueryResult:
+        """The same as run_query."""
+        conditions = [(wanted.column, condition(self.table.column(wanted.column), wanted)) for wanted in query.filters]
+        names = [self.table.column(name).name for name in query.columns] or list(self.table.column_names)
+        chosen: pl.Series | None = None
+        for name, expression in conditions:
+            holds = self._column(name).where(expression)
+            chosen = holds if chosen is None else chosen & holds
+        rows, total = self._ordered(chosen, query.order_by)
+        page = rows.slice(query.offset, query.limit)
+        return QueryResult(pl.DataFrame([self._column(name).at(page).alias(name) for name in names]), total)
+
+    def _ordered(self, chosen: pl.Series | None, order_by: Sequence[SortKey]) -> tuple[pl.Series, int]:
+        """Row numbers of what was chosen, all when that is None, in order; and how many."""
+        if order_by:
+            order = self._order(order_by)
+            rows = order if chosen is None else order.filter(chosen.gather(order))
+        else:
+            rows = pl.int_range(self.height, dtype=ROW_NUMBER, eager=True) if chosen is None else chosen.arg_true()
+        return rows, rows.len()
+
+    def _column(self, name: str) -> HeldColumn:
+        return self.held.get((self.key, name), HeldColumn, lambda: HeldColumn.of(self.rows.select(name).collect().to_series()))
+
+    def _order(self, order_by: Sequence[SortKey]) -> pl.Series:
+        """Row numbers by these keys, nulls last, rows of equal keys as they come."""
+        for key in order_by:
+            self.table.column(key.column)
+        found = self.held.get((self.key, tuple(order_by)), HeldColumn, lambda: HeldColumn(self._sorted(order_by), None, self.height))
+        return found.values
+
+    def _sorted(self, order_by: Sequence[SortKey]) -> pl.Series:
+        keys = pl.DataFrame([self._column(key.column).sort_key().alias(str(place)) for place, key in enumerate(order_by)])
+        descending = [key.descending for key in order_by]
+        order = pl.arg_sort_by(keys.columns, descending=descending, nulls_last=True, maintain_order=True)
+        return keys.select(order.cast(ROW_NUMBER)).to_series()

@@ -1,0 +1,253 @@
+"""What a row of a timeline shows of millions of intervals in a few thousand pixels: how busy each is, and what with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from services.analyzer.compiled import compiled
+from services.analyzer.correlation import NONE, Indexes, Integers
+
+BLOCK: Final = 32
+"""Intervals that are also kept as a sum. Fewer take more memory; more take longer, for up to two blocks a pixel are looked
+through one by one."""
+
+_NEVER: Final = -(2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Of all lanes, lane after lane, within one by start. Where several overlap, the time is that of the one that began first.
+
+    bounds: of the intervals of each lane, one more than lanes; name: codes from 0. block_*: of each BLOCK intervals of a lane:
+    the furthest end up to there, the time that they cover, the name with most of it and its share.
+    """
+
+    bounds: Integers
+    start_ns: Integers
+    end_ns: Integers
+    name: Indexes
+    block_bounds: Integers
+    block_reach_ns: Integers
+    block_busy_ns: Integers
+    block_name: Indexes
+    block_name_ns: Integers
+
+    @classmethod
+    def of(cls, bounds: Integers, start_ns: Integers, end_ns: Integers, name: Indexes) -> Self:
+        """Ends are no earlier than starts."""
+        block_bounds = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(-(-np.diff(bounds) // BLOCK))))
+        count = int(block_bounds[-1])
+        reach, busy, name_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
+        top = np.full(count, NONE, dtype=np.int32)
+        spent = np.zeros(int(name.max(initial=NONE)) + 1, dtype=np.int64)
+        _sum_blocks(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns, spent)
+        return cls(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(getattr(self, name).nbytes for name in self.__slots__)
+
+
+@compiled
+def _sum_blocks(
+    bounds: Integers,
+    start_ns: Integers,
+    end_ns: Integers,
+    name: Indexes,
+    block_bounds: Integers,
+    reach_ns: Integers,
+    busy_ns: Integers,
+    top: Indexes,
+    top_ns: Integers,
+    spent: Integers,
+) -> None:
+    for lane in range(bounds.size - 1):
+        reach = _NEVER
+        for block in range(block_bounds[lane], block_bounds[lane + 1]):
+            first = bounds[lane] + (block - block_bounds[lane]) * BLOCK
+            last = min(first + BLOCK, bounds[lane + 1])
+            for row in range(first, last):
+                length = max(end_ns[row] - max(start_ns[row], reach), 0)
+                reach = max(reach, end_ns[row])
+                busy_ns[block] += length
+                spent[name[row]] += length
+            reach_ns[block] = reach
+            for row in range(first, last):
+                if spent[name[row]] > top_ns[block] or top[block] == NONE:
+                    top[block], top_ns[block] = name[row], spent[name[row]]
+            for row in range(first, last):
+                spent[name[row]] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Of time, cut into pixels: the first is at the start, the n-th begins at n * length // pixel_count after it."""
+
+    start_ns: int
+    end_ns: int
+    pixel_count: int
+
+    def edges(self) -> Integers:
+        places = np.arange(self.pixel_count + 1, dtype=np.int64)
+        edges: Integers = self.start_ns + places * (self.end_ns - self.start_ns) // self.pixel_count
+        return edges
+
+
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """Those in which there is something. name: with most of the time, by blocks where a pixel has many intervals."""
+
+    lane: Indexes
+    pixel: Indexes
+    busy_ns: Integers
+    begun_count: Integers
+    name: Indexes
+
+
+def within(intervals: Intervals, window: Window) -> Integers:
+    """For each lane the first interval that may reach into the window, and the first that begins after it: a row each."""
+    found = np.empty((intervals.bounds.size - 1, 2), dtype=np.int64)
+    _find(intervals.bounds, intervals.start_ns, intervals.block_bounds, intervals.block_reach_ns, window.start_ns, window.end_ns, found)
+    return found
+
+
+@compiled
+def _find(
+    bounds: Integers, start_ns: Integers, block_bounds: Integers, reach_ns: Integers, window_start: int, window_end: int, found: Integers
+) -> None:
+    for lane in range(bounds.size - 1):
+        first, last = block_bounds[lane], block_bounds[lane + 1]
+        block = first + np.searchsorted(reach_ns[first:last], window_start, side="left")
+        found[lane, 0] = min(bounds[lane] + (block - first) * BLOCK, bounds[lane + 1])
+        found[lane, 1] = bounds[lane] + np.searchsorted(start_ns[bounds[lane] : bounds[lane + 1]], window_end, side="left")
+
+
+def pixels_of(intervals: Intervals, window: Window, lanes: Indexes, ranges: Integers) -> Pixels:
+    """Of some lanes, which have intervals within the window. ranges: see within."""
+    room = lanes.size * window.pixel_count
+    lane, pixel, name = (np.empty(room, dtype=np.int32) for _ in range(3))
+    busy, begun = (np.empty(room, dtype=np.int64) for _ in range(2))
+    spent = np.zeros(int(intervals.name.max(initial=NONE)) + 1, dtype=np.int64)
+    count = _draw(
+        intervals.bounds,
+        intervals.start_ns,
+        intervals.end_ns,
+        intervals.name,
+        intervals.block_bounds,
+        intervals.block_reach_ns,
+        intervals.block_busy_ns,
+        intervals.block_name,
+        intervals.block_name_ns,
+        window.edges(),
+        lanes,
+        ranges,
+        spent,
+        lane,
+        pixel,
+        busy,
+        begun,
+        name,
+    )
+    return Pixels(lane[:count], pixel[:count], busy[:count], begun[:count], name[:count])
+
+
+@compiled
+def _draw(
+    bounds: Integers,
+    start_ns: Integers,
+    end_ns: Integers,
+    name: Indexes,
+    block_bounds: Integers,
+    block_reach: Integers,
+    block_busy: Integers,
+    block_name: Indexes,
+    block_name_ns: Integers,
+    edges: Integers,
+    lanes: Indexes,
+    ranges: Integers,
+    spent: Integers,
+    out_lane: Indexes,
+    out_pixel: Indexes,
+    out_busy: Integers,
+    out_begun: Integers,
+    out_name: Indexes,
+) -> int:
+    """spent: time of each name in the pixel at hand, 0 where none was; touched: the names of it."""
+    pixel_count = edges.size - 1
+    busy, begun = np.zeros(pixel_count, dtype=np.int64), np.zeros(pixel_count, dtype=np.int64)
+    tops = np.full(pixel_count, NONE, dtype=np.int32)
+    touched = np.empty(spent.size, dtype=np.int32)
+    count = 0
+    for lane in lanes:
+        busy[:], begun[:], tops[:] = 0, 0, NONE
+        touched_count, pixel, begun_pixel = 0, 0, 0
+        row, last = ranges[lane, 0], ranges[lane, 1]
+        first_block = block_bounds[lane]
+        block = first_block + (row - bounds[lane]) // BLOCK
+        reach = block_reach[block - 1] if block > first_block else _NEVER
+        reach = max(reach, edges[0])
+        while row < last:
+            place = row - bounds[lane]
+            if place % BLOCK == 0:
+                block = first_block + place // BLOCK
+                begin = start_ns[row]
+                whole = row + BLOCK <= last and begin >= edges[0]
+                if whole:
+                    while pixel < pixel_count - 1 and max(begin, reach) >= edges[pixel + 1]:
+                        _settle(pixel, spent, touched, touched_count, tops)
+                        touched_count = 0
+                        pixel += 1
+                    if begin >= edges[pixel] and block_reach[block] <= edges[pixel + 1]:
+                        busy[pixel] += block_busy[block]
+                        begun[pixel] += BLOCK
+                        touched_count = _spend(block_name[block], block_name_ns[block], spent, touched, touched_count)
+                        reach = max(reach, block_reach[block])
+                        row += BLOCK
+                        continue
+            begin = start_ns[row]
+            if begin >= edges[0]:
+                while begin >= edges[begun_pixel + 1]:
+                    begun_pixel += 1
+                begun[begun_pixel] += 1
+            begin, end = max(begin, reach), min(end_ns[row], edges[pixel_count])
+            while begin < end:
+                while begin >= edges[pixel + 1]:
+                    _settle(pixel, spent, touched, touched_count, tops)
+                    touched_count = 0
+                    pixel += 1
+                length = min(end, edges[pixel + 1]) - begin
+                busy[pixel] += length
+                touched_count = _spend(name[row], length, spent, touched, touched_count)
+                begin += length
+            reach = max(reach, end_ns[row])
+            row += 1
+        _settle(pixel, spent, touched, touched_count, tops)
+        for place in range(pixel_count):
+            if busy[place] > 0 or begun[place] > 0:
+                out_lane[count], out_pixel[count], out_busy[count] = lane, place, busy[place]
+                out_begun[count], out_name[count] = begun[place], tops[place]
+                count += 1
+    return count
+
+
+@compiled
+def _spend(one: int, length: int, spent: Integers, touched: Indexes, touched_count: int) -> int:
+    if length > 0 and spent[one] == 0:
+        touched[touched_count] = one
+        touched_count += 1
+    spent[one] += length
+    return touched_count
+
+
+@compiled
+def _settle(pixel: int, spent: Integers, touched: Indexes, touched_count: int, tops: Indexes) -> None:
+    """The name with most of the time in the pixel, of equal times the one that came first."""
+    most = 0
+    for place in range(touched_count):
+        one = touched[place]
+        if spent[one] > most:
+            most, tops[pixel] = spent[one], one
+        spent[one] = 0

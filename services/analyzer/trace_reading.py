@@ -1,0 +1,50 @@
+"""A trace as its reader gives it, with what reports of ncu count of its launches."""
+
+from __future__ import annotations
+
+from services.analyzer.counted_launches import JOIN_INPUT, with_own_counters, with_reports
+from services.analyzer.readers.ncu import NcuReport
+from services.analyzer.readers.ncu_trace import NcuReader, read_report
+from services.analyzer.readers.registry import HEAD_BYTES, reader_of
+from services.analyzer.readers.selection import EVERYTHING, Selection, SelectiveReader
+from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK
+from services.core.errors import InvalidTraceError
+
+
+def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> ImportedTables:
+    """The trace; reports of ncu among the files that belong to it tell the work of its launches.
+
+    Args:
+        selection: what of it somebody wants.
+
+    Raises:
+        InvalidTraceError: no reader takes it, it is damaged, or a report is of another program.
+    """
+    reader = reader_of(files)
+    reports = _reports(files)
+    wanted = selection.with_columns(JOIN_INPUT) if reports else selection
+    tables = reader.read_columns(files, wanted) if isinstance(reader, SelectiveReader) else reader.read(files)
+    tables = with_own_counters(tables)
+    if not reports or not selection.wants(LAUNCH_WORK):
+        return tables
+    if tables.frames.get(KERNEL_LAUNCHES.table_name) is None:
+        raise InvalidTraceError(
+            f"file {files.file_name}",
+            found=f"{reader.description}, which has no launches of kernels",
+            expected=f"a trace whose launches {', '.join(reports)} could count",
+            remedy="Give it without the report.",
+        )
+    return with_reports(tables, reports)
+
+
+def _reports(files: TraceFiles) -> dict[str, NcuReport]:
+    """By name; whatever else belongs to the trace is its reader's."""
+    ncu = NcuReader()
+    found = {}
+    for name, path in sorted(files.companions.items()):
+        with path.open("rb") as file:
+            is_report = ncu.matches(file.read(HEAD_BYTES))
+        if is_report:
+            found[name] = read_report(TraceFiles(name, path, files.arrived_unix_ns))
+    return found

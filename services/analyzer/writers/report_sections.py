@@ -1,0 +1,302 @@
+"""What a report says of a run, section by section: its tables in words that people use, every figure with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import polars as pl
+
+from services.analyzer.schema import TABLES
+from services.core.model import CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.quantities import duration, percentage, rate, size
+
+UNKNOWN: Final = "unknown"
+MAX_ROW_COUNT: Final = 25
+"""Of a section. What matters is at the top; who wants the rest takes the table."""
+
+OPPORTUNITIES: Final = "opportunities"
+
+TableOf = Callable[[str], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """sentences: above the table; footnotes: below. A column is numeric when its cells are to stand to the right."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    headings: tuple[str, ...] = ()
+    is_numeric: tuple[bool, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    footnotes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    title: str
+    sections: tuple[Section, ...]
+
+
+def report_of(run: Run, title: str, table_of: TableOf) -> Report:
+    """The sections that the run has something to say in.
+
+    Args:
+        title: of the run.
+        table_of: a table of this run by its name.
+    """
+    sections = (
+        _facts(run),
+        *_trace_sections(run, table_of),
+        *_sweep_sections(run, table_of),
+        *_remarks(run),
+    )
+    return Report(f"Report of {title}", tuple(section for section in sections if section is not None))
+
+
+# ---------------------------------------------------------------- the run
+
+
+def _facts(run: Run) -> Section:
+    facts = [
+        ("Run", run.run_id),
+        ("Source", _source(run)),
+        ("Device", run.device_id or UNKNOWN),
+        ("State", run.state.value.lower()),
+        ("Started", _moment(run.start_time)),
+        ("Ended", _moment(run.end_time)),
+    ]
+    if run.error is not None:
+        facts.append(("Error", run.error.message))
+    if run.spec.revision is not None:
+        facts.append(("Commit", f"{run.spec.revision.commit}{', with changes' if run.spec.revision.is_dirty else ''}"))
+    if run.tags:
+        facts.append(("Tags", ", ".join(run.tags)))
+    return Section("Run", sentences=tuple(f"{name}: {value}" for name, value in facts))
+
+
+def _source(run: Run) -> str:
+    match run.spec.work:
+        case ImportedTrace(file_name, _, reader_format):
+            return f"imported from {file_name}, read as {reader_format}"
+        case KernelSweep():
+            return f"measured on node {run.node_id}"
+        case CommandProfile(arguments, collector):
+            return f"{collector} around {' '.join(arguments)} on node {run.node_id}"
+        case ModelRun(model_name):
+            return f"model {model_name} on node {run.node_id}"
+        case _:
+            return f"ceilings measured on node {run.node_id}"
+
+
+def _moment(time: datetime | None) -> str:
+    return UNKNOWN if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _remarks(run: Run) -> Iterator[Section]:
+    lines = tuple(line for line in run.notes.splitlines() if line.strip())
+    if lines:
+        yield Section("Notes", sentences=lines)
+
+
+# ---------------------------------------------------------------- traces
+
+
+def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
+    yield _table_section(
+        "Devices",
+        table_of("breakdown"),
+        {
+            "device": "device_index",
+            "name": "device_name",
+            "process": "process_id",
+            "span": "span_ns",
+            "busy": "busy_ns",
+            "idle": "idle_ns",
+            "computing": "compute_ns",
+            "communicating": "communication_ns",
+            "both": "overlap_ns",
+            "copying": "memory_ns",
+            "kernels": "launch_count",
+        },
+        "Of each device from the start of its first work to the end of its last. Busy: at least one kernel ran.",
+    )
+    launched = table_of("kernels").filter(pl.col("launch_count").is_not_null())
+    yield _table_section(
+        "Kernels by device time",
+        launched.with_columns(duration_mean_ns=pl.col("duration_sum_ns") / pl.col("launch_count")),
+        {
+            "kernel": "kernel_name",
+            "launches": "launch_count",
+            "time": "duration_sum_ns",
+            "share": "share_ratio",
+            "mean": "duration_mean_ns",
+            "shortest": "duration_min_ns",
+            "median": "duration_median_ns",
+            "longest": "duration_max_ns",
+        },
+        "Times are of the recording, exact to the nanosecond; shares are of the device time of all kernels.",
+        more=f"kernalyse show {run.run_id} kernels",
+    )
+    yield _table_section(
+        "Layers by device time",
+        table_of("layers").with_columns(pl.col("layer").fill_null("(outside of every one)")),
+        {
+            "layer": "layer",
+            "calls": "call_count",
+            "kernels": "launch_count",
+            "time": "duration_sum_ns",
+            "share": "share_ratio",
+            "flop rate": "achieved_flop_per_s",
+            "efficiency": "efficiency_ratio",
+            "bound": "bound",
+            "work by": "work_source",
+            "told by": "source",
+        },
+        "Kernels summed by the innermost range or module that launched them.",
+        more=f"kernalyse show {run.run_id} layers",
+    )
+    if any(table.table_name == OPPORTUNITIES for table in TABLES):
+        frame = table_of(OPPORTUNITIES)
+        columns = {name.removesuffix("_ns").replace("_", " "): name for name in frame.columns if name not in ("run_id", "event_index")}
+        yield _table_section("What to look at first", frame, columns, "Time that a kernel at its roof would not take.")
+
+
+# ---------------------------------------------------------------- sweeps, and results of other tools
+
+
+def _sweep_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
+    roofline = table_of("roofline").with_columns(duration_ns=pl.coalesce("duration_median_ns", "duration_mean_ns"))
+    failures = table_of("failures")
+    yield from _outcome(roofline, failures)
+    best = table_of("best").filter(pl.col("candidate_count") > 1)
+    yield _table_section(
+        "Best of each problem",
+        best,
+        {
+            "configuration": "label",
+            "median": "duration_median_ns",
+            "candidates": "candidate_count",
+            "runner-up": "runner_up_label",
+            "ahead": "margin_ratio",
+            "real": "is_real",
+            "because": "reason",
+        },
+        "Configurations compete when they do the same work on the same device. Real: more than noise and drift.",
+        more=f"kernalyse show {run.run_id} best",
+    )
+    yield _table_section(
+        "Roofline",
+        roofline.sort("efficiency_ratio", descending=True, nulls_last=True, maintain_order=True),
+        {
+            "configuration": "label",
+            "time": "duration_ns",
+            "intensity": "intensity_flop_per_byte",
+            "flop rate": "achieved_flop_per_s",
+            "byte rate": "achieved_bytes_per_s",
+            "attainable": "attainable_flop_per_s",
+            "efficiency": "efficiency_ratio",
+            "category": "efficiency_category",
+            "ceilings": "ceiling_source",
+            "work by": "work_source",
+        },
+        "Efficiency: achieved over what is attainable at that intensity. Time: the median, else the mean.",
+        more=f"kernalyse show {run.run_id} roofline",
+    )
+    yield _ceilings_section(table_of("ceilings"))
+    yield _table_section(
+        "Not measured",
+        failures,
+        {"configuration": "label", "reason": "reason", "message": "message"},
+        more=f"kernalyse show {run.run_id} failures",
+    )
+    yield _table_section(
+        "Wrong or impossible results",
+        roofline.filter((pl.col("verification_state") == "FAILED").fill_null(False) | pl.col("is_implausible").fill_null(False)),
+        {"configuration": "label", "against the reference": "verification_state", "impossible because": "implausible_reason"},
+        "Compare none of these with others.",
+        more=f"kernalyse show {run.run_id} roofline",
+    )
+
+
+def _outcome(roofline: pl.DataFrame, failures: pl.DataFrame) -> Iterator[Section]:
+    if roofline.is_empty() and failures.is_empty():
+        return
+    counts = roofline.drop_nulls("efficiency_category").group_by("efficiency_category").len().sort("len", descending=True)
+    told = [f"{count} {category}" for category, count in counts.iter_rows()]
+    unplaced = roofline["efficiency_category"].null_count()
+    told += [f"{unplaced} {UNKNOWN}"] if unplaced and told else []
+    yield Section(
+        "Outcome",
+        sentences=(
+            f"{roofline.height} configurations measured, {failures.height} not.",
+            *([f"Against the roofline: {', '.join(told)}."] if told else []),
+        ),
+    )
+
+
+def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
+    values = [rate(row["value"], "flop/s" if row["unit"] == "flop_per_s" else "B/s") for row in ceilings.iter_rows(named=True)]
+    columns = {"device": "device_id", "ceiling": "ceiling_name", "path": "path", "value": "value", "source": "source", "from": "note"}
+    return _table_section(
+        "Ceilings",
+        ceilings.with_columns(value=pl.Series(values, dtype=pl.String)),
+        columns,
+        "What the device can do at most, by source.",
+    )
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], sentence: str = "", more: str = "") -> Section | None:
+    """The first rows of a frame; None when it has none.
+
+    Args:
+        columns: headings with their columns, of which those count that the frame has.
+        more: command that shows the rest.
+    """
+    if frame.is_empty():
+        return None
+    shown = {heading: column for heading, column in columns.items() if column in frame.columns}
+    rest = frame.height - MAX_ROW_COUNT
+    return Section(
+        title,
+        sentences=(sentence,) if sentence else (),
+        headings=tuple(shown),
+        is_numeric=tuple(frame[column].dtype.is_numeric() for column in shown.values()),
+        rows=tuple(_cells(row, tuple(shown.values())) for row in frame.head(MAX_ROW_COUNT).iter_rows(named=True)),
+        footnotes=(f"And {rest} more{f': {more}' if more else ''}.",) if rest > 0 else (),
+    )
+
+
+def _cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(cell(column, row[column]) for column in columns)
+
+
+def cell(column: str, value: Any) -> str:
+    """A figure with the unit that its column names."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, int | float):
+        return str(value)
+    for suffix, written in FIGURES.items():
+        if column.endswith(suffix):
+            return written(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
+    "_flop_per_s": lambda value: rate(value, "flop/s"),
+    "_bytes_per_s": lambda value: rate(value, "B/s"),
+    "_flop_per_byte": lambda value: f"{value:.4g} flop/B",
+    "_ns": duration,
+    "_ratio": percentage,
+    "_bytes": size,
+    "_hz": lambda value: rate(value, "Hz"),
+}
+"""By the ends of columns' names, the longer before those that they end with."""

@@ -1,0 +1,137 @@
+"""A comparison of two traces as tables, as Markdown, as JSON, and in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.terminal import cut_name, markdown_row, plain_table
+from services.core.quantities import UNKNOWN, duration, percentage
+from services.core.quantities import change as ratio_change
+
+if TYPE_CHECKING:
+    import polars as pl
+
+VERSION: Final = "kernalyse-trace-comparison/1"
+NAME_COLUMNS: Final = {"kernel_comparison": "kernel_name", "layer_comparison": "layer"}
+NUMERIC_HEADINGS: Final = ("before", "after", "change", "of all change", "launches", "per launch")
+SHOWN_ROW_COUNT: Final = 20
+"""Of each table: they begin with the largest change, and what follows moves little. JSON has all."""
+
+WHAT_IT_PROVES: Final = (
+    "These are two recordings, one a side: they show where the time went in each, not that the next two would differ alike. "
+    "Clocks, inputs and what else ran are in the difference; bench --paired decides whether a kernel became slower."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceChange:
+    """tables: kernel_comparison and layer_comparison."""
+
+    tables: Mapping[str, pl.DataFrame]
+
+    @property
+    def kernels(self) -> pl.DataFrame:
+        return self.tables["kernel_comparison"]
+
+    @property
+    def duration_ns(self) -> int:
+        return int(self.kernels["duration_sum_ns"].sum())
+
+    @property
+    def baseline_duration_ns(self) -> int:
+        return int(self.kernels["baseline_duration_sum_ns"].sum())
+
+    @property
+    def duration_ratio(self) -> float | None:
+        """Of all kernels; None: a side has no time to compare."""
+        return self.duration_ns / self.baseline_duration_ns if self.duration_ns and self.baseline_duration_ns else None
+
+    def is_slower(self, threshold_ratio: float | None) -> bool:
+        ratio = self.duration_ratio
+        return threshold_ratio is not None and ratio is not None and ratio > 1 + threshold_ratio
+
+
+def change_tables(change: TraceChange) -> Iterator[Table]:
+    for name, rows in change.tables.items():
+        table = plain_table()
+        for heading in _headings(name):
+            is_number = heading in NUMERIC_HEADINGS
+            table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True):
+            table.add_row(*map(Text, _cells(name, row)))
+        yield table
+
+
+def change_markdown(change: TraceChange, threshold_ratio: float | None) -> str:
+    """What was found in words, then the tables."""
+    lines = [f"- {line}" for line in change_lines(change, threshold_ratio)]
+    for name, rows in change.tables.items():
+        headings = _headings(name)
+        lines += ["", markdown_row(headings), markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in headings)]
+        lines += [markdown_row(_cells(name, row)) for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True)]
+    return "\n".join(lines) + "\n"
+
+
+def change_json(change: TraceChange, threshold_ratio: float | None) -> str:
+    """One object with every row of both tables."""
+    document = {
+        "schema": VERSION,
+        "fail_if_slower_ratio": threshold_ratio,
+        "is_slower": change.is_slower(threshold_ratio),
+        "duration_ratio": change.duration_ratio,
+        "summary": list(change_lines(change, threshold_ratio)),
+        **{name: rows.to_dicts() for name, rows in change.tables.items()},
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator[str]:
+    """The total, how much of it belongs together, and what this can tell."""
+    counts = (change.kernels[column].sum() for column in ("baseline_launch_count", "launch_count"))
+    yield (
+        f"All kernels: {duration(change.baseline_duration_ns)} before, {duration(change.duration_ns)} after "
+        f"({ratio_change(change.duration_ratio)}), in {' and '.join(str(count) for count in counts)} launches."
+    )
+    for name, rows in change.tables.items():
+        found = {occurrence: rows.filter(rows["occurrence"] == occurrence).height for occurrence in ("MATCHED", "NEW", "GONE")}
+        by_form = rows.filter(rows["matched_by"] == "form").height
+        loosely = f" ({by_form} by the form of their names)" if by_form else ""
+        what = name.removesuffix("_comparison")
+        yield f"{what.capitalize()}s: {found['MATCHED']} in both{loosely}, {found['NEW']} new, {found['GONE']} gone."
+        if rows.height > SHOWN_ROW_COUNT:
+            yield f"The {SHOWN_ROW_COUNT} {what}s that changed most are shown; --format json has all {rows.height}."
+    if change.duration_ratio is None:
+        yield "A side has no kernel time: nothing was compared."
+    elif threshold_ratio is not None:
+        verdict = "yes" if change.is_slower(threshold_ratio) else "no"
+        yield f"All kernels together slower by more than {percentage(threshold_ratio)}: {verdict}."
+    yield WHAT_IT_PROVES
+
+
+def _headings(table_name: str) -> tuple[str, ...]:
+    return (table_name.removesuffix("_comparison"), *NUMERIC_HEADINGS, "")
+
+
+def _cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    name: str | None = row[NAME_COLUMNS[table_name]]
+    name_count = max(row["name_count"] or 0, row["baseline_name_count"] or 0)
+    return (
+        (UNKNOWN if name is None else cut_name(name)) + (f" ({name_count} names)" if name_count > 1 else ""),
+        duration(row["baseline_duration_sum_ns"]),
+        duration(row["duration_sum_ns"]),
+        _signed(row["duration_delta_ns"]),
+        percentage(row["delta_share_ratio"]),
+        " → ".join(UNKNOWN if count is None else str(count) for count in (row["baseline_launch_count"], row["launch_count"])),
+        ratio_change(row["duration_per_launch_ratio"]),
+        "" if row["occurrence"] == "MATCHED" else row["occurrence"].lower(),
+    )
+
+
+def _signed(delta_ns: int) -> str:
+    return f"{'+' if delta_ns > 0 else ''}{duration(delta_ns)}"

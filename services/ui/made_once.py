@@ -1,0 +1,27 @@
+"""What several pages make of the same rows, made once for all of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar, cast
+
+Made = TypeVar("Made")
+
+REMEMBERED_COUNT: Final = 128
+"""Pages of one run are a few updates apart at most, and an update makes about ten things."""
+
+
+class MadeOnce:
+    """The newest results by what they were made of. For one thread: that of the pages."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """key: of everything that the result depends on. Nobody changes the result."""
+        if key not in self._made:
+            self._made[key] = make()
+            if len(self._made) > REMEMBERED_COUNT:
+                self._made.popitem(last=False)
+        return cast(Made, self._made[key])

@@ -1,0 +1,62 @@
+"""An imported trace on the pages: its roofline by kernel and by layer, its layers as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from tests.browser.conftest import Visit
+from tests.browser.test_live import drawn_count, eventually
+from tests.unit.test_kineto import call, kernel, module, operator
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def run_id(visit: Visit, tmp_path: Path) -> str:
+    """Of a step of one layer with two products, of kernels of two names."""
+    shapes = {"Input Dims": [[512, 256], [256, 128]], "Input type": ["c10::Half", "c10::Half"]}
+    events = [
+        module("Linear_0", 0, 50),
+        operator("aten::mm", 10, 10, **shapes),
+        operator("aten::mm", 30, 10, **shapes),
+        call(12, 1),
+        call(32, 2),
+        kernel("gemm_a", 200, 2, 1),
+        kernel("gemm_b", 203, 4, 2),
+    ]
+    device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+    path = tmp_path / "step.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}))
+    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
+    return found
+
+
+def test_points_of_a_trace_are_its_kernels_or_its_layers(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/roofline?runs={run_id}")
+    eventually(lambda: drawn_count(page, "roofline:points") == 2)
+    rows = page.locator("#f-results tbody tr")
+    # 448 KiB in 2 us and in 4 us, of 4.8 TB/s.
+    expect(rows.filter(has_text="gemm_a")).to_contain_text("4.78 %")
+    expect(rows.filter(has_text="gemm_b")).to_contain_text("2.39 %")
+    page.get_by_label("Points by").select_option("layer")
+    page.wait_for_url(re.compile("points=layer"))
+    eventually(lambda: drawn_count(page, "roofline:points") == 1)
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("nn.Module: Linear_0")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str, width: int) -> None:
+    page = visit.open(f"/layers?runs={run_id}")
+    page.set_viewport_size({"width": width, "height": 844})
+    row = page.locator("#f-table tbody tr")
+    expect(row).to_contain_text("nn.Module: Linear_0")
+    expect(row).to_contain_text("100 %")
+    expect(page.get_by_role("link", name="Layers")).to_have_attribute("aria-current", "page")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,80 @@
+"""Reports of ncu through the command: alone, and beside a trace of the same program, shown and imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_cli import kernalyse
+from tests.unit.ncu_report import launch, write_report
+from tests.unit.nsys_export import call, kernel, write_export
+
+TABLES = ("kernels", "launch_work", "counter_coverage")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return write_report(tmp_path / "report.csv", [launch("saxpy(float *)", ffma=50, bytes=640, duration=900)])
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    kernels = [kernel(500, 900, 1), kernel(950, 1000, 2)]
+    return write_export(tmp_path / "nightly.sqlite", kernels=kernels, calls=[call(1, 2, 1)], gpus=[{}])
+
+
+def answers(*arguments: str | Path, tables: tuple[str, ...] = TABLES) -> dict[str, list[dict[str, Any]]]:
+    done = kernalyse("show", *arguments, *tables, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    return {name: [{key: value for key, value in row.items() if key != "run_id"} for row in rows] for name, rows in found.items()}
+
+
+def test_a_trace_with_a_report_is_shown_and_imported_alike(private_folders: Path, trace: Path, report: Path) -> None:
+    shown = answers(trace, "--counters", report)
+    assert [(row["launch_index"], row["flop"], row["bytes"], row["work_source"]) for row in shown["launch_work"]] == [
+        (0, 100.0, 640.0, "counters"),
+        (1, 100.0, 640.0, "counters of the same launch configuration"),
+    ]
+    assert [row["duration_sum_ns"] for row in shown["counter_coverage"]] == [400, 50]
+
+    plain = kernalyse("import", trace).stdout.split()[0]
+    done = kernalyse("import", trace, "--counters", report)
+    assert done.returncode == 0, done.stderr
+    assert "report.csv: 2 of 2 kernels (100.0%, 100.0% of their time) have counters" in done.stderr
+    run_id = done.stdout.split()[0]
+    assert run_id != plain
+    assert answers(run_id) == shown
+    assert answers(plain)["launch_work"] == []
+
+
+def test_a_report_alone_is_shown_and_imported_alike(private_folders: Path, report: Path) -> None:
+    tables = (*TABLES, "counted_work", "counters", "breakdown")
+    shown = answers(report, tables=tables)
+    assert shown["kernels"][0]["duration_sum_ns"] == 900
+    assert (shown["counted_work"][0]["flop"], shown["counted_work"][0]["dram_bytes"]) == (100.0, 640.0)
+    assert shown["breakdown"] == []
+    done = kernalyse("import", report)
+    assert done.returncode == 0, done.stderr
+    assert answers(done.stdout.split()[0], tables=tables) == shown
+
+
+def test_reports_that_fit_nothing_are_refused(private_folders: Path, trace: Path, report: Path, tmp_path: Path) -> None:
+    other = write_report(tmp_path / "other.csv", [launch("elsewhere()", ffma=1)])
+    for command in ("show", "import"):
+        tables = ("launch_work",) if command == "show" else ()
+        unrelated = kernalyse(command, trace, *tables, "--counters", other)
+        assert unrelated.returncode == 1
+        assert "report other.csv: found counters of elsewhere()" in unrelated.stderr
+        no_report = kernalyse(command, trace, *tables, "--counters", trace)
+        assert no_report.returncode == 2
+        assert "a file of another kind" in no_report.stderr
+    several = kernalyse("import", trace, report, "--counters", report)
+    assert several.returncode == 2
+    assert "Import them apart" in several.stderr
+    of_run = kernalyse("show", "last", "--counters", report)
+    assert of_run.returncode == 2
+    assert "Import the trace anew" in of_run.stderr

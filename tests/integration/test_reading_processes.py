@@ -1,0 +1,318 @@
+"""Imports whose traces are read by processes of their own: joined, watched, cancelled, and what their end does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from kernalyse.client import Client
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.analyzer.archive import Archive
+from services.analyzer.readers.trace import TraceFiles
+from services.analyzer.reading_processes import PROGRAM, ReadingProcesses
+from services.analyzer.reading_tasks import ReadingTask
+from services.core import wire
+from services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
+from services.core.model import ImportedTrace, ImportProgress, ImportStage, Run, TableQuery
+from services.core.rpc import translated_errors
+from tests.integration.analyzer_under_test import AnalyzerHere, AnalyzerProcess, connected, eventually, get_run, get_table, serving
+from tests.integration.test_importing import CONTENT, listed
+from tests.unit.rank_traces import write_rank
+
+ENDS_WITHIN_S = 1.0
+
+
+@pytest.fixture
+async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
+    async with serving(private_folders) as here:
+        yield here
+
+
+@pytest.fixture
+async def stub(analyzer: AnalyzerHere) -> AsyncIterator[Any]:
+    async with connected(analyzer.endpoint) as stub:
+        yield stub
+
+
+@pytest.fixture
+def process(private_folders: Path) -> Iterator[AnalyzerProcess]:
+    own = AnalyzerProcess(private_folders)
+    own.start()
+    yield own
+    own.stop()
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> list[Path]:
+    return [write_rank(tmp_path / f"rank{rank}.json", rank, start_s=0.001 * rank) for rank in (0, 1)]
+
+
+def requests(paths: Sequence[Path], upload_id: str = "") -> Iterator[Any]:
+    for number, path in enumerate(paths):
+        content = path.read_bytes()
+        yield messages.ImportTraceRequest(
+            file_name=path.name,
+            chunk=content,
+            digest=f"sha256:{sha256(content).hexdigest()}",
+            upload_id=upload_id if number == 0 else "",
+            is_further_trace=number > 0,
+            is_last=path == paths[-1],
+        )
+
+
+async def joined(stub: Any, paths: Sequence[Path]) -> Any:
+    with translated_errors():
+        return await stub.ImportTrace(requests(paths))
+
+
+def readers(process_id: int) -> list[psutil.Process]:
+    """Processes that read for an analyzer."""
+    return [child for child in psutil.Process(process_id).children() if PROGRAM in child.cmdline()]
+
+
+async def held(process_id: int, folder: Path) -> psutil.Process:
+    """The first reading process, stopped as soon as it is there: it reads until the test ends. Once it has its task."""
+    found: list[psutil.Process] = []
+
+    async def is_there() -> bool:
+        found[:] = await asyncio.to_thread(readers, process_id)
+        return bool(found)
+
+    await eventually(is_there)
+    found[0].suspend()
+    await eventually(lambda: _is_true(len(list((folder / "store" / "arriving").iterdir())) == 2))  # what arrived, and a place for rows
+    return found[0]
+
+
+async def eventually_over(process: psutil.Process, within_s: float = ENDS_WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def never(folder: Path) -> Callable[[], Awaitable[bool]]:
+    async def is_empty() -> bool:
+        return not list((folder / "store" / "arriving").iterdir()) and not list((folder / "store" / "runs").iterdir())
+
+    return is_empty
+
+
+# ---------------------------------------------------------------- several traces, one run
+
+
+async def test_ranks_become_one_run_whatever_their_order(stub: Any, ranks: list[Path]) -> None:
+    answer = await joined(stub, ranks)
+    run = wire.decode(answer.run, Run)
+    assert isinstance(run.spec.work, ImportedTrace)
+    assert (run.spec.title, run.spec.work.format) == ("rank0.json and 1 more", "kineto")
+    assert "2 files, read as one trace: rank0.json, rank1.json." in run.notes
+    launches, _ = await get_table(stub, TableQuery("kernel_launches", ("last",)))
+    assert launches["start_ns"].to_list() == [30_000, 40_000, 1_030_000, 1_040_000]
+    assert launches["duration_ns"].to_list() == [5_000, 10_000, 5_000, 20_000]
+    processes, _ = await get_table(stub, TableQuery("trace_processes", ("last",)))
+    assert processes.select("rank_index", "world_size", "file_name").rows() == [(0, 2, "rank0.json"), (1, 2, "rank1.json")]
+    assert processes["process_id"].n_unique() == 2
+    kernels, _ = await get_table(stub, TableQuery("kernels", ("last",)))
+    assert dict(kernels.select("kernel_name", "duration_sum_ns").iter_rows()) == {"ncclDevKernel_AllReduce": 30_000, "gemm": 10_000}
+    breakdown, _ = await get_table(stub, TableQuery("breakdown", ("last",)))
+    assert breakdown["communication_ns"].to_list() == [10_000, 20_000]
+    again = await joined(stub, list(reversed(ranks)))
+    assert (again.is_known, again.run.run_id) == (True, run.run_id)
+    assert (await joined(stub, ranks[:1])).run.run_id != run.run_id
+
+
+async def test_traces_that_cannot_be_one_run_leave_nothing(stub: Any, analyzer: AnalyzerHere, ranks: list[Path], tmp_path: Path) -> None:
+    same = tmp_path / "copy.json"
+    same.write_bytes(ranks[0].read_bytes())
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(ranks[1].read_bytes()[:-40])
+    results = tmp_path / "results.json"
+    results.write_bytes(CONTENT)
+    for other, words in (
+        (same, "the same content as rank0.json"),
+        (cut, "file cut.json"),
+        (results, "file results.json: found results .nvbench."),
+    ):
+        with pytest.raises(InvalidTraceError, match=words):
+            await joined(stub, [ranks[0], other])
+    await eventually(never(analyzer.folder))
+    assert await listed(stub) == []
+
+
+# ---------------------------------------------------------------- watched, cancelled, broken
+
+
+async def test_who_watches_an_import_sees_its_traces_being_read(stub: Any, ranks: list[Path]) -> None:
+    async def watched() -> list[ImportProgress]:
+        stream = stub.WatchImport(messages.WatchImportRequest(upload_id="mine"))
+        return [wire.decode(response.progress, ImportProgress) async for response in stream]
+
+    watching = asyncio.create_task(watched())
+    await stub.ImportTrace(requests(ranks, "mine"))
+    seen = await watching
+    assert seen[-1] == ImportProgress(ImportStage.STORING, 2, 2)
+    assert [state.read_trace_count for state in seen] == sorted(state.read_trace_count for state in seen)
+    assert ImportProgress(ImportStage.READING, 2, 0) in seen
+
+
+@pytest.mark.parametrize("by_request", [True, False])
+async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(
+    stub: Any, analyzer: AnalyzerHere, ranks: list[Path], by_request: bool
+) -> None:
+    call = stub.ImportTrace(requests(ranks, "mine"))
+    waiting = asyncio.ensure_future(_of(call))
+    reader = await held(os.getpid(), analyzer.folder)
+    if by_request:
+        await stub.CancelImport(messages.CancelImportRequest(upload_id="mine"))
+        with pytest.raises(CancelledError), translated_errors():
+            await waiting
+    else:
+        call.cancel()
+    await eventually_over(reader)
+    await eventually(never(analyzer.folder))
+    assert await listed(stub) == []
+    assert not (await joined(stub, ranks)).is_known
+
+
+async def test_an_import_that_is_cancelled_while_it_is_stored_is_there_whole(
+    stub: Any, analyzer: AnalyzerHere, ranks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the last file were moved slowly: what has begun by then is carried through."""
+    adopt, has_begun = Archive.adopt, threading.Event()
+
+    def slow(archive: Archive, run_id: str, folder: Path) -> None:
+        has_begun.set()
+        time.sleep(0.3)
+        adopt(archive, run_id, folder)
+
+    monkeypatch.setattr(Archive, "adopt", slow)
+    call = stub.ImportTrace(requests(ranks))
+    await asyncio.to_thread(has_begun.wait, 60)
+    call.cancel()
+    await eventually(lambda: _is_true(not list((analyzer.folder / "store" / "arriving").iterdir())))
+    (run,) = await listed(stub)
+    assert (await get_table(stub, TableQuery("kernels", (run.run_id,))))[0]["launch_count"].to_list() == [2, 2]
+
+
+async def test_an_upload_that_is_cancelled_is_not_kept_to_be_resumed(stub: Any, analyzer: AnalyzerHere, ranks: list[Path]) -> None:
+    async def half() -> AsyncIterator[Any]:
+        yield messages.ImportTraceRequest(file_name="a.json", chunk=b"{", upload_id="mine")
+        await asyncio.sleep(60)
+
+    waiting = asyncio.ensure_future(_of(stub.ImportTrace(half())))
+    await eventually(lambda: _is_true(list((analyzer.folder / "store" / "arriving").iterdir())))
+    await stub.CancelImport(messages.CancelImportRequest(upload_id="mine"))
+    with pytest.raises(CancelledError), translated_errors():
+        await waiting
+    await eventually(never(analyzer.folder))
+    assert (await stub.ResumeUpload(messages.ResumeUploadRequest(upload_id="mine"))).offset_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "words"),
+    [(signal.SIGSEGV, InvalidTraceError, "file rank0.json: .* by SIGSEGV"), (signal.SIGKILL, LimitReachedError, "file rank0.json")],
+)
+async def test_a_reader_that_dies_costs_its_import_alone(
+    stub: Any, analyzer: AnalyzerHere, ranks: list[Path], number: signal.Signals, error: type[Exception], words: str
+) -> None:
+    waiting = asyncio.ensure_future(joined(stub, ranks[:1]))
+    reader = await held(os.getpid(), analyzer.folder)
+    reader.send_signal(number)
+    reader.resume()
+    with pytest.raises(error, match=words):
+        await waiting
+    assert await listed(stub) == []
+    assert not (await joined(stub, ranks[:1])).is_known
+
+
+async def test_kill_of_the_analyzer_ends_its_readers_and_leaves_no_half_run(process: AnalyzerProcess, ranks: list[Path]) -> None:
+    assert process.process is not None
+    async with connected(process.endpoint) as stub:
+        waiting = asyncio.ensure_future(_of(stub.ImportTrace(requests(ranks))))
+        reader = await held(process.process.pid, process.folder)
+        await asyncio.to_thread(process.kill)
+        with pytest.raises(Exception, match="UNAVAILABLE"):
+            await waiting
+    reader.resume()
+    await eventually_over(reader, within_s=20)  # it may just be starting, and listens when it has loaded what it needs
+    await asyncio.to_thread(process.start)
+    assert await never(process.folder)()
+    async with connected(process.endpoint) as stub:
+        assert await listed(stub) == []
+        answer = await joined(stub, ranks)
+        assert (await get_run(stub, "last")).run_id == answer.run.run_id
+
+
+async def test_control_c_in_the_command_ends_the_import(process: AnalyzerProcess, ranks: list[Path]) -> None:
+    assert process.process is not None
+    token_file = process.folder / "token"
+    token_file.write_text(process.endpoint.token)
+    arguments = ["import", *map(str, ranks), "--server", process.endpoint.address, "--token-file", str(token_file)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "services.cli.main", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as command:
+        reader = await held(process.process.pid, process.folder)
+        command.send_signal(signal.SIGINT)
+        await eventually_over(reader)
+        output, _ = await asyncio.to_thread(command.communicate)
+    assert command.returncode == 130, output
+    assert b"Traceback" not in output
+    await eventually(never(process.folder))
+
+
+# ---------------------------------------------------------------- limits
+
+
+async def test_reading_over_the_memory_is_refused_and_the_next_trace_is_read(ranks: list[Path], tmp_path: Path) -> None:
+    """A process with its libraries alone is over a limit of a megabyte; two at once make way for each other first."""
+    crowded = ReadingProcesses(2, 1_000_000)
+    try:
+        tasks = [
+            crowded.carried_out(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
+            for number, path in enumerate(ranks)
+        ]
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(error, LimitReachedError) and "import_memory_bytes" in error.message for error in found), found
+    finally:
+        await crowded.close()
+    assert readers(os.getpid()) == []
+
+
+async def test_one_process_reads_one_small_trace_after_the_other(ranks: list[Path], tmp_path: Path) -> None:
+    processes = ReadingProcesses(1, 2**31)
+    try:
+        seen = set()
+        for number, path in enumerate(ranks):
+            await processes.carried_out(ReadingTask(tmp_path / f"rows{number}", (TraceFiles(path.name, path, 0),), file_name=path.name))
+            seen |= {reader.pid for reader in readers(os.getpid())}
+        assert len(seen) == 1
+    finally:
+        await processes.close()
+
+
+def test_the_client_library_sends_the_ranks_of_a_job(process: AnalyzerProcess, ranks: list[Path]) -> None:
+    with Client(process.endpoint) as client:
+        answer = client.import_trace(*ranks)
+        assert client.import_trace(*reversed(ranks)).is_known
+        assert client.frame("trace_processes", [answer.run.run_id])["rank_index"].to_list() == [0, 1]
+
+
+async def _of(call: Any) -> Any:
+    return await call
+
+
+async def _is_true(value: object) -> bool:
+    return bool(value)

@@ -1,0 +1,39 @@
+"""Content of a file to import, through the reader that takes it by its content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from services.analyzer.readers.registry import reader_of
+from services.analyzer.readers.trace import ImportedTables, TraceFiles
+
+ARRIVED_UNIX_NS = 1_777_000_000_000_000_000
+
+
+def files_of(
+    folder: Path,
+    content: bytes | str | list[Any] | dict[str, Any],
+    companions: Mapping[str, Any] | None = None,
+    registry: Path | None = None,
+) -> TraceFiles:
+    """content: lists and objects as JSON. companions: JSON by name."""
+    path = folder / "given"
+    path.write_bytes(content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode())
+    beside = {}
+    for name, value in (companions or {}).items():
+        beside[name] = folder / f"beside-{name}"
+        beside[name].write_text(value if isinstance(value, str) else json.dumps(value))
+    return TraceFiles("given", path, ARRIVED_UNIX_NS, beside, registry)
+
+
+def read_as(expected_format: str, files: TraceFiles) -> ImportedTables:
+    reader = reader_of(files)
+    assert reader.format == expected_format
+    return reader.read(files)
+
+
+def rows_of(tables: ImportedTables, table_name: str) -> list[dict[str, Any]]:
+    return tables.frames[table_name].to_dicts()

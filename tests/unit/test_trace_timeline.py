@@ -1,0 +1,142 @@
+"""Tiles of the timeline, held against counting every nanosecond."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.analyzer import tiles
+from services.analyzer.activity_tables import TIMELINE
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from services.core.errors import InvalidRequestError
+from tests.unit.trace_rows import names, trace_of
+
+NAMES = ("gemm", "reduce", "forward", "step")
+
+
+def tile(trace: TraceFrames, question: TraceQuestion = PLAIN_QUESTION) -> pl.DataFrame:
+    found = TRACE_ANALYSES["timeline"].answer(trace, question).collect()
+    assert found.schema == pl.Schema({column.name: column.dtype for column in TIMELINE.columns[2:]})
+    return found
+
+
+def kernel(start: int, duration: int, name: int = 0, stream: int = 7) -> dict[str, Any]:
+    return {"process_id": 1, "device_index": 0, "stream_index": stream, "start_ns": start, "duration_ns": duration, "name_index": name}
+
+
+def test_few_are_shown_one_by_one_with_where_to_find_them() -> None:
+    copy = {
+        "process_id": 1,
+        "device_index": 0,
+        "stream_index": 7,
+        "start_ns": 5,
+        "duration_ns": 2,
+        "kind": "copy",
+        "direction": "host_to_device",
+    }
+    ranges = [
+        {"process_id": 1, "thread_id": 9, "depth": depth, "start_ns": depth, "duration_ns": 100, "name_index": 2 + depth}
+        for depth in (0, 1)
+    ]
+    trace = trace_of(
+        kernel_launches=[kernel(0, 10), kernel(3, 4, stream=8), kernel(20, 10, name=1)],
+        memory_ops=[copy | {"kind": "set", "direction": None, "start_ns": 1}, copy],
+        ranges=ranges,
+        trace_names=names(*NAMES),
+    )
+    columns = ("track", "stream_index", "thread_id", "depth", "start_ns", "duration_ns", "name", "row_index", "begun_count", "busy_ratio")
+    assert tile(trace).select(columns).rows() == [
+        ("kernels", 7, None, None, 0, 10, "gemm", 0, 1, 1.0),
+        ("kernels", 7, None, None, 20, 10, "reduce", 2, 1, 1.0),
+        ("kernels", 8, None, None, 3, 4, "gemm", 1, 1, 1.0),
+        ("memory", 7, None, None, 1, 2, "set", 0, 1, 1.0),
+        ("memory", 7, None, None, 5, 2, "copy host_to_device", 1, 1, 1.0),
+        ("ranges", None, 9, 0, 0, 100, "forward", 0, 1, 1.0),
+        ("ranges", None, 9, 1, 1, 100, "step", 1, 1, 1.0),
+    ]
+    part = tile(trace, TraceQuestion(window_start_ns=10, window_end_ns=20, pixel_count=10))
+    assert part["track"].to_list() == ["ranges", "ranges"]  # what ends as the window begins is not in it
+
+
+def test_many_are_summed_by_pixel() -> None:
+    kernels = [kernel(10 * place, 5, name=int(place % 10 == 0)) for place in range(1000)]
+    found = tile(trace_of(kernel_launches=kernels, trace_names=names(*NAMES)), TraceQuestion(pixel_count=10))
+    assert found["start_ns"].to_list() == [place * 9995 // 10 for place in range(10)]
+    assert found["busy_ratio"].to_list() == pytest.approx([0.5] * 10, abs=0.01)
+    assert found["begun_count"].sum() == 1000
+    assert (found["name"].unique().to_list(), found["row_index"].null_count()) == (["gemm"], 10)
+
+
+@pytest.mark.parametrize(("start", "end", "pixels"), [(10, 10, 5), (10, 5, 5), (0, 10, 0), (0, 10, 100_000)])
+def test_windows_that_are_none_are_refused(start: int, end: int, pixels: int) -> None:
+    trace = trace_of(kernel_launches=[kernel(0, 10)], trace_names=names(*NAMES))
+    with pytest.raises(InvalidRequestError, match="of table timeline"):
+        tile(trace, TraceQuestion(window_start_ns=start, window_end_ns=end, pixel_count=pixels))
+
+
+def test_a_trace_of_nothing_draws_nothing() -> None:
+    assert tile(trace_of()).height == 0
+    assert tile(trace_of(kernel_launches=[kernel(5, 0)], trace_names=names(*NAMES)))["start_ns"].to_list() == [5]
+
+
+starts = st.integers(0, 600)
+kernels_strategy = st.lists(
+    st.builds(kernel, starts, st.integers(-2, 60) | st.integers(0, 3), st.integers(0, 1), st.integers(0, 1)), max_size=150
+)
+
+
+@given(kernels_strategy, st.integers(-10, 600), st.integers(1, 700), st.integers(1, 12))
+@settings(max_examples=300, deadline=None)
+def test_pixels_say_what_counting_says(kernels: list[Any], start: int, length: int, pixel_count: int) -> None:
+    check_by_counting(kernels, start, length, pixel_count)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_many_say_what_counting_says(seed: int) -> None:
+    random = Random(seed)
+    kernels = [
+        kernel(random.randrange(20_000), random.choice((1, 3, 9, 400)), random.randrange(4), random.randrange(2)) for _ in range(4000)
+    ]
+    check_by_counting(kernels, random.randrange(-50, 3000), random.randrange(9000, 20_000), random.choice((3, 17, 60)))
+
+
+def check_by_counting(kernels: list[Any], start: int, length: int, pixel_count: int) -> None:
+    kernels.sort(key=lambda row: row["start_ns"])
+    question = TraceQuestion(window_start_ns=start, window_end_ns=start + length, pixel_count=pixel_count)
+    found = tile(trace_of(kernel_launches=kernels, trace_names=names(*NAMES)), question)
+    pixel_count = min(pixel_count, length)
+    edges = [start + place * length // pixel_count for place in range(pixel_count + 1)]
+    for stream in (0, 1):
+        own = [
+            (row["start_ns"], row["start_ns"] + max(row["duration_ns"], 0), row["name_index"])
+            for row in kernels
+            if row["stream_index"] == stream
+        ]
+        shown = found.filter(pl.col("stream_index") == stream)
+        owner: dict[int, int] = {}
+        for first, last, name in own:
+            owner |= {moment: name for moment in range(first, last) if moment not in owner}
+        if shown["row_index"].null_count() == 0:
+            inside = [row for row in own if row[0] < start + length and (row[1] > start or row[0] >= start)]
+            assert shown.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).rows() == [row[:2] for row in inside]
+            continue
+        wanted = {}
+        for place in range(pixel_count):
+            pixel = range(edges[place], edges[place + 1])
+            names_in = Counter(owner[moment] for moment in pixel if moment in owner)
+            begun = sum(first in pixel for first, _, _ in own)
+            if names_in or begun:
+                wanted[pixel.start] = (sum(names_in.values()) / len(pixel), begun, names_in)
+        assert shown["start_ns"].to_list() == list(wanted)
+        for row, (busy, begun, names_in) in zip(shown.iter_rows(named=True), wanted.values(), strict=True):
+            assert (row["busy_ratio"], row["begun_count"]) == (pytest.approx(busy), begun)
+            if begun <= tiles.BLOCK and names_in:
+                assert names_in[NAMES.index(row["name"])] == max(names_in.values())
+            elif names_in:
+                assert NAMES.index(row["name"]) in names_in

@@ -6,7 +6,7 @@ One pass over what is sorted already: ten million kernels take seconds. Every re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,9 @@ NONE: Final = -1
 NO_ID: Final = -(2**63)
 """Correlation id of what has none."""
 
-MAX_SPREAD: Final = 8
-"""Ids per call up to which a table over all ids is kept: recorders count them up. Beyond, its size would be anybody's guess."""
+MAX_BUCKET_CALLS: Final = 64
+"""Recorders count correlation ids up, so that as many buckets as calls hold one or two each. With more of them in one, to
+look through it takes longer than to sort all calls; with fewer allowed, gaps between ids would send many traces that way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +142,20 @@ def causes(process: Indexes, correlation_id: Integers, call_process: Indexes, ca
     process_count = 1 + max(int(process.max(initial=NONE)), int(call_process.max(initial=NONE)))
     lowest, highest = np.full(process_count, 2**62, dtype=np.int64), np.full(process_count, -(2**62), dtype=np.int64)
     _extents(call_process, call_correlation_id, lowest, highest)
-    spans = np.clip(highest.astype(np.float64) - lowest + 1, 0, None)
+    spans = [max(high - low, 0) for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)]
+    most, shift = max(call_process.size, 1024), 0
+    while shift < 63 and sum((span >> shift) + 1 for span in spans) > most:
+        shift += 1
+    first_buckets = np.cumsum([0, *((span >> shift) + 1 for span in spans)])
+    ends = np.zeros(int(first_buckets[-1]), dtype=np.int32)
+    calls = np.empty(call_process.size, dtype=np.int32)
     found = np.full(process.size, NONE, dtype=np.int32)
-    if spans.sum() <= MAX_SPREAD * call_process.size + 1024:
-        offsets = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(spans).astype(np.int64)))
-        table = np.full(int(offsets[-1]), NONE, dtype=np.int32)
-        _look_up(process, correlation_id, call_process, call_correlation_id, lowest, highest, offsets, table, found)
+    works = process, correlation_id
+    if _fill_buckets(call_process, call_correlation_id, lowest, shift, first_buckets, ends, calls):
+        _look_up(*works, call_correlation_id, lowest, highest, shift, first_buckets, ends, calls, found)
     elif call_process.size > 0:
         order = np.lexsort((np.arange(call_process.size), call_correlation_id, call_process))
-        _search(process, correlation_id, call_process[order], call_correlation_id[order], order, found)
+        _search(*works, call_process[order], call_correlation_id[order], order, found)
     return found
 
 
@@ -162,25 +168,69 @@ def _extents(process: Indexes, correlation_id: Integers, lowest: Integers, highe
 
 
 @compiled
-def _look_up(
-    process: Indexes,
-    correlation_id: Integers,
+def _bucket(correlation_id: int, lowest: int, shift: int) -> int:
+    return int(np.uint64(correlation_id - lowest) >> np.uint64(shift))
+
+
+@compiled
+def _fill_buckets(
     call_process: Indexes,
     call_correlation_id: Integers,
     lowest: Integers,
-    highest: Integers,
-    offsets: Integers,
-    table: Indexes,
-    found: Indexes,
-) -> None:
+    shift: int,
+    first_buckets: Integers,
+    ends: Indexes,
+    calls: Indexes,
+) -> bool:
+    """Puts calls in order of bucket, within one in their own order; False: one of them would hold too many.
+
+    Args:
+        first_buckets: of each process. ends: zeros; becomes the place in `calls` after the last of each bucket.
+    """
     for call in range(call_process.size):
         code, value = call_process[call], call_correlation_id[call]
         if value != NO_ID:
-            table[offsets[code] + value - lowest[code]] = call
+            bucket = first_buckets[code] + _bucket(value, lowest[code], shift)
+            ends[bucket] += 1
+            if ends[bucket] > MAX_BUCKET_CALLS:
+                return False
+    place = 0
+    for bucket in range(ends.size):
+        count = ends[bucket]
+        ends[bucket] = place
+        place += count
+    for call in range(call_process.size):
+        code, value = call_process[call], call_correlation_id[call]
+        if value != NO_ID:
+            bucket = first_buckets[code] + _bucket(value, lowest[code], shift)
+            calls[ends[bucket]] = call
+            ends[bucket] += 1
+    return True
+
+
+@compiled
+def _look_up(
+    process: Indexes,
+    correlation_id: Integers,
+    call_correlation_id: Integers,
+    lowest: Integers,
+    highest: Integers,
+    shift: int,
+    first_buckets: Integers,
+    ends: Indexes,
+    calls: Indexes,
+    found: Indexes,
+) -> None:
     for row in range(process.size):
         code, value = process[row], correlation_id[row]
         if value != NO_ID and lowest[code] <= value <= highest[code]:
-            found[row] = table[offsets[code] + value - lowest[code]]
+            bucket = first_buckets[code] + _bucket(value, lowest[code], shift)
+            place = ends[bucket] - 1
+            first = ends[bucket - 1] if bucket > 0 else 0
+            while place >= first and call_correlation_id[calls[place]] != value:
+                place -= 1
+            if place >= first:
+                found[row] = calls[place]
 
 
 @compiled
@@ -213,6 +263,19 @@ class Coded:
 
     codes: Indexes
     keys: Integers
+
+    @property
+    def values(self) -> Integers:
+        """The keys as a column."""
+        return self.keys[self.codes]
+
+    def used(self) -> Self:
+        """Without keys that no code stands for any more."""
+        is_used = np.zeros(self.keys.size, dtype=np.bool_)
+        is_used[self.codes] = True
+        if bool(is_used.all()):
+            return self
+        return type(self)((np.cumsum(is_used, dtype=np.int32) - np.int32(1))[self.codes], self.keys[is_used])
 
 
 def coded(*columns: Integers) -> tuple[Coded, ...]:

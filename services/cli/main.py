@@ -15,6 +15,7 @@ from services.core.errors import KernalyseError
 EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",
     "holoviews": "ui",
+    "llvmlite": "analyzer",
     "matplotlib": "ui",
     "numba": "analyzer",
     "numpy": "profiler",

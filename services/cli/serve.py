@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -67,6 +66,8 @@ def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Call
     end_with_parent()
     flags = vars(flag_parser(settings_class).parse_args(arguments))
     settings = settings_class.load(**flags)
+    import asyncio  # only a service needs it, and every command loads this module
+
     logging.basicConfig(
         level=settings.log_level, stream=sys.stderr, format=f"%(asctime)s {settings_class.section} %(levelname)s %(message)s"
     )

@@ -131,6 +131,21 @@ def test_a_cause_is_the_last_call_of_the_process_with_that_id(work: list[tuple[i
     assert causes(*columns(work), *columns(calls)).tolist() == [last.get(row, NONE) for row in work]
 
 
+@pytest.mark.parametrize("ids", [[7] * 100, [*range(200), 2**62 + 5], [-(2**63) + 1, *range(0, 9000, 30), 2**63 - 1]], ids=str)
+def test_calls_whose_ids_lie_close_together_or_far_apart(ids: list[int]) -> None:
+    """Of one process, each in the place of its last one; the other process has the same ids in the opposite order."""
+    calls, wanted = ids + ids[::-1], [*ids, 6, 8]
+    found = causes(
+        np.repeat(np.array([0, 1], dtype=np.int32), len(wanted)),
+        np.array(wanted * 2, dtype=np.int64),
+        np.repeat(np.array([0, 1], dtype=np.int32), len(ids)),
+        np.array(calls, dtype=np.int64),
+    )
+    last = [{number: place for place, number in enumerate(part)} for part in (ids, ids[::-1])]
+    expected = [[places.get(number, NONE) for number in wanted] for places in last]
+    assert found.tolist() == expected[0] + [NONE if place == NONE else place + len(ids) for place in expected[1]]
+
+
 @pytest.mark.parametrize("key_count", [1, 31, 5000])
 def test_equal_keys_have_equal_codes_across_columns(key_count: int) -> None:
     random = np.random.default_rng(key_count)

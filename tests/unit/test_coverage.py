@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.analyzer.coverage import covered_ns
+from services.analyzer.coverage import Intervals, coverage
 
 
 @dataclass(frozen=True)
@@ -22,23 +22,26 @@ class Interval:
 intervals = st.lists(st.builds(Interval, st.integers(0, 2), st.integers(0, 255), st.integers(-10, 30), st.integers(-3, 12)), max_size=40)
 
 
-@given(intervals)
-@settings(max_examples=300, deadline=None)
-def test_the_pass_says_what_counting_says(rows: list[Interval]) -> None:
-    rows.sort(key=lambda row: row.start)
-    found = covered_ns(
+def as_arrays(rows: list[Interval]) -> Intervals:
+    rows = sorted(rows, key=lambda row: row.start)
+    return Intervals(
         np.array([row.group for row in rows], dtype=np.int32),
         np.array([row.kinds for row in rows], dtype=np.uint8),
         np.array([row.start for row in rows], dtype=np.int64),
         np.array([row.duration for row in rows], dtype=np.int64),
-        3,
     )
+
+
+@given(intervals, intervals)
+@settings(max_examples=300, deadline=None)
+def test_the_pass_says_what_counting_says(one: list[Interval], other: list[Interval]) -> None:
+    found = coverage(as_arrays(one), as_arrays(other), 3)
     for group in range(3):
+        rows = [row for row in (*one, *other) if row.group == group]
         for bit in range(8):
-            counted = {
-                moment
-                for row in rows
-                if row.group == group and row.kinds >> bit & 1
-                for moment in range(row.start, row.start + row.duration)
-            }
-            assert found[group, bit] == len(counted)
+            counted = {moment for row in rows if row.kinds >> bit & 1 for moment in range(row.start, row.start + row.duration)}
+            assert found.covered_ns[group, bit] == len(counted)
+        assert found.counts[group].tolist() == [sum(row.group == group for row in part) for part in (one, other)]
+        if rows:
+            last = max(row.start + max(row.duration, 0) for row in rows)
+            assert found.span_ns[group] == last - min(row.start for row in rows)

@@ -52,5 +52,5 @@ def test_without_shapes_nothing_more_is_read(tmp_path: Path) -> None:
     everything = NsysSqliteReader().read(files)
     assert "operator_index" not in everything.frames["kernel_launches"].columns
     wanted = NsysSqliteReader().read_columns(files, Selection.of(inputs(["layers"])))
-    assert set(wanted.frames["kernel_launches"].columns) == {"range_index", "duration_ns", "layer_source"}
+    assert set(wanted.frames["kernel_launches"].columns) == {"range_index", "duration_ns", "layer_source", "name_index"}
     assert set(wanted.frames) == {"kernel_launches", "ranges", "trace_names"}

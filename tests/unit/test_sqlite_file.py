@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.analyzer.readers import sqlite_file
+from services.analyzer.readers import page_reading, sqlite_file
 from services.analyzer.readers.sqlite_file import SqliteFile, TableColumns
 from services.core.errors import InvalidTraceError
 
@@ -30,16 +30,22 @@ def both(path: Path) -> Iterator[SqliteFile]:
 
 
 def values(columns: TableColumns) -> dict[str, list[Any]]:
-    """With texts in the place of codes."""
+    """With texts and keys in the place of codes."""
+    coded = {name: column.keys[column.codes].tolist() for name, column in columns.coded.items()}
     texts = {name: [None if code < 0 else column.texts[code] for code in column.codes.tolist()] for name, column in columns.texts.items()}
-    return {name: column.tolist() for name, column in columns.integers.items()} | texts
+    return {name: column.tolist() for name, column in columns.integers.items()} | coded | texts
 
 
 def assert_equal(path: Path, table_name: str, integers: list[str], texts: list[str]) -> None:
-    found = [file.columns(table_name, integers, texts) for file in both(path)]
-    assert found[0].row_count == found[1].row_count
-    assert found[0].refused_count == found[1].refused_count
-    assert values(found[0]) == values(found[1])
+    """Whichever of the integers are read as codes."""
+    with closing(SqliteFile.open(path, path.name, decodes_pages=False)) as file:
+        expected = file.columns(table_name, integers, texts)
+    with closing(SqliteFile.open(path, path.name)) as file:
+        for numbers, codes in ((integers, []), (integers[::2], integers[1::2])):
+            found = file.columns(table_name, numbers, texts, codes)
+            assert found.row_count == expected.row_count
+            assert found.refused_count == expected.refused_count
+            assert values(found) == values(expected)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -100,9 +106,36 @@ def test_many_parts_on_several_threads_are_one_table(tmp_path: Path, monkeypatch
         connection.execute("CREATE TABLE t (a INTEGER, b TEXT)")
         connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, None if n % 7 == 0 else f"name {n * n % 5003}") for n in range(30_000)])
         connection.commit()
-    monkeypatch.setattr(sqlite_file, "PART_BYTES", 16 * 4096)
+    monkeypatch.setattr(page_reading, "PART_BYTES", 16 * 4096)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert_equal(path, "t", ["a"], ["b"])
+
+
+def test_a_column_of_too_many_values_for_codes_is_read_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b INTEGER)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n * n, n % 5) for n in range(100)])
+        connection.commit()
+    monkeypatch.setattr(page_reading, "MAX_KEYS", 64)
+    with closing(SqliteFile.open(path, path.name)) as file:
+        monkeypatch.setattr(sqlite_file, "_read_through_sqlite", None)  # is not called
+        columns = file.columns("t", [], [], ["a", "b"])
+    assert values(columns) == {"a": [n * n for n in range(100)], "b": [n % 5 for n in range(100)]}
+    assert columns.coded["b"].keys.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_columns_beside_real_ones_are_decoded_from_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of NVTX events are. A real number that is whole lies in the file as a whole one: these are SQLite's to read."""
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b REAL, c TEXT)")
+        connection.execute("INSERT INTO t VALUES (1, 2, 'three')")
+        connection.commit()
+    with closing(SqliteFile.open(path, path.name)) as file:
+        assert file.columns("t", ["a", "b"]).refused_count == 1
+        monkeypatch.setattr(sqlite_file, "_read_through_sqlite", None)  # is not called
+        assert values(file.columns("t", ["a"], ["c"])) == {"a": [1], "c": ["three"]}
 
 
 def test_tables_of_other_kinds_are_read_through_sqlite(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from services.analyzer.correlation import coded
-from services.analyzer.coverage import covered_ns
+from services.analyzer.correlation import Coded, Integers, coded
+from services.analyzer.coverage import Intervals, coverage
 from services.analyzer.table import COUNT, INDEX
 
 _WORK: Final = ("process_id", "device_index", "start_ns", "duration_ns")
@@ -29,6 +31,7 @@ COMMUNICATES: Final = 4
 MEMORY: Final = 8
 ANY: Final = 16
 DEVICE_STEP: Final = 2**20  # more devices than a process has
+UNKNOWN: Final = -1  # no process and no device has this number
 UNIONS: Final = {"busy_ns": 0, "compute_ns": 1, "communication_ns": 2, "memory_ns": 3, "worked_ns": 4}
 """Places of the bits above."""
 
@@ -40,13 +43,10 @@ def trace_breakdown(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, names: pl.
         launches, memory_ops, names, devices: the tables kernel_launches, memory_ops, trace_names and trace_devices of one trace,
             the first two in order of start.
     """
-    kernels = launches.select(*TIMES, "name_index", is_kernel=True)
-    memory = memory_ops.select(*TIMES, name_index=pl.lit(None, dtype=INDEX), is_kernel=False)
-    is_communication = pl.col("name").str.contains(COMMUNICATION)
-    communicating = names.filter(is_communication).select("name_index")
+    communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index")
     return (
-        kernels.merge_sorted(memory, key="start_ns")
-        .map_batches(lambda work: _summed(work, communicating), schema=SUMMED)
+        launches.select(*TIMES, "name_index")
+        .map_batches(lambda kernels: _summed(kernels, memory_ops.select(TIMES).collect(), communicating.collect()), schema=SUMMED)
         .with_columns(
             idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
             # What both cover counts once in busy_ns.
@@ -73,34 +73,43 @@ SUMMED: Final = {
 }
 
 
-def _summed(work: pl.DataFrame, communicating: pl.LazyFrame) -> pl.DataFrame:
+def _summed(kernels: pl.DataFrame, memory: pl.DataFrame, communicating: pl.DataFrame) -> pl.DataFrame:
     """One row per process and device that did some of the work; of work without a start nothing is known."""
-    work = work.drop_nulls("start_ns")
-    unknown = -1  # no process and no device has this number
-    process_id, device_index = (work[name].cast(COUNT).fill_null(unknown) for name in KEYS)
-    (device,) = coded(((process_id * DEVICE_STEP) + device_index).to_numpy())
-    is_communication = work["name_index"].is_in(communicating.collect()["name_index"].implode())
-    kinds = work.select(
-        pl.when(~pl.col("is_kernel"))
-        .then(MEMORY | ANY)
-        .when(is_communication)
-        .then(COMMUNICATES | KERNEL | ANY)
-        .otherwise(COMPUTE | KERNEL | ANY)
-        .cast(pl.UInt8)
+    kernels, memory = kernels.drop_nulls("start_ns"), memory.drop_nulls("start_ns")
+    of_kernels, of_memory = coded(_device_keys(kernels), _device_keys(memory))
+    found = coverage(
+        _intervals(kernels, of_kernels, _kinds(kernels["name_index"], communicating["name_index"])),
+        _intervals(memory, of_memory, np.full(memory.height, MEMORY | ANY, dtype=np.uint8)),
+        of_kernels.keys.size,
     )
-    unions = covered_ns(
-        device.codes, kinds.to_series().to_numpy(), work["start_ns"].to_numpy(), work["duration_ns"].to_numpy(), device.keys.size
-    )
-    return (
-        work.select(*TIMES, "is_kernel", device=pl.Series(device.codes))
-        .group_by("device")
-        .agg(
-            pl.col(*KEYS).first(),
-            span_ns=(pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)).max() - pl.col("start_ns").min(),
-            launch_count=pl.col("is_kernel").sum().cast(COUNT),
-            memory_op_count=(~pl.col("is_kernel")).sum().cast(COUNT),
-        )
-        .sort("device")
-        .hstack([pl.Series(name, unions[:, bit]) for name, bit in UNIONS.items()])
-        .select(list(SUMMED))
-    )
+    process_id, device_index = np.divmod(of_kernels.keys - UNKNOWN, DEVICE_STEP)
+    return pl.DataFrame(
+        {
+            "process_id": process_id,
+            "device_index": device_index + UNKNOWN,
+            "span_ns": found.span_ns,
+            "launch_count": found.counts[:, 0],
+            "memory_op_count": found.counts[:, 1],
+            **{name: found.covered_ns[:, bit] for name, bit in UNIONS.items()},
+        },
+        schema=SUMMED,
+    ).with_columns(pl.col(KEYS).replace(UNKNOWN, None))
+
+
+def _device_keys(work: pl.DataFrame) -> Integers:
+    """Process and device of each row as one number."""
+    process_id, device_index = (pl.col(name).cast(COUNT).fill_null(UNKNOWN) for name in KEYS)
+    return work.select(process_id * DEVICE_STEP + device_index).to_series().to_numpy()
+
+
+def _kinds(name_index: pl.Series, communicating: pl.Series) -> npt.NDArray[np.uint8]:
+    """Of kernels, by their names: there are few of these."""
+    of_name = np.full(2 + max(cast(int, series.max() or 0) for series in (name_index, communicating)), COMPUTE, dtype=np.uint8)
+    of_name[communicating.to_numpy()] = COMMUNICATES
+    of_name |= KERNEL | ANY
+    found: npt.NDArray[np.uint8] = of_name[name_index.fill_null(-1).to_numpy()]  # of null, -1, the last
+    return found
+
+
+def _intervals(work: pl.DataFrame, device: Coded, kinds: npt.NDArray[np.uint8]) -> Intervals:
+    return Intervals(device.codes, kinds, work["start_ns"].to_numpy(), work["duration_ns"].to_numpy())

@@ -25,5 +25,9 @@ class ExportedTables(Protocol):
     def rows(self, table_name: str) -> list[dict[str, Any]]:
         """All of a small table; none when there is no such table. Raises InvalidTraceError when it is damaged."""
 
-    def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = ()) -> TableColumns:
-        """The columns of these names, of which there must be such. Raises InvalidTraceError when the table is damaged."""
+    def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = (), codes: Sequence[str] = ()) -> TableColumns:
+        """The columns of these names, of which there must be such. Raises InvalidTraceError when the table is damaged.
+
+        Args:
+            codes: integers of few values.
+        """

@@ -10,9 +10,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
-from numba.extending import intrinsic
+
+from services.analyzer.compiled import generated
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -26,6 +25,9 @@ def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def _byte(_context: Any, data: Any, position: Any) -> Any:
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba.core import types
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(builder.load(_pointer(context, builder, signature, arguments)), ir.IntType(64))
 
@@ -33,9 +35,12 @@ def _byte(_context: Any, data: Any, position: Any) -> Any:
 
 
 def _mask_of(*letters: str) -> Callable[..., Any]:
-    """An intrinsic: which of the bytes are one of the letters."""
+    """An operation: which of the bytes are one of the letters."""
 
     def mask(_context: Any, data: Any, position: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import types
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             vector = ir.VectorType(ir.IntType(8), LANE_COUNT)
             lanes = builder.load(builder.bitcast(_pointer(context, builder, signature, arguments), vector.as_pointer()))
@@ -52,20 +57,23 @@ def _mask_of(*letters: str) -> Callable[..., Any]:
 
 
 def _first_lane(_context: Any, mask: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.int64(types.int64), generate
 
 
-byte = cast(Callable[[Bytes, int], int], intrinsic(_byte))
+byte = cast(Callable[[Bytes, int], int], generated(_byte))
 """The byte at a position that is not negative: indexing would ask that first, at each byte."""
 
-string_ends = cast(Callable[[Bytes, int], int], intrinsic(_mask_of('"', "\\")))
+string_ends = cast(Callable[[Bytes, int], int], generated(_mask_of('"', "\\")))
 """Mask of quotes and backslashes."""
 
-spaces = cast(Callable[[Bytes, int], int], intrinsic(_mask_of(" ", "\n", "\r", "\t")))
+spaces = cast(Callable[[Bytes, int], int], generated(_mask_of(" ", "\n", "\r", "\t")))
 """Mask of what JSON takes for white space."""
 
-first_lane = cast(Callable[[int], int], intrinsic(_first_lane))
+first_lane = cast(Callable[[int], int], generated(_first_lane))
 """Of a mask that is not empty its first byte that is set."""

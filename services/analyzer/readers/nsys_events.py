@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.correlation import NONE, Indexes, Integers, range_order, start_order
+from services.analyzer.correlation import NONE, Coded, Indexes, Integers, coded, range_order, start_order
 from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.sqlite_file import TableColumns, TextColumn
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
@@ -26,12 +26,14 @@ class Events:
     """Rows of one table in order of start. A column that the file lacks is null throughout.
 
     Args:
+        coded: columns of few values, as codes.
         order: place in the file of each row, once they were sorted; None: the same.
     """
 
     row_count: int
     integers: dict[str, Integers]
     texts: Mapping[str, TextColumn]
+    coded: dict[str, Coded] = field(default_factory=dict)
     process: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # code of each row's process
     thread: Indexes = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # the same of its thread, as far as it has one
     order: npt.NDArray[np.int64] | None = None
@@ -41,16 +43,25 @@ class Events:
     _absent: dict[str, Integers] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, file: ExportedTables, table_name: str, integers: Sequence[str], texts: Sequence[str] = ()) -> Self:
+    def read(
+        cls, file: ExportedTables, table_name: str, integers: Sequence[str], texts: Sequence[str] = (), codes: Sequence[str] = ()
+    ) -> Self:
         """All rows in the order of the file. No rows when there is no such table.
 
         Raises InvalidTraceError when the table is damaged.
         """
         there = file.column_names(table_name)
-        names, text_names = [name for name in integers if name in there], [name for name in texts if name in there]
-        missing = tuple(name for name in (*integers, *texts) if name not in there)
-        found = file.columns(table_name, names, text_names) if names else TableColumns(0, {}, {})
-        return cls(found.row_count, dict(found.integers), found.texts, refused_count=found.refused_count, missing=missing)
+        numbers, text_names, few = ([name for name in names if name in there] for names in (integers, texts, codes))
+        missing = tuple(name for name in (*integers, *codes, *texts) if name not in there)
+        found = file.columns(table_name, numbers, text_names, few) if numbers or few else TableColumns(0, {}, {})
+        return cls(
+            found.row_count,
+            dict(found.integers),
+            found.texts,
+            dict(found.coded),
+            refused_count=found.refused_count,
+            missing=missing,
+        )
 
     @classmethod
     def none(cls) -> Self:
@@ -59,9 +70,15 @@ class Events:
     def column(self, name: str) -> Integers:
         if name in self.integers:
             return self.integers[name]
+        if name in self.coded:
+            return self.coded[name].values
         if name not in self._absent:
             self._absent[name] = np.full(self.row_count, NULL_INTEGER, dtype=np.int64)
         return self._absent[name]
+
+    def codes(self, name: str) -> Coded:
+        """The column as codes. Its keys are those of its rows."""
+        return self.coded[name] if name in self.coded else coded(self.column(name))[0]
 
     def text(self, name: str) -> TextColumn:
         return self.texts[name] if name in self.texts else TextColumn(np.full(self.row_count, -1, dtype=np.int32), ())
@@ -73,7 +90,11 @@ class Events:
 
     def where(self, is_kept: npt.NDArray[np.bool_]) -> Self:
         """The rows of a mask. These rows here lose their columns."""
-        return self if bool(is_kept.all()) else self._at(np.flatnonzero(is_kept))
+        if bool(is_kept.all()):
+            return self
+        found = self._at(np.flatnonzero(is_kept))
+        found.coded = {name: column.used() for name, column in found.coded.items()}
+        return found
 
     def timed(self, *, may_be_open: bool = False) -> Self:
         """Without rows that have no start or, unless they may be open, no end. These rows here lose their columns."""
@@ -105,7 +126,7 @@ class Events:
     @classmethod
     def together(cls, parts: Sequence[Self]) -> Self:
         """The rows of all parts, one part after the other."""
-        names = dict.fromkeys(name for part in parts for name in part.integers)
+        names = dict.fromkeys(name for part in parts for name in (*part.integers, *part.coded))
         integers = {name: np.concatenate([part.column(name) for part in parts]) for name in names}
         return cls(sum(part.row_count for part in parts), integers, {})
 
@@ -121,5 +142,9 @@ class Events:
         for name in list(self.integers):  # one at a time: both copies of all of them would be twice the memory
             integers[name] = self.integers.pop(name)[rows]
         texts = {name: TextColumn(column.codes[rows], column.texts) for name, column in self.texts.items()}
+        of_codes = {}
+        for name in list(self.coded):
+            column = self.coded.pop(name)
+            of_codes[name] = Coded(column.codes[rows], column.keys)
         process, thread = (codes[rows] if codes.size else codes for codes in (self.process, self.thread))
-        return type(self)(rows.size, integers, texts, process, thread, None, self.untimed_count, self.refused_count, self.missing)
+        return type(self)(rows.size, integers, texts, of_codes, process, thread, None, self.untimed_count, self.refused_count, self.missing)

@@ -63,8 +63,6 @@ DIRECTIONS: Final = {
 MEMORY_SOURCES: Final = {"direction": "copyKind", "stream_index": "streamId", "bytes": "bytes", "correlation_id": "correlationId"}
 """Of copies and fills, by the column that needs it; fills have no copyKind."""
 
-DEVICE_BITS: Final = 32
-DEVICE_MASK: Final = (1 << DEVICE_BITS) - 1
 MAX_INDEX: Final = 2**31 - 1
 
 Columns = Mapping[str, Callable[[], pl.Series]]
@@ -90,7 +88,7 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
     columns: Columns = {
         "launch_index": lambda: row_numbers(kernels.row_count),
         "name_index": lambda: indexes(_kernel_names(kernels, names)),
-        "process_id": lambda: numbers(processes.ids[kernels.process]),
+        "process_id": lambda: numbers(processes.ids).gather(kernels.process),
         "start_ns": lambda: numbers(kernels.column("start")),
         "duration_ns": lambda: numbers(durations(kernels.column("start"), kernels.column("end"))),
         "api_call_index": lambda: indexes(launches.call_indexes),
@@ -110,8 +108,8 @@ def kernel_launches(launches: Launches, processes: Processes, names: TraceNames,
 def api_calls(calls: Events, processes: Processes, names: TraceNames, selection: Selection) -> pl.DataFrame:
     columns: Columns = {
         "call_index": lambda: row_numbers(calls.row_count),
-        "name_index": lambda: indexes(names.of_ids(calls.column("nameId"))),
-        "process_id": lambda: numbers(processes.ids[calls.process]),
+        "name_index": lambda: indexes(names.of_codes(calls.codes("nameId"))),
+        "process_id": lambda: numbers(processes.ids).gather(calls.process),
         "thread_id": lambda: numbers(thread_ids(calls)),
         "start_ns": lambda: numbers(calls.column("start")),
         "duration_ns": lambda: numbers(durations(calls.column("start"), calls.column("end"))),
@@ -131,7 +129,7 @@ def range_rows(
         "name_index": lambda: indexes(ranges.name),
         "domain_name_index": lambda: indexes(ranges.domain),
         "kind": lambda: _either(ranges.is_start_end, "start_end", "push_pop"),
-        "process_id": lambda: numbers(processes.ids[events.process]),
+        "process_id": lambda: numbers(processes.ids).gather(events.process),
         "thread_id": lambda: numbers(thread_ids(events)),
         "start_ns": lambda: numbers(events.column("start")),
         "duration_ns": lambda: numbers(durations(events.column("start"), ranges.end_ns)),
@@ -149,7 +147,7 @@ def memory_ops(memory: Events, calls: Events, call_indexes: Indexes, processes: 
         "op_index": lambda: row_numbers(memory.row_count),
         "kind": lambda: _either(memory.column("is_fill") == 1, "set", "copy"),
         "direction": lambda: numbers(memory.column("copyKind")).replace_strict(DIRECTIONS, default=None, return_dtype=pl.String),
-        "process_id": lambda: numbers(processes.ids[memory.process]),
+        "process_id": lambda: numbers(processes.ids).gather(memory.process),
         "device_index": _small_counts(memory, "deviceId"),
         "stream_index": _counts(memory, "streamId"),
         "start_ns": lambda: numbers(memory.column("start")),
@@ -165,11 +163,12 @@ def trace_devices(works: Sequence[Events], processes: Processes, environment: En
     """Devices that did some of the works."""
     used: set[tuple[int, int]] = set()
     for work in works:
-        device = work.column("deviceId")
-        (pairs,) = coded((work.process.astype(np.int64) << DEVICE_BITS | device & DEVICE_MASK)[(device >= 0) & (device <= MAX_INDEX)])
-        used |= {(pair >> DEVICE_BITS, pair & DEVICE_MASK) for pair in pairs.keys.tolist()}
+        device = work.codes("deviceId")
+        (pairs,) = coded(work.process.astype(np.int64) * device.keys.size + device.codes)
+        numbers_of_devices = device.keys.tolist()
+        used |= {(pair // device.keys.size, numbers_of_devices[pair % device.keys.size]) for pair in pairs.keys.tolist()}
     rows = []
-    for process, device_index in sorted(used):
+    for process, device_index in sorted(pair for pair in used if 0 <= pair[1] <= MAX_INDEX):
         gpu = environment.gpu(process_id(processes.keys[process]), device_index)
         described = {name: getattr(gpu, name) for name in gpu.__slots__} if gpu is not None else {}
         rows.append({"process_id": _known(int(processes.ids[process])), "device_index": device_index} | described)
@@ -203,7 +202,7 @@ def thread_ids(events: Events) -> Integers:
 
 def _kernel_names(kernels: Events, names: TraceNames) -> Indexes:
     present = next((name for name in KERNEL_NAME_COLUMNS if name in kernels.integers), KERNEL_NAME_COLUMNS[0])
-    found = names.of_ids(kernels.column(present))
+    found = names.of_codes(kernels.codes(present))
     if bool((found == NONE).any()):
         found[found == NONE] = names.index_of("")
     return found
@@ -214,7 +213,13 @@ def _counts(events: Events, source: str) -> Callable[[], pl.Series]:
 
 
 def _small_counts(events: Events, source: str) -> Callable[[], pl.Series]:
-    return lambda: small_numbers(events.column(source))
+    """Found out once for each value there is."""
+
+    def small() -> pl.Series:
+        column = events.codes(source)
+        return small_numbers(column.keys).gather(column.codes)
+
+    return small
 
 
 def _layer_sources(launches: Launches) -> pl.Series:

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from services.analyzer.correlation import Integers, coded
+from services.analyzer.correlation import Indexes, Integers
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import PROCESS_SHIFT, process_id
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
@@ -46,8 +46,15 @@ class _Coding:
     codes: dict[int, int] = field(default_factory=dict)
 
     def tell(self, parts: Sequence[Events], column: str) -> None:
-        found = coded(*(part.column(column) for part in parts))
-        for part, threads in zip(parts, found, strict=True):
-            keys = [key if key == NULL_INTEGER else key >> PROCESS_SHIFT for key in threads.keys.tolist()]
-            table = np.array([self.codes.setdefault(key, len(self.codes)) for key in keys], dtype=np.int32)
-            part.thread, part.process = threads.codes, table[threads.codes] if table.size else threads.codes
+        threads: dict[int, int] = {}
+        for part in parts:
+            found = part.codes(column)
+            keys = found.keys.tolist()
+            part.thread = _translated(found.codes, [threads.setdefault(key, len(threads)) for key in keys])
+            process_keys = [key if key == NULL_INTEGER else key >> PROCESS_SHIFT for key in keys]
+            part.process = _translated(found.codes, [self.codes.setdefault(key, len(self.codes)) for key in process_keys])
+
+
+def _translated(codes: Indexes, table: list[int]) -> Indexes:
+    """table[code]; the codes themselves where that changes nothing."""
+    return codes if all(place == code for code, place in enumerate(table)) else np.array(table, dtype=np.int32)[codes]

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from services.analyzer.correlation import NONE, Flags, Indexes, Integers
+from services.analyzer.correlation import NONE, Coded, Flags, Indexes, Integers
 from services.analyzer.readers.exported_tables import ExportedTables
 from services.analyzer.readers.nsys_events import NVTX, Events
 from services.analyzer.readers.nsys_numbers import process_keys
@@ -45,12 +45,11 @@ class Ranges:
 def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | None, *, has_names: bool, has_domains: bool) -> Ranges:
     """Raises InvalidTraceError when the table is damaged."""
     named = has_names or has_domains
-    integers = ["start", "end", "eventType", "globalTid", *(["textId"] if named else []), *(["domainId"] if has_domains else [])]
-    found = Events.read(file, NVTX, integers, ["text"] if named else [])
-    types = found.column("eventType")
-    is_range = _is_one_of(types, (*PUSH_POP_TYPES, *START_END_TYPES))
+    codes = ["eventType", "globalTid", *(["textId"] if named else []), *(["domainId"] if has_domains else [])]
+    found = Events.read(file, NVTX, ["start", "end"], ["text"] if named else [], codes)
+    is_range = _is_one_of(found, (*PUSH_POP_TYPES, *START_END_TYPES))
     domains = _domains(found, names) if has_domains else {}
-    other_count = found.row_count - int(is_range.sum()) - int((types == DOMAIN_TYPE).sum())
+    other_count = found.row_count - int(is_range.sum()) - int(_is_one_of(found, (DOMAIN_TYPE,)).sum())
     found = found.where(is_range).timed(may_be_open=True)
     end_ns = found.column("end")
     has_open = bool((end_ns == NULL_INTEGER).any())
@@ -63,17 +62,16 @@ def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | N
         found,
         np.where(is_open, last_ns, found.column("end")) if has_open else found.column("end"),
         is_open,
-        _is_one_of(found.column("eventType"), START_END_TYPES),
+        _is_one_of(found, START_END_TYPES),
         _range_names(found, names) if has_names else np.empty(0, dtype=np.int32),
         _of_domains(found, domains) if has_domains else np.empty(0, dtype=np.int32),
         other_count,
     )
 
 
-def _is_one_of(values: Integers, wanted: Sequence[int]) -> Flags:
-    found = np.zeros(values.size, dtype=np.bool_)
-    for value in wanted:
-        found |= values == value
+def _is_one_of(events: Events, wanted: Sequence[int]) -> Flags:
+    types = events.codes("eventType")
+    found: Flags = np.isin(types.keys, wanted)[types.codes]
     return found
 
 
@@ -82,15 +80,16 @@ def _range_names(found: Events, names: TraceNames) -> Indexes:
     name = names.of_texts(found.text("text"))
     without_text = np.flatnonzero(name == NONE)
     if without_text.size:
-        by_id = names.of_ids(found.column("textId")[without_text])
+        ids = found.codes("textId")
+        by_id = names.of_codes(Coded(ids.codes[without_text], ids.keys).used())
         name[without_text] = np.where(by_id == NONE, names.index_of(UNNAMED), by_id) if bool((by_id == NONE).any()) else by_id
     return name
 
 
 def _domains(found: Events, names: TraceNames) -> dict[tuple[int, int], int]:
     """Name index by process key and domainId, of the events that say so."""
-    is_creation = found.column("eventType") == DOMAIN_TYPE
-    created = replace(found, integers=dict(found.integers)).where(is_creation)  # the others are still needed
+    is_creation = _is_one_of(found, (DOMAIN_TYPE,))
+    created = replace(found, integers=dict(found.integers), coded=dict(found.coded)).where(is_creation)  # the others are still needed
     keys = zip(process_keys(created.column("globalTid")).tolist(), created.column("domainId").tolist(), strict=True)
     return dict(zip(keys, _range_names(created, names).tolist(), strict=True))
 

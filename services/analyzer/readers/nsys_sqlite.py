@@ -6,6 +6,7 @@ process only; calls are not always in order, and some kernels have none. What is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -95,7 +96,10 @@ class _Reading:
         kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
         nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
         processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events, nodes))
-        kernel_calls, memory_calls = _causes(kernels, calls), _causes(memory, calls)
+        kernel_calls = _causes(kernels, calls)
+        memory_calls = _causes(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
+        if not wants(API_CALLS, "correlation_id"):
+            calls.release("correlationId")  # what is not needed is not put in order either
         calls = calls.by_start()
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
         nesting = _nesting(ranges, calls)
@@ -157,12 +161,13 @@ class _Reading:
 
     def _kernels(self) -> Events:
         wanted = self.selection.of_table(KERNEL_LAUNCHES)
-        integers = ["start", "end", "deviceId", "globalPid", "correlationId"]
         there = self.file.column_names(KERNELS)
-        integers += [name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else []
-        integers += [source for name, source in (KERNEL_COUNTS | KERNEL_SMALL_COUNTS).items() if name in wanted and source not in integers]
+        codes = ["deviceId", "globalPid", *([name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else [])]
+        codes += [source for name, source in KERNEL_SMALL_COUNTS.items() if name in wanted and source not in codes]
+        integers = ["start", "end", *(["correlationId"] if self._wants_calls or "correlation_id" in wanted else [])]
+        integers += [source for name, source in KERNEL_COUNTS.items() if name in wanted and source not in integers]
         integers += [NODE_ID] if self._wants_nodes and NODE_ID not in integers else []
-        found = self._read(KERNELS, integers, "kernels").timed().by_start()
+        found = self._read(KERNELS, integers, "kernels", codes).timed().by_start()
         graph_count = Events.read(self.file, WHOLE_GRAPHS, ["start"]).row_count
         if graph_count:
             self.notes.append(
@@ -181,9 +186,10 @@ class _Reading:
         if not self._wants_calls:
             return Events.none()
         wanted = self.selection.of_table(API_CALLS)
-        sources = {"duration_ns": "end", "name_index": "nameId", "return_value": "returnValue"}
-        integers = ["start", "globalTid", "correlationId", *(source for name, source in sources.items() if name in wanted)]
-        found = self._read(CALLS, integers, "calls of the runtime").timed(may_be_open=True)
+        sources = {"name_index": "nameId", "return_value": "returnValue"}
+        codes = ["globalTid", *(source for name, source in sources.items() if name in wanted)]
+        integers = ["start", "correlationId", *(["end"] if "duration_ns" in wanted else [])]
+        found = self._read(CALLS, integers, "calls of the runtime", codes).timed(may_be_open=True)
         self._say_untimed(found, "calls without a start")
         return found
 
@@ -224,8 +230,8 @@ class _Reading:
             self.notes.append(f"{found.other_count} other NVTX events, such as marks, are left out.")
         return found
 
-    def _read(self, table_name: str, integers: list[str], what: str) -> Events:
-        found = Events.read(self.file, table_name, integers)
+    def _read(self, table_name: str, integers: list[str], what: str, codes: Sequence[str] = ()) -> Events:
+        found = Events.read(self.file, table_name, integers, codes=codes)
         if found.row_count > 0 and found.missing:
             self.notes.append(f"Its {what} have no {', '.join(found.missing)}: another version wrote them.")
         if found.refused_count:
@@ -273,6 +279,8 @@ class _Reading:
 
 
 def _causes(work: Events, calls: Events) -> Indexes:
+    if calls.row_count == 0:
+        return np.full(work.row_count, NONE, dtype=np.int32)
     return causes(work.process, work.column("correlationId"), calls.process, calls.column("correlationId"))
 
 

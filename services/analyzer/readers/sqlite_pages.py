@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
+from services.analyzer.compiled import big_endian_word, compiled
 from services.analyzer.readers.interning import Bytes, Codes, Integers
 
 NULL_INTEGER: Final = -(2**63)
@@ -21,16 +20,86 @@ NULL_INTEGER: Final = -(2**63)
 DAMAGED: Final = -1
 UNUSUAL: Final = -2
 TOO_MANY_SPILLED: Final = -3
+TOO_MANY_KEYS: Final = -4
+
+SKIPPED: Final = 0
+NUMBER: Final = 1
+TEXT: Final = 2
+CODE: Final = 3
+"""What becomes of a column."""
 
 _TABLE_INTERIOR: Final = 5
 _TABLE_LEAF: Final = 13
 _MAX_DEPTH: Final = 24  # SQLite's own limit is 20
+_SIZES: Final = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, -1, -1, *((kind - 12) // 2 for kind in range(12, 128))], dtype=np.int64)
+"""Bytes of a value by its serial type, up to 127; -1: there is no such type."""
+
 _MAX_SERIAL_TYPE: Final = 2**32  # of a text of 2 GiB, SQLite's own limit: larger ones would overflow sums of sizes
+
+
+class UnusualPagesError(Exception):
+    """To be read through SQLite."""
+
+
+def leaf_pages(data: Bytes, page_size: int, root_page: int) -> Integers:
+    """Numbers, from 1, of the pages that hold a table's rows, in order. Raises UnusualPagesError: it is no whole table with row ids."""
+    page_count = data.size // page_size
+    level, visited = np.array([root_page], dtype=np.int64), 0
+    for _depth in range(_MAX_DEPTH):
+        visited += level.size
+        if visited > page_count or int(level.min()) < 1 or int(level.max()) > page_count:
+            raise UnusualPagesError
+        if data[_header(int(level[0]), page_size)] == _TABLE_LEAF:
+            return level
+        below, count = [], 0
+        for page in level.tolist():
+            below.append(_children(data, page_size, page))
+            count += below[-1].size
+            if visited + count > page_count:  # in a damaged tree pages may be below themselves
+                raise UnusualPagesError
+        level = np.concatenate(below)
+    raise UnusualPagesError
+
+
+def _children(data: Bytes, page_size: int, page: int) -> Integers:
+    """Pages below an interior one, in order."""
+    start, header = (page - 1) * page_size, _header(page, page_size)
+    cell_count = (int(data[header + 3]) << 8) | int(data[header + 4])
+    cells = header + 12
+    if data[header] != _TABLE_INTERIOR or not 0 < cell_count <= _most_cells(page_size) or cells + 2 * cell_count > start + page_size:
+        raise UnusualPagesError
+    places = data[cells : cells + 2 * cell_count].view(">u2").astype(np.int64)
+    if int(places.max()) + 4 > page_size:
+        raise UnusualPagesError
+    places = np.append(places + start, header + 8)
+    found: Integers = data[places[:, np.newaxis] + np.arange(4)].view(">u4").ravel().astype(np.int64)
+    return found
+
+
+def _header(page: int, page_size: int) -> int:
+    return (page - 1) * page_size + (100 if page == 1 else 0)
+
+
+def _most_cells(page_size: int) -> int:
+    """No cell takes less than six bytes: SQLite refuses pages of more."""
+    return (page_size - 8) // 6
+
+
+def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
+    """Rows of each leaf. Raises UnusualPagesError: one of them is no leaf, or has more rows than a page has room for."""
+    headers = (leaves - 1) * page_size + np.where(leaves == 1, 100, 0)
+    counts: Integers = data[headers + 3].astype(np.int64) << 8
+    counts |= data[headers + 4]
+    if bool((data[headers] != _TABLE_LEAF).any()) or int(counts.max(initial=0)) > _most_cells(page_size):
+        raise UnusualPagesError
+    return counts
 
 
 @compiled
 def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
+    if offset < end and data[offset] < 0x80:
+        return int(data[offset]), offset + 1
     value = 0
     for index in range(8):
         if offset + index >= end:
@@ -50,90 +119,31 @@ def _unsigned_2(data: Bytes, offset: int) -> int:
 
 
 @compiled
-def _unsigned_4(data: Bytes, offset: int) -> int:
-    return (_unsigned_2(data, offset) << 16) | _unsigned_2(data, offset + 2)
+def _integer(data: Bytes, offset: int, size: int) -> int:
+    """The value of so many bytes, two's complement. Before them are at least those of the page's header: eight can be read."""
+    unused = 64 - 8 * size
+    return (int(big_endian_word(data, offset + size - 8)) << unused) >> unused
 
 
 @compiled
-def _integer(data: Bytes, offset: int, kind: int) -> int:
-    """The value of an integer of serial type 1 to 6, two's complement."""
-    first = int(data[offset])
-    if first >= 0x80:
-        first -= 0x100
-    if kind == 1:
-        return first
-    if kind == 2:
-        return (first << 8) | int(data[offset + 1])
-    if kind == 3:
-        return (first << 16) | _unsigned_2(data, offset + 1)
-    if kind == 4:
-        return (first << 24) | (_unsigned_2(data, offset + 1) << 8) | int(data[offset + 3])
-    if kind == 5:
-        return (first << 40) | (_unsigned_4(data, offset + 1) << 8) | int(data[offset + 5])
-    return (first << 56) | (_unsigned_4(data, offset + 1) << 24) | (_unsigned_2(data, offset + 5) << 8) | int(data[offset + 7])
-
-
-@compiled
-def leaf_pages(data: Bytes, page_size: int, page_count: int, root_page: int, leaves: Integers) -> int:
-    """Fills `leaves` with the numbers, from 1, of the pages that hold a table's rows, in order; answers how many.
-
-    Args:
-        leaves: room for page_count. DAMAGED when the tree cannot be walked, UNUSUAL when it is no table with row ids.
-    """
-    pages = np.zeros(_MAX_DEPTH, dtype=np.int64)
-    cells = np.zeros(_MAX_DEPTH, dtype=np.int64)
-    depth, count, visited = 0, 0, 0
-    pages[0] = root_page
-    while depth >= 0:
-        page = pages[depth]
-        if page < 1 or page > page_count:
-            return DAMAGED
-        base = (page - 1) * page_size
-        header = base + (100 if page == 1 else 0)
-        kind = data[header]
-        cell_count = _unsigned_2(data, header + 3)
-        # A root alone may be empty, and no cell takes less than six bytes: SQLite refuses anything else.
-        if (cell_count == 0 and (depth > 0 or kind == _TABLE_INTERIOR)) or cell_count > (page_size - 8) // 6:
-            return DAMAGED
-        if kind == _TABLE_LEAF:
-            if count >= leaves.size:
-                return DAMAGED
-            leaves[count] = page
-            count += 1
-            depth -= 1
-            continue
-        if kind != _TABLE_INTERIOR:
-            return UNUSUAL if depth == 0 else DAMAGED
-        cell = cells[depth]
-        if cell == 0:
-            visited += 1
-            if visited > page_count or header + 12 + 2 * cell_count > base + page_size:
-                return DAMAGED
-        if cell > cell_count:
-            depth -= 1
-            continue
-        cells[depth] = cell + 1
-        if cell == cell_count:
-            child = _unsigned_4(data, header + 8)
-        else:
-            place = _unsigned_2(data, header + 12 + 2 * cell)
-            if place + 4 > page_size:
-                return DAMAGED
-            child = _unsigned_4(data, base + place)
-        depth += 1
-        if depth >= _MAX_DEPTH:
-            return DAMAGED
-        pages[depth] = child
-        cells[depth] = 0
-    return count
-
-
-@compiled
-def count_rows(data: Bytes, page_size: int, leaves: Integers, row_counts: Integers) -> None:
-    """Rows of each leaf."""
-    for index in range(leaves.size):
-        header = (leaves[index] - 1) * page_size + (100 if leaves[index] == 1 else 0)
-        row_counts[index] = _unsigned_2(data, header + 3)
+def _code_of(key: int, place: int, slots: Codes, keys: Integers, counts: Integers) -> int:
+    """Code of a key in the table at a place, which learns it; TOO_MANY_KEYS when there is no room."""
+    last = keys[place, keys.shape[1] - 1]  # code of the key before this one: rows of one thread come together
+    if counts[place] > 0 and keys[place, last] == key:
+        return int(last)
+    mask = slots.shape[1] - 1
+    slot = (key ^ (key >> 29) ^ (key >> 47)) & mask
+    while slots[place, slot] >= 0 and keys[place, slots[place, slot]] != key:
+        slot = (slot + 1) & mask
+    code = slots[place, slot]
+    if code < 0:
+        code = counts[place]
+        if code >= keys.shape[1] - 1:
+            return TOO_MANY_KEYS
+        slots[place, slot], keys[place, code] = code, key
+        counts[place] = code + 1
+    keys[place, keys.shape[1] - 1] = code
+    return int(code)
 
 
 @compiled
@@ -142,38 +152,36 @@ def decode_rows(
     page_size: int,
     usable_size: int,
     leaves: Integers,
-    positions: Integers,
-    is_text: npt.NDArray[np.bool_],
+    kinds: Integers,
+    places: Integers,
     rowid_position: int,
-    columns: Integers,
+    first_row: int,
+    numbers: Integers,
+    codes: Codes,
+    slots: Codes,
+    keys: Integers,
+    key_counts: Integers,
     text_offsets: Integers,
     text_lengths: Codes,
     spilled_rows: Integers,
     spilled_ids: Integers,
 ) -> int:
-    """Decodes the rows of the leaves into `columns`; answers how many rows spilled, or a status below zero.
+    """Decodes the rows of the leaves; answers how many rows spilled, or a status below zero.
 
     Args:
         usable_size: page_size less what is reserved at the end of each page.
-        positions: of the wanted columns in the table, ascending.
+        kinds: by position in the table, up to the last wanted column: SKIPPED, NUMBER, TEXT or CODE.
+        places: by position: row of `numbers`, of the texts or of `codes`.
         rowid_position: position of the column that is the row's id; -1: there is none.
-        columns: one row per wanted column of integers, one place per table row.
-        text_offsets, text_lengths: the same for texts: where they begin in `data`, and their bytes; -1: null.
+        first_row: of the table, as its rows are counted in `numbers` and `codes`.
+        numbers: values of columns of integers. codes: the same as codes of keys.
+        slots, keys, key_counts: a hash table for each row of `codes`; more slots than keys, a power of two. The last of the
+            keys is the code of the key that was met last.
+        text_offsets, text_lengths: where texts begin in `data`, and their bytes, rows counted from the first here; -1: null.
         spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
     """
-    wanted_count = positions.size
-    last_position = positions[wanted_count - 1]
-    number_of = np.full(last_position + 1, -1, dtype=np.int64)  # row of `columns`
-    text_of = np.full(last_position + 1, -1, dtype=np.int64)  # row of `text_offsets`
-    number_count = text_count = 0
-    for index in range(wanted_count):
-        if is_text[index]:
-            text_of[positions[index]] = text_count
-            text_count += 1
-        else:
-            number_of[positions[index]] = number_count
-            number_count += 1
-    row, spilled_count = 0, 0
+    sizes = _SIZES
+    row, spilled_count = first_row, 0
     last_id, is_ascending = 0, True
     for leaf_index in range(leaves.size):
         page = leaves[leaf_index]
@@ -181,11 +189,11 @@ def decode_rows(
         end = base + usable_size
         header = base + (100 if page == 1 else 0)
         cell_count = _unsigned_2(data, header + 3)
-        if header + 8 + 2 * cell_count > end:
+        if data[header] != _TABLE_LEAF or header + 8 + 2 * cell_count > end:
             return DAMAGED
         for cell in range(cell_count):
             place = base + _unsigned_2(data, header + 8 + 2 * cell)
-            if place < header:
+            if place < header + 8:
                 return DAMAGED
             payload_size, place = _varint(data, place, end)
             row_id, place = _varint(data, place, end)
@@ -205,52 +213,51 @@ def decode_rows(
             is_spilled = body > local_end
             offset = body
             position = 0
-            while position <= last_position and not is_spilled:
+            while position < kinds.size and not is_spilled:
                 # A row may have fewer values than the table has columns: those added since are missing.
                 if type_place >= body:
                     return UNUSUAL
-                kind = int(data[type_place])
+                stored = int(data[type_place])
                 type_place += 1
-                if kind >= 0x80:
-                    kind, type_place = _varint(data, type_place - 1, body)
-                if kind >= 12:
-                    if kind > _MAX_SERIAL_TYPE:
-                        return DAMAGED
-                    size = (kind - 12) >> 1
-                elif kind <= 4:
-                    size = kind
-                elif kind == 5:
-                    size = 6
-                elif kind <= 7:
-                    size = 8
+                if stored >= 0x80:
+                    stored, type_place = _varint(data, type_place - 1, body)
+                    if stored < 0x80 or stored > _MAX_SERIAL_TYPE:
+                        return UNUSUAL  # as a small number in more bytes than it needs
+                    size = (stored - 12) >> 1
                 else:
-                    size = 0
-                if kind < 0 or 10 <= kind <= 11:
-                    return DAMAGED
-                number, text = number_of[position], text_of[position]
-                if number >= 0:
+                    size = sizes[stored]
+                    if size < 0:
+                        return DAMAGED
+                kind = kinds[position]
+                if kind != SKIPPED:
                     if offset + size > local_end:
                         is_spilled = True
-                    elif kind == 0:
-                        columns[number, row] = row_id if position == rowid_position else NULL_INTEGER
-                    elif kind < 7:
-                        value = _integer(data, offset, kind)
-                        if value == NULL_INTEGER:
+                    elif kind == TEXT:
+                        if stored == 0:
+                            text_lengths[places[position], row - first_row] = -1
+                        elif stored >= 13 and stored % 2 == 1:
+                            text_offsets[places[position], row - first_row] = offset
+                            text_lengths[places[position], row - first_row] = size
+                        else:
                             return UNUSUAL
-                        columns[number, row] = value
-                    elif 8 <= kind <= 9:
-                        columns[number, row] = kind - 8
                     else:
-                        return UNUSUAL
-                elif text >= 0:
-                    if offset + size > local_end:
-                        is_spilled = True
-                    elif kind == 0:
-                        text_lengths[text, row] = -1
-                    elif kind >= 13 and kind % 2 == 1:
-                        text_offsets[text, row], text_lengths[text, row] = offset, size
-                    else:
-                        return UNUSUAL
+                        if stored == 0:
+                            value = row_id if position == rowid_position else NULL_INTEGER
+                        elif stored < 7:
+                            value = _integer(data, offset, size)
+                            if value == NULL_INTEGER:
+                                return UNUSUAL
+                        elif 8 <= stored <= 9:
+                            value = stored - 8
+                        else:
+                            return UNUSUAL
+                        if kind == NUMBER:
+                            numbers[places[position], row] = value
+                        else:
+                            code = _code_of(value, places[position], slots, keys, key_counts)
+                            if code < 0:
+                                return code
+                            codes[places[position], row] = code
                 offset += size
                 position += 1
             # SQLite refuses a row whose values end past it, or, when all of them were looked at, before its end.
@@ -259,15 +266,17 @@ def decode_rows(
                 return DAMAGED
             if is_spilled and local_end == payload_end:
                 return DAMAGED
-            is_ascending &= row == 0 or row_id > last_id
+            is_ascending &= row == first_row or row_id > last_id
             last_id = row_id
             if is_spilled:
                 if spilled_count >= spilled_rows.size:
                     return TOO_MANY_SPILLED
                 spilled_rows[spilled_count], spilled_ids[spilled_count] = row, row_id
                 spilled_count += 1
-                for index in range(text_count):
-                    text_lengths[index, row] = -1
+                for index in range(text_lengths.shape[0]):
+                    text_lengths[index, row - first_row] = -1
+                for index in range(codes.shape[0]):
+                    codes[index, row] = 0
             row += 1
     # A row that spilled is looked up by its id, which finds another one in a tree that is out of order.
     return spilled_count if spilled_count == 0 or is_ascending else UNUSUAL

@@ -13,7 +13,7 @@ import polars as pl
 import polars.selectors as cs
 from polars.exceptions import PanicException, PolarsError
 
-from services.analyzer.correlation import Integers
+from services.analyzer.correlation import Integers, coded
 from services.analyzer.readers.sqlite_file import TableColumns, TextColumn
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 from services.core.errors import InvalidTraceError
@@ -56,19 +56,20 @@ class TableFolder:
         with self._reading(table_name):
             return _frame(self.paths[table_name], None).rows(named=True)
 
-    def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = ()) -> TableColumns:
+    def columns(self, table_name: str, integers: Sequence[str] = (), texts: Sequence[str] = (), codes: Sequence[str] = ()) -> TableColumns:
         """The columns of these names, of which there must be such, in the order of the file.
 
         Raises InvalidTraceError when the table is damaged.
         """
         with self._reading(table_name):
-            frame = _frame(self.paths[table_name], [*integers, *texts])
-            numbers = {name: _integers(frame[name]) for name in integers}
+            frame = _frame(self.paths[table_name], [*integers, *texts, *codes])
+            numbers = {name: _integers(frame[name]) for name in (*integers, *codes)}
             return TableColumns(
                 frame.height,
-                {name: values for name, (values, _refused_count) in numbers.items()},
+                {name: numbers[name][0] for name in integers},
                 {name: _texts(frame[name]) for name in texts},
                 sum(refused_count for _values, refused_count in numbers.values()),
+                {name: coded(numbers[name][0])[0] for name in codes},
             )
 
     @contextmanager

@@ -78,7 +78,7 @@ def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun
 
 
 def _of_file(path: Path, depth: int | None) -> ComparedRun | ComparedTrace:
-    from kernalyse.trace_upload import COMPANION_FOLDERS
+    from kernalyse.companions import COMPANION_FOLDERS
     from services.analyzer.analyses.compare import ComparedRun
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.selection import Selection, SelectiveReader

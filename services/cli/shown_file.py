@@ -67,7 +67,7 @@ def _files(path: Path, question: FileQuestion) -> TraceFiles:
     """The trace with what lies beside it and what the command line names."""
     import time
 
-    from kernalyse.trace_upload import companions_of
+    from kernalyse.companions import companions_of
     from services.analyzer.readers.trace_paths import trace_files
 
     files = trace_files(path, time.time_ns())

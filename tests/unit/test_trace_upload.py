@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernalyse.trace_upload import companions_of
+from kernalyse.companions import companions_of
 
 
 @pytest.mark.parametrize(

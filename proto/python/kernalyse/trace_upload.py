@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 
+from kernalyse.companions import companions_of
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -26,33 +27,8 @@ RETURN_TIMEOUT_S: Final = 20.0
 
 CANCEL_TIMEOUT_S: Final = 2.0  # who has pressed Ctrl-C waits no longer
 
-COMPANION_FOLDERS: Final = ("-bin", "-freqs-bin")
-"""What NVBench's --jsonbin adds to the name of its document for the folders of binary samples beside it."""
-
-
 TABLE_ENDINGS: Final = (".parquet", ".arrow")
 """Of the files in a folder that is one trace. The first file tells what the trace is: one of these has to come first."""
-
-COMPANION_FILE: Final = "roofline_config.json"
-"""Beside a list of operations or kernels: what their device can do at most."""
-
-LIST_HEAD_BYTES: Final = 1024
-
-
-def companions_of(path: Path) -> list[Path]:
-    """Files that belong to a trace by what they are called and where they lie. Raises OSError."""
-    folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
-    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
-    config = path.with_name(COMPANION_FILE)
-    return [*found, *([config] if config != path and config.is_file() and _is_list(path) else [])]
-
-
-def _is_list(path: Path) -> bool:
-    """A JSON list or a CSV table: other traces that lie in the same folder have no use for ceilings."""
-    if path.suffix.lower() == ".csv":
-        return True
-    with path.open("rb") as file:
-        return file.read(LIST_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,4 +112,5 @@ def _kinds(name_index: pl.Series, communicating: pl.Series) -> npt.NDArray[np.ui
 
 
 def _intervals(work: pl.DataFrame, device: Coded, kinds: npt.NDArray[np.uint8]) -> Intervals:
-    return Intervals(device.codes, kinds, work["start_ns"].to_numpy(), work["duration_ns"].to_numpy())
+    """Work of unknown duration was there when it started, and covers nothing."""
+    return Intervals(device.codes, kinds, work["start_ns"].to_numpy(), work["duration_ns"].fill_null(0).to_numpy())

@@ -158,11 +158,12 @@ def test_import_goes_on_after_a_file_that_no_reader_takes(private_folders: Path,
     (tmp_path / "notes.txt").write_text("not results")
     good = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [{"is_skipped": True, "skip_reason": "no GPU"}]}]}
     (tmp_path / "good.json").write_text(json.dumps(good))
-    done = kernalyse("import", tmp_path / "notes.txt", tmp_path / "good.json", tmp_path / "good.json")
+    done = kernalyse("import", tmp_path / "notes.txt", tmp_path / "good.json")
     assert done.returncode == 1
     assert "file notes.txt: found content that begins with b'not results'; expected" in done.stderr
-    first, again = done.stdout.splitlines()
+    (first,) = done.stdout.splitlines()
     assert first.endswith("good.json: 1 configurations, 1 without a measurement")
+    (again,) = kernalyse("import", tmp_path / "good.json").stdout.splitlines()
     assert again == f"{first}; imported before: delete that run to read the file anew"
     assert kernalyse("import", tmp_path / "nothing.json").returncode == 2
     assert kernalyse("import").returncode == 2

@@ -300,7 +300,7 @@ def test_the_client_library_sends_a_file_with_what_lies_beside_it(process: Analy
         assert client.import_trace(path).run.run_id == RUN_ID != answer.run.run_id
         with pytest.raises(FileNotFoundError):
             client.import_trace(tmp_path / "nothing.json")
-        with pytest.raises(IsADirectoryError):
+        with pytest.raises(FileNotFoundError, match="no table in the folder"):
             client.import_trace(tmp_path)
         path.write_bytes(b"nonsense")
         with pytest.raises(RequestError, match=r"INVALID_TRACE: file a\.json"):

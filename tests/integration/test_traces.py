@@ -83,11 +83,15 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
             assert read(folder / f"ranges.{table_format}").height == 2
 
 
+def without_file_name(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [{key: value for key, value in row.items() if key != "file_name"} for row in rows] for name, rows in tables.items()}
+
+
 def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     folder = write_folder(trace, tmp_path / "traces", "parquetdir")
     (folder / "0-readme.txt").write_text("sorts before every table")
     shown = answers(folder)
-    assert shown == answers(trace)
+    assert without_file_name(shown) == without_file_name(answers(trace))
     done = kernalyse("import", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("traces: trace")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.analyzer.file_tables import results_table
-from services.analyzer.readers.registry import read_trace
+from services.analyzer.readers.registry import read_trace, reader_of
 from services.analyzer.schema import table_named
 from services.core.errors import InvalidTraceError
 from tests.unit.read_file import files_of, read_as, rows_of
@@ -136,10 +136,8 @@ def test_damage_is_named_by_line_and_column(tmp_path: Path, content: Any, messag
 @pytest.mark.parametrize(
     "content",
     [
-        '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n"0","k","dram__bytes.sum","byte","5"\n',
         "a,b\n1,2\n",
         "name\nk\n",
-        [{"frame": {"name": "ROOT"}, "metrics": {"time (ns)": 5}}],
         [],
         "name,time_ms\0\nk,1\n",
     ],
@@ -147,6 +145,17 @@ def test_damage_is_named_by_line_and_column(tmp_path: Path, content: Any, messag
 def test_other_tables_are_not_taken_for_lists_of_benchmarks(tmp_path: Path, content: Any) -> None:
     with pytest.raises(InvalidTraceError, match="a list of benchmarked kernels"):
         read_trace(files_of(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "reader_format"),
+    [
+        ('"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n"0","k","dram__bytes.sum","byte","5"\n', "ncu"),
+        ([{"frame": {"name": "ROOT"}, "metrics": {"time (ns)": 5}}], "proton"),
+    ],
+)
+def test_what_a_reader_knows_better_is_no_list_of_benchmarks(tmp_path: Path, content: Any, reader_format: str) -> None:
+    assert reader_of(files_of(tmp_path, content)).format.startswith(reader_format)
 
 
 cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(lambda text: text.strip() == text)

@@ -13,6 +13,7 @@ from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, COUNTED_ROOFLINE, MEASUREMENTS, ROOFLINE
+from services.analyzer.threshold_table import THRESHOLDS
 
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_{}.sum"
@@ -164,7 +165,7 @@ def measured(**values: Any) -> dict[str, Any]:
 
 def points(measurements: list[dict[str, Any]], counted: pl.DataFrame, *, by_level: bool = False) -> list[dict[str, Any]]:
     ceilings = [{"run_id": "r", "event_index": 1, "device_id": "d"} | ceiling for ceiling in (MEMORY, CACHE, COMPUTE)]
-    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, ceilings), counted)
+    tables = (frame_of(MEASUREMENTS, measurements), frame_of(CEILINGS, ceilings), counted, THRESHOLDS.empty())
     analysis, table = (counted_roofline, COUNTED_ROOFLINE) if by_level else (roofline, ROOFLINE)
     frame = analysis(*(table.lazy() for table in tables)).collect()
     assert frame.schema == pl.Schema(table.schema)

@@ -67,7 +67,7 @@ def own_figures(output: str) -> dict[str, int]:
         "kernel_count": sum(row["launch_count"] for row in tables["kernels"]),
         "kernel_ns": sum(row["duration_sum_ns"] for row in tables["kernels"]),
         "busy_ns": sum(row["busy_ns"] for row in tables["breakdown"]),
-        "kernel_in_range_count": sum(row["launch_count"] for row in tables["layers"] if row["source"] is not None),
+        "kernel_in_range_count": sum(row["launch_count"] for row in tables["layers"] if row["source"] == "range"),
     }
 
 

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from services.analyzer.readers.benchmark_list import BenchmarkListReader
-from services.analyzer.readers.commands import CommandsReader
-from services.analyzer.readers.kernel_benchmarker import KernelBenchmarkerReader
-from services.analyzer.readers.kineto import KinetoReader
-from services.analyzer.readers.model_profiles import ModelProfilesReader
-from services.analyzer.readers.ncu_trace import NcuReader
-from services.analyzer.readers.nsys_folder import NsysFolderReader
-from services.analyzer.readers.nsys_report import NsysReportReader
-from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
-from services.analyzer.readers.nvbench import NvbenchReader
-from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
-from services.analyzer.readers.other_kinds import other_kind
-from services.analyzer.readers.proton import ProtonReader
-from services.analyzer.readers.results import ResultsReader
 from services.analyzer.readers.trace import ImportedTables, Reader, TraceFiles
 from services.core.errors import InvalidTraceError
 
@@ -27,21 +16,43 @@ HEAD_BYTES: Final = 64 * 1024
 
 SHOWN_BYTES: Final = 40
 
-READERS: Final[tuple[Reader, ...]] = (
-    *(ResultsReader(), NvbenchReader()),
-    *(NsysSqliteReader(), NsysFolderReader(), NsysReportReader()),
-    *(ProtonReader(), OnnxRuntimeReader(), KinetoReader(), NcuReader()),
-    *(CommandsReader(), KernelBenchmarkerReader(), ModelProfilesReader(), BenchmarkListReader()),
-)
-"""The first that matches takes a file: those that know least of it, lists of anything with a name and a figure, come last."""
+READERS: Final = {
+    "nsys_sqlite": "NsysSqliteReader",
+    "nsys_folder": "NsysFolderReader",
+    "nsys_report": "NsysReportReader",
+    "results": "ResultsReader",
+    "nvbench": "NvbenchReader",
+    "proton": "ProtonReader",
+    "onnxruntime": "OnnxRuntimeReader",
+    "kineto": "KinetoReader",
+    "ncu_trace": "NcuReader",
+    "commands": "CommandsReader",
+    "kernel_benchmarker": "KernelBenchmarkerReader",
+    "model_profiles": "ModelProfilesReader",
+    "benchmark_list": "BenchmarkListReader",
+}
+"""Module and class. The first that matches takes a file: those that know least of it, lists of anything with a name and a figure,
+come last. Each is loaded when its turn comes: all of them would take longer than most traces do."""
+
+
+@cache
+def _reader(module_name: str) -> Reader:
+    module = import_module(f"services.analyzer.readers.{module_name}")
+    return cast(Reader, getattr(module, READERS[module_name])())
+
+
+def _readers() -> Iterator[Reader]:
+    return map(_reader, READERS)
 
 
 def reader_of(files: TraceFiles) -> Reader:
     """The reader that takes the file. Raises InvalidTraceError that names the formats there are."""
     head = _head(files.path)
-    for reader in READERS:
+    for reader in _readers():
         if reader.matches(head):
             return reader
+    from services.analyzer.readers.other_kinds import other_kind
+
     other = other_kind(head)
     if other is not None:
         raise InvalidTraceError(f"file {files.file_name}", found=other.found, expected=formats(), remedy=other.remedy)
@@ -56,12 +67,12 @@ def reader_of(files: TraceFiles) -> Reader:
 def is_readable(path: Path) -> bool:
     """Whether a file begins as one of the formats does. Raises OSError."""
     head = _head(path)
-    return any(reader.matches(head) for reader in READERS)
+    return any(reader.matches(head) for reader in _readers())
 
 
 def formats() -> str:
     """Of all readers, in words."""
-    return " or ".join(reader.description for reader in READERS)
+    return " or ".join(reader.description for reader in _readers())
 
 
 def _head(path: Path) -> bytes:

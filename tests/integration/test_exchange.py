@@ -151,7 +151,8 @@ def test_a_folder_brings_every_file_that_a_reader_takes(private_folders: Path, t
     assert "package.json" not in done.stderr
     empty = kernalyse("import", folder / "monday" / "a.json-bin")
     assert empty.returncode == 2
-    assert "found no file that could be imported; expected " in empty.stderr and "results of kernalyse" in empty.stderr
+    assert "found no file that could be imported; expected " in empty.stderr
+    assert "results of kernalyse" in empty.stderr
 
 
 def test_import_goes_on_after_a_file_that_no_reader_takes(private_folders: Path, tmp_path: Path) -> None:

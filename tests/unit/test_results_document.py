@@ -213,7 +213,7 @@ def test_a_document_that_breaks_off_says_where(results: RunResults, tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "found nothing in it; expected results of kernalyse"),
+        (b"", "found nothing in it; expected an SQLite export"),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, r"content that begins with b'\\x89PNG"),
         (b"\x7fELF", "ELF"),
         (b"kernel,ns\nsaxpy,1\n", "NVBench JSON"),

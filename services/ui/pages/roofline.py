@@ -14,7 +14,7 @@ from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_aga
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
-from services.ui.pages.results import result_rows, results_fragment
+from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
 from services.ui.state import Page, PointsOf, ViewState, to_query
@@ -140,15 +140,20 @@ class RooflinePage(PageBase):
             notes.append(choice_note(self.state.ceilings, rows, any(row["is_preferred"] for row in ceilings)))
         if any(not row["is_preferred"] for row in ceilings):
             notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
-        best = [] if rows is None else result_rows(rows.sort("efficiency_ratio", descending=True, nulls_last=True).head(MAX_LISTED_POINTS))
+        listed, what = ([], "") if rows is None else _foremost(rows)
         count_text = (
-            f"the {MAX_LISTED_POINTS} most efficient of {theme.count(rows.height)}"
-            if rows is not None and rows.height > MAX_LISTED_POINTS
-            else ""
+            f"the {MAX_LISTED_POINTS} {what} of {theme.count(rows.height)}" if rows is not None and rows.height > MAX_LISTED_POINTS else ""
         )
         return {
             "legend": fragment("legend.html", entries=entries, **roofline.marks_of(points)),
             "roofline_note": " ".join(note for note in notes if note) if rows is not None else NO_POINTS[self.state.points],
-            "results": results_fragment(best, with_run=len(self.state.runs) > 1),
+            "results": results_fragment(listed, with_run=len(self.state.runs) > 1),
             "results_note": count_text,
         }
+
+
+def _foremost(rows: pl.DataFrame) -> tuple[list[ResultRow], str]:
+    """Those to list, and what they are: of traces the kernels that take longest, of sweeps the most efficient configurations."""
+    is_of_traces = rows["duration_sum_ns"].count() > 0
+    key, what = ("duration_sum_ns", "that take longest") if is_of_traces else ("efficiency_ratio", "most efficient")
+    return result_rows(rows.sort(key, descending=True, nulls_last=True).head(MAX_LISTED_POINTS)), what

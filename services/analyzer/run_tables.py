@@ -228,8 +228,8 @@ def title_of(run: Run) -> str:
             return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
         case CommandProfile(arguments, collector):
             return f"{collector}: {' '.join(arguments)}"
-        case ModelRun(model_name, variant):
-            return f"{model_name} {variant}".rstrip()
+        case ModelRun(model_name, variants):
+            return f"{model_name} {' and '.join(variants)}".rstrip()
         case CeilingMeasurement():
             return f"ceilings of {run.device_id or 'the device'}"
         case ImportedTrace(file_name):

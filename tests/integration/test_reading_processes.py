@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,12 @@ async def joined(stub: Any, paths: Sequence[Path]) -> Any:
 
 def readers(process_id: int) -> list[psutil.Process]:
     """Processes that read for an analyzer."""
-    return [child for child in psutil.Process(process_id).children() if PROGRAM in child.cmdline()]
+    found = []
+    for child in psutil.Process(process_id).children():
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if PROGRAM in child.cmdline():
+                found.append(child)
+    return found
 
 
 async def held(process_id: int, folder: Path) -> psutil.Process:
@@ -96,11 +102,24 @@ async def held(process_id: int, folder: Path) -> psutil.Process:
     return found[0]
 
 
+def let_go(process: psutil.Process) -> None:
+    """Lets a held process go on, where a signal has not ended it all the same."""
+    with suppress(psutil.NoSuchProcess):
+        process.resume()
+
+
 async def eventually_over(process: psutil.Process, within_s: float = ENDS_WITHIN_S) -> None:
     deadline = time.monotonic() + within_s
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+    while is_alive(process):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def never(folder: Path) -> Callable[[], Awaitable[bool]]:
@@ -231,7 +250,7 @@ async def test_a_reader_that_dies_costs_its_import_alone(
     waiting = asyncio.ensure_future(joined(stub, ranks[:1]))
     reader = await held(os.getpid(), analyzer.folder)
     reader.send_signal(number)
-    reader.resume()
+    let_go(reader)
     with pytest.raises(error, match=words):
         await waiting
     assert await listed(stub) == []
@@ -246,7 +265,7 @@ async def test_kill_of_the_analyzer_ends_its_readers_and_leaves_no_half_run(proc
         await asyncio.to_thread(process.kill)
         with pytest.raises(Exception, match="UNAVAILABLE"):
             await waiting
-    reader.resume()
+    let_go(reader)
     await eventually_over(reader, within_s=20)  # it may just be starting, and listens when it has loaded what it needs
     await asyncio.to_thread(process.start)
     assert await never(process.folder)()

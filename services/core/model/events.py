@@ -84,6 +84,7 @@ class Configuration:
     process_index: int = 0  # of the process that measures it
     variant: str = ""  # what tells it from others of the same kernel and parameters, e.g. "TILE=16 block=32x8"
     path: str = ""  # "fma" or "tensor": picks the compute ceiling. Empty: fma
+    layer_path: str = ""  # of the model's layer, "blocks.3.attn.qkv"; empty: no model, or, with category "model", the whole pass
 
     @property
     def label(self) -> str:
@@ -207,6 +208,14 @@ class CountersStored:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceStored:
+    """The run has left a trace: files that the analyzer reads into tables of the run."""
+
+    artifact_names: tuple[str, ...]  # of one trace, the one to read first
+    collector: str  # "nsys", "ncu", "kineto", "proton", "onnxruntime"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigurationFailed:
     """This configuration has no measurement, and why; the sweep goes on."""
 
@@ -247,6 +256,7 @@ EventPayload = (
     | ArtifactStored
     | PairedComparison
     | CountersStored
+    | TraceStored
 )
 
 

@@ -147,7 +147,13 @@ class CommandProfile:
     collector: str  # "nsys", "ncu", "kineto", "proton"
     environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
-    max_duration_ns: int | None = None
+    max_duration_ns: int | None = None  # then the command is ended and what was collected is kept
+    capture_range: str = ""  # "cudaProfilerApi", "nvtx:RANGE@DOMAIN"; empty: all of the program
+    with_cpu_sampling: bool = False
+    kernel_filter: str = ""  # regular expression over kernel names, for ncu
+    launch_skip_count: int = 0  # for ncu
+    max_launch_count: int = 100  # for ncu
+    step_count: int | None = None  # optimizer steps to record after the first, for kineto
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +161,17 @@ class ModelRun:
     """A whole model on the project's own kernels, or an ONNX file."""
 
     model_name: str
-    variant: str = ""
+    variants: tuple[str, ...] = ()  # "baseline", "fused", or both in turns; empty: baseline
     batch_size: int = 1
     sequence_length: int = 64
     backend: BackendName = BackendName.AUTO
     device_id: str | None = None
     bundle_digest: str | None = None
+    vocabulary_size: int = 1024
+    seed: int = 0
+    measuring: MeasuringOptions = MeasuringOptions()
+    prompt: str = ""  # becomes the tokens of an ONNX model; empty: random tokens
+    tokenizer_file_name: str = ""  # of the bundle; empty: the project's small vocabulary
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,36 +264,58 @@ class EnvironmentVariable(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class CommandProfile(_message.Message):
-    __slots__ = ("arguments", "collector", "environment", "bundle_digest", "max_duration_ns")
+    __slots__ = ("arguments", "collector", "environment", "bundle_digest", "max_duration_ns", "capture_range", "with_cpu_sampling", "kernel_filter", "launch_skip_count", "max_launch_count", "step_count")
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     MAX_DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    CAPTURE_RANGE_FIELD_NUMBER: _ClassVar[int]
+    WITH_CPU_SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FILTER_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_SKIP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MAX_LAUNCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STEP_COUNT_FIELD_NUMBER: _ClassVar[int]
     arguments: _containers.RepeatedScalarFieldContainer[str]
     collector: str
     environment: _containers.RepeatedCompositeFieldContainer[EnvironmentVariable]
     bundle_digest: str
     max_duration_ns: int
-    def __init__(self, arguments: _Optional[_Iterable[str]] = ..., collector: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[EnvironmentVariable, _Mapping]]] = ..., bundle_digest: _Optional[str] = ..., max_duration_ns: _Optional[int] = ...) -> None: ...
+    capture_range: str
+    with_cpu_sampling: bool
+    kernel_filter: str
+    launch_skip_count: int
+    max_launch_count: int
+    step_count: int
+    def __init__(self, arguments: _Optional[_Iterable[str]] = ..., collector: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[EnvironmentVariable, _Mapping]]] = ..., bundle_digest: _Optional[str] = ..., max_duration_ns: _Optional[int] = ..., capture_range: _Optional[str] = ..., with_cpu_sampling: _Optional[bool] = ..., kernel_filter: _Optional[str] = ..., launch_skip_count: _Optional[int] = ..., max_launch_count: _Optional[int] = ..., step_count: _Optional[int] = ...) -> None: ...
 
 class ModelRun(_message.Message):
-    __slots__ = ("model_name", "variant", "batch_size", "sequence_length", "backend", "device_id", "bundle_digest")
+    __slots__ = ("model_name", "variants", "batch_size", "sequence_length", "backend", "device_id", "bundle_digest", "vocabulary_size", "seed", "measuring", "prompt", "tokenizer_file_name")
     MODEL_NAME_FIELD_NUMBER: _ClassVar[int]
-    VARIANT_FIELD_NUMBER: _ClassVar[int]
+    VARIANTS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_LENGTH_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    MEASURING_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FILE_NAME_FIELD_NUMBER: _ClassVar[int]
     model_name: str
-    variant: str
+    variants: _containers.RepeatedScalarFieldContainer[str]
     batch_size: int
     sequence_length: int
     backend: _device_pb2.Backend
     device_id: str
     bundle_digest: str
-    def __init__(self, model_name: _Optional[str] = ..., variant: _Optional[str] = ..., batch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., bundle_digest: _Optional[str] = ...) -> None: ...
+    vocabulary_size: int
+    seed: int
+    measuring: MeasuringOptions
+    prompt: str
+    tokenizer_file_name: str
+    def __init__(self, model_name: _Optional[str] = ..., variants: _Optional[_Iterable[str]] = ..., batch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., bundle_digest: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., seed: _Optional[int] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., prompt: _Optional[str] = ..., tokenizer_file_name: _Optional[str] = ...) -> None: ...
 
 class CeilingMeasurement(_message.Message):
     __slots__ = ("backend", "device_id")
@@ -437,7 +459,7 @@ class ParameterValue(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
 
 class Configuration(_message.Message):
-    __slots__ = ("configuration_index", "kernel_name", "parameters", "block", "grid", "dynamic_shared_memory_bytes", "category", "dtype", "flop", "bytes", "macros", "cache_mode", "process_index", "variant", "path")
+    __slots__ = ("configuration_index", "kernel_name", "parameters", "block", "grid", "dynamic_shared_memory_bytes", "category", "dtype", "flop", "bytes", "macros", "cache_mode", "process_index", "variant", "path", "layer_path")
     CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
     KERNEL_NAME_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +475,7 @@ class Configuration(_message.Message):
     PROCESS_INDEX_FIELD_NUMBER: _ClassVar[int]
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    LAYER_PATH_FIELD_NUMBER: _ClassVar[int]
     configuration_index: int
     kernel_name: str
     parameters: _containers.RepeatedCompositeFieldContainer[ParameterValue]
@@ -468,7 +491,8 @@ class Configuration(_message.Message):
     process_index: int
     variant: str
     path: str
-    def __init__(self, configuration_index: _Optional[int] = ..., kernel_name: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[ParameterValue, _Mapping]]] = ..., block: _Optional[_Union[_device_pb2.Dim3, _Mapping]] = ..., grid: _Optional[_Union[_device_pb2.Dim3, _Mapping]] = ..., dynamic_shared_memory_bytes: _Optional[int] = ..., category: _Optional[str] = ..., dtype: _Optional[_Union[_kernel_pb2.DataType, str]] = ..., flop: _Optional[float] = ..., bytes: _Optional[float] = ..., macros: _Optional[_Iterable[_Union[ParameterValue, _Mapping]]] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., process_index: _Optional[int] = ..., variant: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    layer_path: str
+    def __init__(self, configuration_index: _Optional[int] = ..., kernel_name: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[ParameterValue, _Mapping]]] = ..., block: _Optional[_Union[_device_pb2.Dim3, _Mapping]] = ..., grid: _Optional[_Union[_device_pb2.Dim3, _Mapping]] = ..., dynamic_shared_memory_bytes: _Optional[int] = ..., category: _Optional[str] = ..., dtype: _Optional[_Union[_kernel_pb2.DataType, str]] = ..., flop: _Optional[float] = ..., bytes: _Optional[float] = ..., macros: _Optional[_Iterable[_Union[ParameterValue, _Mapping]]] = ..., cache_mode: _Optional[_Union[CacheMode, str]] = ..., process_index: _Optional[int] = ..., variant: _Optional[str] = ..., path: _Optional[str] = ..., layer_path: _Optional[str] = ...) -> None: ...
 
 class SampleBatch(_message.Message):
     __slots__ = ("configuration_index", "first_sample_index", "duration_ns", "measured_unix_ns", "sm_clock_hz", "discarded_positions")
@@ -658,6 +682,14 @@ class CountersStored(_message.Message):
     function_names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, artifact_name: _Optional[str] = ..., configuration_indexes: _Optional[_Iterable[int]] = ..., cache_control: _Optional[str] = ..., clock_control: _Optional[str] = ..., function_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class TraceStored(_message.Message):
+    __slots__ = ("artifact_names", "collector")
+    ARTIFACT_NAMES_FIELD_NUMBER: _ClassVar[int]
+    COLLECTOR_FIELD_NUMBER: _ClassVar[int]
+    artifact_names: _containers.RepeatedScalarFieldContainer[str]
+    collector: str
+    def __init__(self, artifact_names: _Optional[_Iterable[str]] = ..., collector: _Optional[str] = ...) -> None: ...
+
 class ConfigurationFailed(_message.Message):
     __slots__ = ("configuration_index", "error")
     CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -695,7 +727,7 @@ class ArtifactStored(_message.Message):
     def __init__(self, artifact_name: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., media_type: _Optional[str] = ...) -> None: ...
 
 class RunEvent(_message.Message):
-    __slots__ = ("event_index", "journal_id", "run_id", "event_unix_ns", "state_changed", "progress", "configuration", "sample_batch", "measurement", "configuration_failed", "log_lines", "telemetry", "ceilings_measured", "artifact_stored", "paired_comparison", "counters_stored")
+    __slots__ = ("event_index", "journal_id", "run_id", "event_unix_ns", "state_changed", "progress", "configuration", "sample_batch", "measurement", "configuration_failed", "log_lines", "telemetry", "ceilings_measured", "artifact_stored", "paired_comparison", "counters_stored", "trace_stored")
     EVENT_INDEX_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -712,6 +744,7 @@ class RunEvent(_message.Message):
     ARTIFACT_STORED_FIELD_NUMBER: _ClassVar[int]
     PAIRED_COMPARISON_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_STORED_FIELD_NUMBER: _ClassVar[int]
+    TRACE_STORED_FIELD_NUMBER: _ClassVar[int]
     event_index: int
     journal_id: str
     run_id: str
@@ -728,4 +761,5 @@ class RunEvent(_message.Message):
     artifact_stored: ArtifactStored
     paired_comparison: PairedComparison
     counters_stored: CountersStored
-    def __init__(self, event_index: _Optional[int] = ..., journal_id: _Optional[str] = ..., run_id: _Optional[str] = ..., event_unix_ns: _Optional[int] = ..., state_changed: _Optional[_Union[StateChanged, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., sample_batch: _Optional[_Union[SampleBatch, _Mapping]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., configuration_failed: _Optional[_Union[ConfigurationFailed, _Mapping]] = ..., log_lines: _Optional[_Union[LogLines, _Mapping]] = ..., telemetry: _Optional[_Union[_device_pb2.Telemetry, _Mapping]] = ..., ceilings_measured: _Optional[_Union[CeilingsMeasured, _Mapping]] = ..., artifact_stored: _Optional[_Union[ArtifactStored, _Mapping]] = ..., paired_comparison: _Optional[_Union[PairedComparison, _Mapping]] = ..., counters_stored: _Optional[_Union[CountersStored, _Mapping]] = ...) -> None: ...
+    trace_stored: TraceStored
+    def __init__(self, event_index: _Optional[int] = ..., journal_id: _Optional[str] = ..., run_id: _Optional[str] = ..., event_unix_ns: _Optional[int] = ..., state_changed: _Optional[_Union[StateChanged, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., sample_batch: _Optional[_Union[SampleBatch, _Mapping]] = ..., measurement: _Optional[_Union[Measurement, _Mapping]] = ..., configuration_failed: _Optional[_Union[ConfigurationFailed, _Mapping]] = ..., log_lines: _Optional[_Union[LogLines, _Mapping]] = ..., telemetry: _Optional[_Union[_device_pb2.Telemetry, _Mapping]] = ..., ceilings_measured: _Optional[_Union[CeilingsMeasured, _Mapping]] = ..., artifact_stored: _Optional[_Union[ArtifactStored, _Mapping]] = ..., paired_comparison: _Optional[_Union[PairedComparison, _Mapping]] = ..., counters_stored: _Optional[_Union[CountersStored, _Mapping]] = ..., trace_stored: _Optional[_Union[TraceStored, _Mapping]] = ...) -> None: ...

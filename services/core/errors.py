@@ -20,7 +20,7 @@ KernalyseError
 │   ├── RequestConflictError           same request_id, other body
 │   └── NodeExistsError
 ├── UnmetConditionError            FAILED_PRECONDITION
-│   ├── BackendUnavailableError, CompileError, StoreLockedError, RunNotFinishedError
+│   ├── BackendUnavailableError, CompileError, VerificationFailedError, StoreLockedError, RunNotFinishedError
 ├── UnauthenticatedError           UNAUTHENTICATED
 ├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
 ├── EventExpiredError              OUT_OF_RANGE
@@ -192,6 +192,12 @@ class CompileError(UnmetConditionError):
     """The compiler refused the kernel; `found` carries the compiler's own lines."""
 
     reason = "COMPILE_FAILED"
+
+
+class VerificationFailedError(UnmetConditionError):
+    """What was computed is not what it should be."""
+
+    reason = "VERIFICATION_FAILED"
 
 
 class StoreLockedError(UnmetConditionError):

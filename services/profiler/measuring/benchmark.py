@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from services.core.errors import UnmetConditionError
 from services.core.model import CacheMode, Device, DeviceKind, MeasuringOptions, StopReason, TimingMethod, Verification
 from services.core.statistics import Samples, SampleSummary, summarize
-from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
+from services.profiler.backends.base import PreparedLaunch, TimedSamples, Timing
 from services.profiler.measuring.clocks import ClockMeter, ClockReading, ClockRecord
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
 from services.profiler.measuring.throttling import ThrottleFilter
@@ -83,6 +83,17 @@ class Observer:
     on_batch: Callable[[Batch], None]
 
 
+class LaunchTimer(Protocol):
+    """What a benchmark needs of a session."""
+
+    @property
+    def timing_methods(self) -> frozenset[TimingMethod]: ...
+
+    def run(self, launch: PreparedLaunch) -> None: ...
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples: ...
+
+
 class Benchmark:
     """One configuration on its way to a measurement.
 
@@ -92,7 +103,7 @@ class Benchmark:
 
     def __init__(
         self,
-        session: DeviceSession,
+        session: LaunchTimer,
         launch: PreparedLaunch,
         method: Method,
         clock_meter: ClockMeter,

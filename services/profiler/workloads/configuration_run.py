@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -33,15 +33,13 @@ from services.profiler.measuring.inputs import Array, BufferPlan, input_values, 
 from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
-from services.profiler.workloads.events import EventSink
+from services.profiler.workloads.events import ActivitySink, EventSink
 from services.profiler.workloads.fitting_sizes import check_device_memory
 from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 RECHECK_SEED_STEP: Final = 1_000_003  # to the seed of the fresh inputs: any other seed would do
-
-ActivitySink = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,10 @@ class ConfigurationRun:
     @property
     def label(self) -> str:
         return self.plan.configuration.label
+
+    @property
+    def configuration_index(self) -> int:
+        return self.planned.configuration_index
 
     @property
     def plan(self) -> LaunchPlan:

@@ -9,7 +9,8 @@ from functools import partial
 from services.core.errors import KernalyseError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
-from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
+from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.workloads.events import ActivitySink
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress
 from services.profiler.workloads.turns import Turns

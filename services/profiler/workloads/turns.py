@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
 from services.core.errors import UnmetConditionError
-from services.core.model import DeviceKind, PairedComparison, StopReason
+from services.core.model import Device, DeviceKind, PairedComparison, StopReason
 from services.core.statistics import Samples
 from services.profiler.backends.base import TimedSamples
-from services.profiler.workloads.configuration_run import ActivitySink, ConfigurationRun
+from services.profiler.measuring.benchmark import Benchmark
+from services.profiler.measuring.stopping import StoppingRule
+from services.profiler.workloads.events import ActivitySink
 
 TURN_NS: Final = 5_000_000
 """Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
@@ -43,21 +45,51 @@ leaves out 1 would call equal sides different as often as one looks."""
 NS_PER_S: Final = 1e9
 
 
-class Turns:
+class Contestant(Protocol):
+    """One side: something started that can be measured again and again."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def configuration_index(self) -> int: ...
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def rule(self) -> StoppingRule: ...
+
+    @property
+    def benchmark(self) -> Benchmark: ...
+
+    def take_block(self, count: int) -> TimedSamples:
+        """A block of `count` samples; `keep_blocks` makes it count."""
+        ...
+
+    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+        """Tells consecutive blocks; answers with what of each counts."""
+        ...
+
+
+Side = TypeVar("Side", bound=Contestant)
+
+
+class Turns(Generic[Side]):
     """Two started configurations that alternate. `whose` is the one that has the device."""
 
     def __init__(
         self,
-        baseline: ConfigurationRun,
-        judged: ConfigurationRun,
+        baseline: Side,
+        judged: Side,
         on_activity: ActivitySink,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.whose = baseline
         self.stop_reason = StopReason.TIME_LIMIT
         self._is_cpu = baseline.device.kind is DeviceKind.CPU
-        self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
-        self._judged = _Side(judged, np.min if self._is_cpu else np.median)
+        self._baseline = _Blocks(baseline, np.min if self._is_cpu else np.median)
+        self._judged = _Blocks(judged, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
         self._clock_ns = clock_ns
         self._margin_ratio = margin_of(baseline.device.kind)
@@ -112,7 +144,7 @@ class Turns:
             side.samples_a_turn = samples_a_turn
         return max(1, round(CPU_BLOCK_NS / (samples_a_turn * sample_ns))) if self._is_cpu else 1
 
-    def _with_device(self, side: _Side) -> _Side:
+    def _with_device(self, side: _Blocks[Side]) -> _Blocks[Side]:
         self.whose = side.run
         return side
 
@@ -144,8 +176,8 @@ class Turns:
             self.stop_reason = StopReason.SAMPLE_LIMIT
         duration, cycles = comparison.duration, comparison.cycles
         return PairedComparison(
-            configuration_index=self._judged.run.planned.configuration_index,
-            baseline_configuration_index=self._baseline.run.planned.configuration_index,
+            configuration_index=self._judged.run.configuration_index,
+            baseline_configuration_index=self._baseline.run.configuration_index,
             block_count=self._kept_pair_count,
             duration_ratio=duration.ratio,
             duration_ratio_low=duration.low,
@@ -160,13 +192,13 @@ class Turns:
         )
 
 
-class _Side:
+class _Blocks(Generic[Side]):
     """Blocks of one configuration: taken in turns, then kept as the figure that stands for each.
 
     figure: of a block's durations.
     """
 
-    def __init__(self, run: ConfigurationRun, figure: Callable[[Samples], np.floating]) -> None:
+    def __init__(self, run: Side, figure: Callable[[Samples], np.floating]) -> None:
         self.run = run
         self.samples_a_turn = 1
         self.sample_count = 0

@@ -91,7 +91,8 @@ OVERVIEW_COLUMNS: Final = {
     ),
     "models": (
         "model_name", "variant", "batch_size", "sequence_length", "duration_median_ns", "duration_mean_ns",
-        "duration_standard_deviation_ns", "duration_p95_ns", "duration_p99_ns", "tokens_per_s", "launch_count", "efficiency_ratio", "bound", "verification_state",
+        "duration_standard_deviation_ns",
+        "duration_p95_ns", "duration_p99_ns", "tokens_per_s", "launch_count", "efficiency_ratio", "bound", "verification_state",
     ),
     "layer_variants": (
         "layer", "occurrence", "variant", "baseline_variant", "duration_sum_ns", "baseline_duration_sum_ns", "duration_delta_ns",

@@ -14,7 +14,7 @@ KernalyseError
 │   ├── InvalidTraceError              a file to import that no reader can take
 │   └── InvalidSettingError            a setting that cannot be used
 ├── NotFoundError                  NOT_FOUND
-│   ├── UnknownKernelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
+│   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
 │   └── ArtifactNotFoundError, TableNotFoundError
 ├── ConflictError                  ALREADY_EXISTS
 │   ├── RequestConflictError           same request_id, other body
@@ -140,6 +140,10 @@ class NotFoundError(KernalyseError):
 
 class UnknownKernelError(NotFoundError):
     reason = "UNKNOWN_KERNEL"
+
+
+class UnknownModelError(NotFoundError):
+    reason = "UNKNOWN_MODEL"
 
 
 class RunNotFoundError(NotFoundError):

@@ -7,7 +7,6 @@ it answers means nothing; how long it takes does.
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +40,7 @@ def stored_bert(folder: Path, vocabulary_size: int, seed: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".writing-", delete=False) as file:
             file.write(bert(vocabulary_size, seed).SerializeToString())
-        os.replace(file.name, path)
+        Path(file.name).replace(path)
     return path
 
 

@@ -10,13 +10,14 @@ import math
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-BUILT_IN_NAME: Final = "bert-tiny"
+from services.profiler.workloads.onnx.workload import BUILT_IN_NAME
+
 LAYER_COUNT: Final = 2
 WIDTH: Final = 128
 HEAD_COUNT: Final = 2
@@ -71,7 +72,7 @@ class _Graph:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[onnx.TensorProto] = field(default_factory=list)
 
-    def node(self, path: str, operator: str, *inputs: str, output: str | None = None, **attributes: object) -> str:
+    def node(self, path: str, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         name = f"/{path}"
         result = output or f"{name}_output_0"
         self.nodes.append(helper.make_node(operator, list(inputs), [result], name=name, **attributes))

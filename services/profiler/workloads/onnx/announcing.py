@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from services.core.model import CacheMode, Configuration, DataType, Dim3, ParameterValue
 from services.core.onnxruntime_profile import LAUNCHING_PROVIDERS
 from services.core.work.kinds import Work
 from services.core.work.onnx_models import onnx_category, onnx_work
 from services.profiler.workloads.onnx.preparing import PreparedModel
-from services.profiler.workloads.onnx.profile import ProfiledNode
+from services.profiler.workloads.onnx.profile import RESOLUTION_NS, ProfiledNode
 
 PASS_INDEX: Final = 0
 MODEL_CATEGORY: Final = "model"
-RESOLUTION_NS: Final = 1000
-SHORT_NS: Final = 20 * RESOLUTION_NS
-"""Nodes below are averaged over GROUP_COUNT passes: the profile cuts times off to whole microseconds, 5 % of this one."""
+SHORT_NS: Final = 30 * RESOLUTION_NS
+"""Nodes below are averaged over GROUP_COUNT passes: the profile cuts times off to whole microseconds, and some ten are its own."""
 GROUP_COUNT: Final = 10
 
 
@@ -40,20 +41,20 @@ class PlannedPass:
     notices: tuple[str, ...]
 
 
-def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mapping[str, str], cache_mode: CacheMode) -> PlannedPass:
+def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mapping[str, str]) -> PlannedPass:
     """nodes: of the first profile. paths: of layers, by node name."""
     parameters = (ParameterValue("batch", model.extents.batch), ParameterValue("sequence", model.extents.sequence))
     work = {node.name: _work(node) for node in nodes}
-    seen = [node for node in nodes if node.provider not in LAUNCHING_PROVIDERS and node.durations.any()]
+    computing = [node for node in nodes if node.provider not in LAUNCHING_PROVIDERS]
     planned = tuple(
         PlannedNode(
-            _configuration(index, node.operator, parameters, cache_mode, onnx_category(node.operator), work[node.name], paths[node.name]),
+            _configuration(index, node.operator, parameters, onnx_category(node.operator), work[node.name], paths[node.name]),
             node.name,
-            GROUP_COUNT if node.durations.mean() < SHORT_NS else 1,
+            GROUP_COUNT if float(np.median(node.durations)) < SHORT_NS else 1,
         )
-        for index, node in enumerate(seen, start=PASS_INDEX + 1)
+        for index, node in enumerate(computing, start=PASS_INDEX + 1)
     )
-    whole = _configuration(PASS_INDEX, model.name, parameters, cache_mode, MODEL_CATEGORY, _sum(list(work.values())), "")
+    whole = _configuration(PASS_INDEX, model.name, parameters, MODEL_CATEGORY, _sum(list(work.values())), "")
     return PlannedPass(whole, planned, tuple(_notices(nodes, work)))
 
 
@@ -81,7 +82,6 @@ def _configuration(
     index: int,
     kernel_name: str,
     parameters: tuple[ParameterValue, ...],
-    cache_mode: CacheMode,
     category: str,
     work: Work | None,
     layer_path: str,
@@ -99,7 +99,7 @@ def _configuration(
         dtype=_dtype(work),
         flop=work.flop if work is not None and has_place else None,
         bytes=work.bytes if work is not None and has_place else None,
-        cache_mode=cache_mode,
+        cache_mode=CacheMode.HOT,
         layer_path=layer_path,
     )
 
@@ -118,6 +118,3 @@ def _notices(nodes: Sequence[ProfiledNode], work: Mapping[str, Work | None]) -> 
     launching = Counter(node.provider for node in nodes if node.provider in LAUNCHING_PROVIDERS)
     for provider, count in launching.items():
         yield f"{count} nodes run on {provider}, which launches kernels: their own times need nsys. The pass's are exact."
-    quick_count = sum(node.provider not in LAUNCHING_PROVIDERS and not node.durations.any() for node in nodes)
-    if quick_count:
-        yield f"{quick_count} nodes take less than the microsecond that ONNX Runtime's profile resolves; they count in the pass alone."

@@ -1,7 +1,7 @@
 """An ONNX model timed on ONNX Runtime: whole passes by the host's clock, in turns with passes under the runtime's profile.
 
-The profile slows passes down and is written when its session ends, so each turn of it loads the model anew; the layers' samples
-come with each turn, and the last turn's profile stays as the run's trace.
+The profile slows passes down and is written when its session ends, so each turn of it loads the model anew. The layers' samples
+come with each turn, less what the profile adds to them; the last turn's profile stays as the run's trace.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ from services.core.model import (
     TimingMethod,
     TraceStored,
 )
-from services.core.onnxruntime_profile import FORMAT
+from services.core.onnxruntime_profile import FORMAT, NS_PER_US
 from services.core.statistics import Samples, summarize
-from services.profiler.measuring.benchmark import Method
 from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
-from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion
-from services.profiler.measuring.verification import NO_REFERENCE
+from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
 from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
 from services.profiler.workloads.events import EventSink, store_artifact
 from services.profiler.workloads.models import ModelPlace
 from services.profiler.workloads.onnx.announcing import GROUP_COUNT, PASS_INDEX, PlannedPass, plan_pass
 from services.profiler.workloads.onnx.layers import layer_paths
 from services.profiler.workloads.onnx.preparing import PreparedModel, prepare
-from services.profiler.workloads.onnx.profile import ProfiledNode, read_nodes
+from services.profiler.workloads.onnx.profile import MIN_NODE_NS, ProfiledNode, profile_cost_ns, read_nodes
 from services.profiler.workloads.onnx.session import OnnxSession, Provider
+from services.profiler.workloads.onnx.verifying import NOT_VERIFIED, verify
 
 TURN_NS: Final = 100_000_000
 """Of timed passes. Shorter turns load the model more often than they run it, in longer ones layers move seldom."""
 MAX_TURN_COUNT: Final = 4096  # passes: 32 KiB of samples in an event
-MAX_PROFILED_EVENTS: Final = 5000  # a profile of some 5 MB
+MAX_PROFILED_EVENTS: Final = 3000  # a profile of some 3 MB
 MIN_TURN_COUNT: Final = 2  # a layer needs two samples
 COLD_COUNT: Final = 1  # passes at the beginning of each profile: a fresh session allocates
 TRACE_FILE: Final = "profile.json"
@@ -62,7 +61,7 @@ def run_onnx(work: ModelRun, place: ModelPlace) -> None:
     with tempfile.TemporaryDirectory(dir=place.folder) as name:
         passes = _Passes(model, Provider.of(device), Path(name))
         sink.write(Progress(0, 0, 1, f"loading {work.model_name}", device.device_id))
-        plan = passes.plan(Method.of(work.measuring, device))
+        plan = passes.plan(max(work.measuring.warm_up_count, 1))
         are_settled = tell_ceilings_before_sweep(device_session, load_sources(), sink, place.ceilings_file, 1 + len(plan.nodes))
         _Run(work, place, device, passes, plan).measure()
     if not are_settled:
@@ -73,7 +72,7 @@ def run_onnx(work: ModelRun, place: ModelPlace) -> None:
 
 @dataclass(slots=True)
 class _Passes:
-    """Runs the model, with and without a profile. warm_up_count: passes before the first that counts."""
+    """Runs the model, with and without a profile."""
 
     model: PreparedModel
     provider: Provider
@@ -81,14 +80,14 @@ class _Passes:
     session: OnnxSession = field(init=False)
     profiled_count: int = GROUP_COUNT
 
-    def plan(self, method: Method) -> PlannedPass:
+    def plan(self, warm_up_count: int) -> PlannedPass:
         """Runs the model for the first time: what it really consists of."""
         optimized = self.folder / "optimized.onnx"
         nodes = self.profiled(GROUP_COUNT, optimized)[0]
         self.session = OnnxSession(self.model.file.path, self.model.name, self.provider)
-        for _ in range(max(method.warm_up_count, 1)):
+        for _ in range(warm_up_count):
             self.session.run(self.model.feeds)
-        plan = plan_pass(self.model, nodes, layer_paths(self.model.file, optimized, nodes), method.cache_mode)
+        plan = plan_pass(self.model, nodes, layer_paths(self.model.file, optimized, nodes))
         self.profiled_count = max(MIN_TURN_COUNT, MAX_PROFILED_EVENTS // max(len(nodes), 1))
         return plan
 
@@ -126,12 +125,13 @@ class _Run:
         self._device = device
         self._passes = passes
         self._plan = plan
-        self._method = Method.of(work.measuring, device)
+        self._rule = StoppingRule.of(work.measuring, device.kind)
         self._neighbours = Neighbours(open_use_meter(device))
         self._whole = _Samples(plan.configuration, 1)
         self._layers = {node.name: _Samples(node.configuration, node.launches_per_sample) for node in plan.nodes}
+        self._verification = NOT_VERIFIED
         self._start_ns = time.perf_counter_ns()
-        self._profiled_ns: list[float] = []
+        self._profile_costs_ns: list[float] = []
 
     def measure(self) -> None:
         self._neighbours.wait_or_refuse(self._work.measuring.busy_policy, self._tell_activity)
@@ -140,11 +140,12 @@ class _Run:
             self._sink.write(node.configuration)
         if self._plan.notices:
             self._sink.write(LogLines(LogLevel.INFO, "worker", self._plan.notices))
+        self._verification = verify(self._work, self._passes.model, self._passes.session)
         stop_reason = self._take_turns()
         self._tell_measurements(stop_reason)
 
     def _take_turns(self) -> StopReason:
-        criterion = StoppingCriterion(self._method.rule, time.perf_counter_ns)
+        criterion = StoppingCriterion(self._rule, time.perf_counter_ns)
         turn_count = 0
         while True:
             turn_count += 1
@@ -161,24 +162,23 @@ class _Run:
 
     def _room(self) -> int:
         """Passes of the next turn at most."""
-        left = self._method.rule.max_sample_count - self._whole.count
+        left = self._rule.max_sample_count - self._whole.count
         return max(1, min(MAX_TURN_COUNT, left))
 
     def _profile(self, pass_ns: float) -> Path:
         """A turn under the profile, as long as one without it."""
         count = int(min(max(TURN_NS / pass_ns, 1), self._passes.profiled_count))
-        count = count // GROUP_COUNT * GROUP_COUNT or GROUP_COUNT if self._has_groups else count
+        if any(layer.launches_per_sample > 1 for layer in self._layers.values()):
+            count = max(count // GROUP_COUNT, 1) * GROUP_COUNT
         nodes, profile = self._passes.profiled(count)
+        nodes = tuple(node for node in nodes if node.name in self._layers)
+        cost_ns = profile_cost_ns(nodes, pass_ns)
         for node in nodes:
-            if (layer := self._layers.get(node.name)) is not None:
-                groups = node.durations[: count // layer.launches_per_sample * layer.launches_per_sample]
-                layer.tell(groups.reshape(-1, layer.launches_per_sample).mean(axis=1), self._sink)
-        self._profiled_ns.append(float(np.sum([node.durations.sum() for node in nodes])) / count)
+            layer = self._layers[node.name]
+            samples = node.durations.reshape(-1, layer.launches_per_sample).mean(axis=1) - cost_ns
+            layer.tell(np.maximum(samples, MIN_NODE_NS), self._sink)
+        self._profile_costs_ns.append(cost_ns)
         return profile
-
-    @property
-    def _has_groups(self) -> bool:
-        return any(layer.launches_per_sample > 1 for layer in self._layers.values())
 
     def _store(self, profile: Path) -> None:
         """The trace of the last turn."""
@@ -190,10 +190,10 @@ class _Run:
         measured = [part for part in (self._whole, *self._layers.values()) if part.count >= MIN_SPREAD_COUNT]
         for part in measured:
             self._sink.write(self._measurement(part, stop_reason, use))
-        whole_ns = float(np.median(np.concatenate(self._whole.batches)))
-        share = float(np.median(self._profiled_ns)) / whole_ns
-        text = f"Nodes under the profile take {share:.0%} of a pass without it; the rest is ONNX Runtime's own, or the profile's cost."
-        self._sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
+        if self._layers:
+            cost_us = float(np.median(self._profile_costs_ns)) / NS_PER_US
+            text = f"ONNX Runtime's profile makes each node {cost_us:.1f} us longer; layers are told without that, the trace with it."
+            self._sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
         total = 1 + len(self._layers)
         self._sink.write(Progress(len(measured), 0, total, "", self._device.device_id))
 
@@ -203,10 +203,10 @@ class _Run:
             configuration_index=part.configuration.configuration_index,
             **asdict(summarize(np.concatenate(part.batches))),
             discarded_sample_count=0,
-            warm_up_count=max(self._method.warm_up_count, 1) if is_whole else COLD_COUNT,
+            warm_up_count=max(self._work.measuring.warm_up_count, 1) if is_whole else COLD_COUNT,
             stop_reason=stop_reason,
             cache_mode=part.configuration.cache_mode,
-            verification=NO_REFERENCE,
+            verification=self._verification if is_whole else NOT_VERIFIED,
             measured_unix_ns=time.time_ns(),
             elapsed_ns=time.perf_counter_ns() - self._start_ns,
             compile_ns=self._passes.session.load_ns if is_whole else 0,
@@ -217,7 +217,7 @@ class _Run:
             device_uuid=self._device.uuid,
             timing_method=TimingMethod.SINGLE if part.launches_per_sample == 1 else TimingMethod.BATCHED,
             launches_per_sample=part.launches_per_sample,
-            stopping_criterion=self._method.rule.criterion,
+            stopping_criterion=self._rule.criterion,
             other_process_count=use.other_process_count,
             host_busy_ratio=use.host_busy_ratio,
         )

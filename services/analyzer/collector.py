@@ -23,10 +23,11 @@ import grpc
 from kernalyse.v1 import profiler_service_pb2 as messages
 from services.analyzer.counter_reports import CounterReport, counter_report, missing_report
 from services.analyzer.hardware.peaks import device_peaks
+from services.analyzer.live_rows import RunCommit
 from services.analyzer.node_link import NodeLink, node_errors, unreachable
 from services.analyzer.node_records import NodeRecord
 from services.analyzer.node_watching import NodeWatching
-from services.analyzer.store import RunCommit, Store
+from services.analyzer.store import Store
 from services.analyzer.watching import RunWatching
 from services.core import wire
 from services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError

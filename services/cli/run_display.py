@@ -83,7 +83,7 @@ class RunDisplay:
         with self._progress:
             for update in follow_run(client, self.run.run_id):
                 self._show(update)
-        if not self.run.state.is_final:
+        if not self.run.is_settled:
             self.run = client.run(self.run.run_id)
         return self.run
 

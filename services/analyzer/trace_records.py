@@ -55,7 +55,7 @@ def keep_trace(connection: Connection, event: RunEvent, stored: TraceStored) -> 
 
 
 def has_waiting_trace(connection: Connection, run_id: str) -> bool:
-    return connection.scalar(sa.select(sa.func.count()).where(traces.c.run_id == run_id, ~traces.c.is_read)) > 0
+    return connection.scalar(sa.select(traces.c.event_index).where(traces.c.run_id == run_id, ~traces.c.is_read).limit(1)) is not None
 
 
 def settle_traces(connection: Connection, run_id: str, *, is_read: bool) -> None:

@@ -256,7 +256,8 @@ class Run:
     @property
     def is_trace(self) -> bool:
         """What it has to show is what a program launched, not measurements of configurations."""
-        return isinstance(self.spec.work, ImportedTrace | CommandProfile | ModelRun) and not self.total_configuration_count
+        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
+        return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
 
     @property
     def is_settled(self) -> bool:

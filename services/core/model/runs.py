@@ -144,7 +144,7 @@ class CommandProfile:
     """A command under a collector."""
 
     arguments: tuple[str, ...]  # program first
-    collector: str  # "nsys", "ncu", "kineto", "proton"
+    collector: str  # "nsys", "ncu", "kineto", "proton"; empty: the node chooses
     environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
     max_duration_ns: int | None = None  # then the command is ended and what was collected is kept

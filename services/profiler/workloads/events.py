@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -13,9 +12,6 @@ from services.core.model import ArtifactStored, EventPayload, RunError
 
 ARTIFACTS_FOLDER: Final = "artifacts"
 SOURCE_MEDIA_TYPE: Final = "text/plain"
-
-ActivitySink = Callable[[str], None]
-"""Told what is being done now."""
 
 
 class EventSink(Protocol):

@@ -9,8 +9,7 @@ from functools import partial
 from services.core.errors import KernalyseError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
-from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
-from services.profiler.workloads.events import ActivitySink
+from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress
 from services.profiler.workloads.turns import Turns
@@ -83,9 +82,10 @@ class ProblemRun:
         try:
             comparison = turns.compare(block_count)
         except KernalyseError as error:
-            self._sides.remove(turns.whose)
-            self._progress.fail(turns.whose.planned, error)
-            if turns.whose.is_session_lost:
+            failed = baseline if turns.whose is baseline else judged
+            self._sides.remove(failed)
+            self._progress.fail(failed.planned, error)
+            if failed.is_session_lost:
                 raise
             return None
         self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from services.core.statistics import Samples
 from services.profiler.backends.base import TimedSamples
 from services.profiler.measuring.benchmark import Benchmark
 from services.profiler.measuring.stopping import StoppingRule
-from services.profiler.workloads.events import ActivitySink
 
 TURN_NS: Final = 5_000_000
 """Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
@@ -45,14 +44,14 @@ leaves out 1 would call equal sides different as often as one looks."""
 NS_PER_S: Final = 1e9
 
 
-class Contestant(Protocol):
-    """One side: something started that can be measured again and again."""
-
-    @property
-    def label(self) -> str: ...
+class Contender(Protocol):
+    """A started configuration that takes turns."""
 
     @property
     def configuration_index(self) -> int: ...
+
+    @property
+    def label(self) -> str: ...
 
     @property
     def device(self) -> Device: ...
@@ -64,7 +63,7 @@ class Contestant(Protocol):
     def benchmark(self) -> Benchmark: ...
 
     def take_block(self, count: int) -> TimedSamples:
-        """A block of `count` samples; `keep_blocks` makes it count."""
+        """`keep_blocks` makes it count."""
         ...
 
     def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
@@ -72,24 +71,21 @@ class Contestant(Protocol):
         ...
 
 
-Side = TypeVar("Side", bound=Contestant)
-
-
-class Turns(Generic[Side]):
+class Turns:
     """Two started configurations that alternate. `whose` is the one that has the device."""
 
     def __init__(
         self,
-        baseline: Side,
-        judged: Side,
-        on_activity: ActivitySink,
+        baseline: Contender,
+        judged: Contender,
+        on_activity: Callable[[str], None],
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.whose = baseline
         self.stop_reason = StopReason.TIME_LIMIT
         self._is_cpu = baseline.device.kind is DeviceKind.CPU
-        self._baseline = _Blocks(baseline, np.min if self._is_cpu else np.median)
-        self._judged = _Blocks(judged, np.min if self._is_cpu else np.median)
+        self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
+        self._judged = _Side(judged, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
         self._clock_ns = clock_ns
         self._margin_ratio = margin_of(baseline.device.kind)
@@ -144,7 +140,7 @@ class Turns(Generic[Side]):
             side.samples_a_turn = samples_a_turn
         return max(1, round(CPU_BLOCK_NS / (samples_a_turn * sample_ns))) if self._is_cpu else 1
 
-    def _with_device(self, side: _Blocks[Side]) -> _Blocks[Side]:
+    def _with_device(self, side: _Side) -> _Side:
         self.whose = side.run
         return side
 
@@ -192,13 +188,13 @@ class Turns(Generic[Side]):
         )
 
 
-class _Blocks(Generic[Side]):
+class _Side:
     """Blocks of one configuration: taken in turns, then kept as the figure that stands for each.
 
     figure: of a block's durations.
     """
 
-    def __init__(self, run: Side, figure: Callable[[Samples], np.floating]) -> None:
+    def __init__(self, run: Contender, figure: Callable[[Samples], np.floating]) -> None:
         self.run = run
         self.samples_a_turn = 1
         self.sample_count = 0

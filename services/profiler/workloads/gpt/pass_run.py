@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from services.core.model import Device, StopReason, TimingMethod, Verification
@@ -11,9 +12,9 @@ from services.profiler.backends.base import PreparedLaunch, TimedSamples, Timing
 from services.profiler.backends.passes import LaunchPass, PassSession
 from services.profiler.measuring.benchmark import Batch, Benchmark, Observer
 from services.profiler.measuring.stopping import StoppingRule
-from services.profiler.workloads.events import ActivitySink
+from services.profiler.workloads.configuration_run import ActivitySink
 from services.profiler.workloads.gpt.loading import LoadedPass
-from services.profiler.workloads.gpt.pass_bench import PassBench, Sampled, tell_measurement, tell_samples
+from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassBench
 
 
 class PassRun:
@@ -64,29 +65,12 @@ class PassRun:
 
     def finish(self, stop_reason: StopReason) -> None:
         """Tells the measurement."""
-        result = self.benchmark.result(stop_reason)
-        sampled = Sampled(
-            summary=result.summary,
-            discarded_count=result.discarded_sample_count,
-            stop_reason=result.stop_reason,
-            clocks=result.clocks,
-            measured_unix_ns=result.measured_unix_ns,
-            elapsed_ns=self._elapsed_ns,
-            is_blocked=result.is_blocked,
-        )
-        tell_measurement(self._bench, self._configuration, sampled, self._verification)
+        bench, result = self._bench, self.benchmark.result(stop_reason)
+        measured = result.measurement(self.configuration_index, bench.method, self.device, bench.neighbours.read(), self._elapsed_ns)
+        bench.sink.write(replace(measured, seed=bench.seed, input_distribution=INPUT_DISTRIBUTION))
 
     def _tell_batch(self, batch: Batch) -> None:
-        samples = batch.samples
-        tell_samples(
-            self._bench,
-            self._configuration,
-            batch.first_sample_index,
-            samples.duration_ns,
-            batch.measured_unix_ns,
-            batch.discarded_positions,
-            samples.sm_clock_hz,
-        )
+        self._bench.sink.write(batch.event(self.configuration_index))
 
 
 class _PassTimer:

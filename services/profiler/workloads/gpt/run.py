@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from services.profiler.workloads.models import ModelPlace
 
 PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
+PAIR_LIMIT_FACTOR: Final = 4
+"""Times what both passes may take by their rules. Twenty blocks of a pass of seconds would take the better part of an hour;
+cut short, the comparison comes out as undecided and the measurements stand."""
+
 MODEL_ARTIFACT: Final = "model.json"
 
 
@@ -66,7 +70,7 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
         clock_meter=open_clock_meter(session.device),
         neighbours=Neighbours(open_use_meter(session.device)),
         method=method,
-        options=work.measuring,
+        seed=work.seed,
     )
     bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.tell)
     for planned in passes:
@@ -222,7 +226,7 @@ def _sample_passes(loaded: Sequence[LoadedPass], verifications: Sequence[Verific
         run.start()
     if len(runs) == 2:
         turns = Turns(runs[0], runs[1], progress.tell)
-        comparison = turns.compare(PAIR_BLOCK_COUNT)
+        comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
         for run in runs:
             run.finish(turns.stop_reason)
             progress.complete(1)

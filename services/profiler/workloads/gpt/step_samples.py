@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import UnmetConditionError
-from services.core.model import Configuration, StopReason, Verification
+from services.core.model import Configuration, StopReason, TimingMethod, Verification
 from services.core.statistics import summarize
+from services.profiler.backends.base import TimedSamples, Timing
+from services.profiler.measuring.benchmark import Batch, BenchmarkResult
 from services.profiler.measuring.clocks import ClockRecord
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion
 from services.profiler.workloads.gpt.loading import LoadedPass
-from services.profiler.workloads.gpt.pass_bench import PassBench, Sampled, tell_measurement, tell_samples
+from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassBench
 
 TARGET_BATCH_NS: Final = 200_000_000
 """Of passes between two events for each launch. A pass has a hundred launches: shorter batches flood whoever watches with
@@ -70,8 +73,9 @@ class StepSampling:
         size = durations_ns.shape[0]
         discarded = tuple(range(size)) if is_throttled else ()
         for step, samples_ns in zip(self._steps, durations_ns.T, strict=True):
-            tell_samples(self._bench, step.configuration, self._taken_count, samples_ns, self._measured_unix_ns, discarded)
-            step.add(np.ascontiguousarray(samples_ns[:0] if is_throttled else samples_ns))
+            batch = Batch(self._taken_count, TimedSamples(np.ascontiguousarray(samples_ns)), discarded, self._measured_unix_ns)
+            self._bench.sink.write(batch.event(step.configuration_index))
+            step.add(batch.samples.duration_ns[: 0 if is_throttled else size])
         self._taken_count += size
         self._discarded_count += len(discarded)
 
@@ -88,28 +92,37 @@ class StepSampling:
 
     def finish(self, verification: Verification) -> None:
         """Tells what each launch comes to."""
-        clocks = self._clocks.mean()
+        bench, clocks, use = self._bench, self._clocks.mean(), self._bench.neighbours.read()
         for step, planned, kernel in zip(self._steps, self._loaded.planned.steps, self._loaded.kernels, strict=True):
             assert step.stop_reason is not None
-            sampled = Sampled(
+            result = BenchmarkResult(
                 summary=summarize(step.criterion.samples()),
-                discarded_count=self._discarded_count,
+                verification=verification,
                 stop_reason=step.stop_reason,
-                clocks=clocks,
+                discarded_sample_count=self._discarded_count,
                 measured_unix_ns=self._measured_unix_ns,
-                elapsed_ns=self._elapsed_ns,
-                compile_ns=kernel.compile_ns,
-                compiler_options=kernel.compiler_options,
-                resources=self._bench.session.resources(kernel, planned.plan.launch),
+                clocks=clocks,
+                timing=Timing(TimingMethod.SINGLE, bench.method.cache_mode),
+                is_blocked=False,
             )
-            tell_measurement(self._bench, step.configuration, sampled, verification)
+            measured = result.measurement(step.configuration_index, bench.method, bench.session.device, use, self._elapsed_ns)
+            bench.sink.write(
+                replace(
+                    measured,
+                    compile_ns=kernel.compile_ns,
+                    compiler_options=kernel.compiler_options,
+                    resources=bench.session.resources(kernel, planned.plan.launch),
+                    seed=bench.seed,
+                    input_distribution=INPUT_DISTRIBUTION,
+                )
+            )
 
 
 class _StepRecord:
     """Samples of one launch, and why they are enough."""
 
     def __init__(self, configuration: Configuration, bench: PassBench) -> None:
-        self.configuration = configuration
+        self.configuration_index = configuration.configuration_index
         self.criterion = StoppingCriterion(bench.method.rule, time.perf_counter_ns)
         self.criterion.pause()
         self.stop_reason: StopReason | None = None

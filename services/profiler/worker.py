@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from services.core.errors import InternalError, KernalyseError, NotBuiltYetError
 from services.core.model import (
     BackendName,
     CeilingMeasurement,
+    CommandProfile,
     EventPayload,
     KernelSweep,
     LogLevel,
@@ -58,6 +59,8 @@ class WorkOrder:
     ceilings_file: Path | None
     process_index: int | None  # which process of the run this is; None: nobody has divided it
     cache_folder: Path | None
+    nsys_program: str | None
+    environment: Mapping[str, str]  # of the service, before this process has added its own
 
 
 class WholeEvents:
@@ -116,11 +119,15 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
             _sweep(spec, spec.work, order, sink)
         case CeilingMeasurement():
             _measure_ceilings(spec.work, order, sink)
+        case CommandProfile():
+            from services.profiler.workloads.command import CommandOrder, run_command
+
+            run_command(spec.work, spec.limits, CommandOrder(order.folder, order.environment, order.nsys_program), sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",
                 found="no workload for it in this version",
-                expected="KernelSweep or CeilingMeasurement",
+                expected="KernelSweep, CommandProfile or CeilingMeasurement",
                 remedy="Submit one of these.",
             )
 
@@ -236,6 +243,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
     parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
+    parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parsed = parser.parse_args(arguments)
     return WorkOrder(
         spec_file=parsed.spec,
@@ -246,6 +254,8 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
         ceilings_file=parsed.ceilings_file,
         process_index=parsed.process_index,
         cache_folder=parsed.cache_folder,
+        nsys_program=parsed.nsys_program,
+        environment=dict(os.environ),
     )
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -122,7 +123,8 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
         case CommandProfile():
             from services.profiler.workloads.command import CommandOrder, run_command
 
-            run_command(spec.work, spec.limits, CommandOrder(order.folder, order.environment, order.nsys_program), sink)
+            given = CommandOrder(order.folder, order.environment, time.monotonic() - _own_age_s(), order.nsys_program)
+            run_command(spec.work, spec.limits, given, sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",
@@ -186,6 +188,13 @@ class FailedCounts:
 
     def write(self, count: int) -> None:
         self._file.write_text(str(count))
+
+
+def _own_age_s() -> float:
+    """How long the run has been going on, as its supervisor counts: this process is its first."""
+    import psutil
+
+    return max(0.0, time.time() - psutil.Process().create_time())
 
 
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:

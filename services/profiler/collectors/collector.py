@@ -54,12 +54,13 @@ class Collected:
     """What a collector has left.
 
     traces: names of the artifacts of each trace, the one to read first in front.
-    problem: why there is no trace, or less than there should be.
+    problem: why there is no trace. is_within_program: the collector is part of the program, and ends as it ends.
     """
 
     files: tuple[KeptFile, ...] = ()
     traces: tuple[tuple[str, ...], ...] = ()
     problem: KernalyseError | None = None
+    is_within_program: bool = False
     notices: tuple[str, ...] = ()
 
 

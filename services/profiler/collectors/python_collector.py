@@ -61,10 +61,11 @@ class PythonCollector:
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
         found = next((paths for pattern in TRACE_PATTERNS[self.name] if (paths := self._files(pattern))), [])
         if not found:
-            return Collected(problem=self._problem(end))
+            problem = self._problem(end)
+            return Collected(problem=problem, is_within_program=not isinstance(problem, CollectorUnavailableError))
         kept = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
         failures = tuple(str(note["error"]) for note in self._notes() if note.get("state") == "failed")
-        return Collected(kept, tuple((file.artifact_name,) for file in kept), notices=failures)
+        return Collected(kept, tuple((file.artifact_name,) for file in kept), is_within_program=True, notices=failures)
 
     def install(self) -> None:
         """Puts the hook where the program's PYTHONPATH has it."""

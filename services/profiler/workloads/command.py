@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
 from services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
@@ -30,10 +28,14 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """What the node gives a command. folder: of the run. environment: of the service."""
+    """What the node gives a command.
+
+    folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
+    """
 
     folder: Path
     environment: Mapping[str, str]
+    began: float
     nsys_program: str | None = None
 
 
@@ -53,7 +55,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     find_command(profile.arguments[0], workplace.program, workplace.environment)
     collector = _open_collector(profile, workplace, order, sink)
     assert limits.time_limit_ns is not None  # the service settles it
-    budget = TimeBudget.of(limits.time_limit_ns / 1e9 - _own_age_s(), time.monotonic())
+    budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)
     watcher = Watcher(workplace, budget, sink, activity.tell)
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
@@ -124,6 +126,9 @@ def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collecte
     """What the run failed for, the most telling first; None: for nothing."""
     if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:
         return _time_limit(label, limits, end, collected)
+    has_failed = end.cause is EndCause.ITSELF and end.tool.exit_code != 0
+    if has_failed and (collected.traces or collected.is_within_program):
+        return _command_failed(label, end.tool, collected)
     if collected.problem is not None:
         if not isinstance(collected.problem, CollectorUnavailableError):
             try:
@@ -131,8 +136,6 @@ def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collecte
             except StorageFullError as error:
                 return error
         return collected.problem
-    if end.cause is EndCause.ITSELF and end.tool.exit_code != 0:
-        return _command_failed(label, end.tool)
     return None
 
 
@@ -153,17 +156,18 @@ def _time_limit(label: str, limits: RunLimits, end: ProgramEnd, collected: Colle
     )
 
 
-def _command_failed(label: str, tool: ToolEnd) -> CommandFailedError:
+def _command_failed(label: str, tool: ToolEnd, collected: Collected) -> CommandFailedError:
     status = tool.exit_code
     ending = "the end by a signal" if status is None else f"status {status}"
     if status is not None and status > SIGNAL_STATUS:
         ending += f" (signal {status - SIGNAL_STATUS})"
     said = last_lines(tool.output)
+    nothing = "" if collected.problem is None else f"It left no trace: {collected.problem.found}. "
     return CommandFailedError(
         f"command {label}",
         found=f"{ending}{'; it last said:' if said else ''}\n{said}".rstrip(),
         expected="status 0",
-        remedy="Its trace is stored all the same; the run's log has what it printed.",
+        remedy=f"{nothing or 'Its trace is stored all the same. '}The run's log has what it printed.",
     )
 
 
@@ -192,8 +196,3 @@ def _warn(sink: EventSink, texts: tuple[str, ...]) -> None:
 def _label(profile: CommandProfile) -> str:
     text = " ".join(shlex.join(profile.arguments).split())
     return text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 1]}…"
-
-
-def _own_age_s() -> float:
-    """Since when this run has been going on, as its supervisor counts: this process is its first."""
-    return max(0.0, time.time() - psutil.Process().create_time())

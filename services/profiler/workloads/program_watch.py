@@ -34,7 +34,7 @@ MAX_GRACE_S: Final = 5.0  # between TERM and KILL
 GRACE_SHARE: Final = 0.05  # of the time limit, where that is less
 
 SILENCE_LIMIT_S: Final = 300.0
-"""For a tool whose files no longer change after the program has ended. An importer of gigabytes writes now and then; one that
+"""For a tool whose files no longer change while no program runs. An importer of gigabytes writes now and then; one that
 hangs would hold the device until the run's time limit."""
 
 
@@ -108,8 +108,8 @@ class Watcher:
                     cause = EndCause.DURATION if duration_end < self._budget.program_end else EndCause.TIME_LIMIT
                     program.end(now + self._budget.grace_s)
                 program.keep_ending(now, collector.is_finishing())
-                if not is_running and program.has_run and silence is None:
-                    silence = _Silence(self._workplace)
+                # Not only after the program: a tool can hang before it, and a short program begins and ends between two looks.
+                silence = None if is_running else silence or _Silence(self._workplace)
                 self._tell_activity(_activity(collector.name, label, now - began, program, is_running, cause))
                 if now > self._budget.tool_end or (silence is not None and silence.is_over()):
                     return ProgramEnd(cause, self._ended(process, output, is_over_time=True))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.model import CacheMode
-from services.profiler.backends.base import DeviceSession, LaunchConfiguration, PreparedLaunch, TimedSamples
+from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,6 @@ class LaunchPass:
 
     range_name: str
     steps: tuple[PassStep, ...]
-
-    @property
-    def configuration(self) -> LaunchConfiguration:
-        """Of the first launch."""
-        return self.steps[0].launch.configuration
 
 
 @runtime_checkable

@@ -12,9 +12,10 @@ KernalyseError
 │   ├── LaunchLimitError               a launch over the device's limits
 │   ├── InvalidBundleError             an archive that must not be unpacked
 │   ├── InvalidTraceError              a file to import that no reader can take
+│   ├── InvalidModelError              a model or tokenizer file that cannot be used
 │   └── InvalidSettingError            a setting that cannot be used
 ├── NotFoundError                  NOT_FOUND
-│   ├── UnknownKernelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
+│   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
 │   └── ArtifactNotFoundError, TableNotFoundError
 ├── ConflictError                  ALREADY_EXISTS
 │   ├── RequestConflictError           same request_id, other body
@@ -129,6 +130,10 @@ class InvalidTraceError(InvalidRequestError):
     reason = "INVALID_TRACE"
 
 
+class InvalidModelError(InvalidRequestError):
+    reason = "INVALID_MODEL"
+
+
 class InvalidSettingError(InvalidRequestError):
     reason = "INVALID_SETTING"
 
@@ -140,6 +145,10 @@ class NotFoundError(KernalyseError):
 
 class UnknownKernelError(NotFoundError):
     reason = "UNKNOWN_KERNEL"
+
+
+class UnknownModelError(NotFoundError):
+    reason = "UNKNOWN_MODEL"
 
 
 class RunNotFoundError(NotFoundError):

@@ -19,6 +19,7 @@ from services.cli import (
     model,
     model_dashboards,
     nodes,
+    profile,
     reports,
     runs,
     serve,
@@ -49,7 +50,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (up, bench, model, model_dashboards, again, ceilings, runs, show, compare, export, reports, imports, nodes, serve, doctor):
+for group in (
+    up,
+    bench,
+    model,
+    model_dashboards,
+    profile,
+    again,
+    ceilings,
+    runs,
+    show,
+    compare,
+    export,
+    reports,
+    imports,
+    nodes,
+    serve,
+    doctor,
+):
     group.register(app)
 
 

@@ -36,11 +36,11 @@ def follow_and_show(
     return run.state == "SUCCEEDED" and run.failed_configuration_count == 0 and _is_verified(frames["measurements"])
 
 
-def follow(client: AnalyzerClient, run: Run, console: Console) -> Run:
-    """Shows the run's progress until it has ended. Ctrl-C cancels it."""
+def follow(client: AnalyzerClient, run: Run, console: Console, *, shows_program: bool = False) -> Run:
+    """Shows the run's progress until it has ended, with what its program prints if that is wanted. Ctrl-C cancels it."""
     from services.cli.run_display import RunDisplay
 
-    display = RunDisplay(run, console)
+    display = RunDisplay(run, console, shows_program=shows_program)
     try:
         return display.follow(client)
     except KeyboardInterrupt:

@@ -212,7 +212,7 @@ def show(
 
         asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
         of_file, notes = tables_of_file(Path(run_or_file), asked)
-        results = {name: replace(result, frame=_of_its_kind(result.frame)) for name, result in of_file.items()}
+        results = {name: replace(result, frame=of_its_kind(result.frame)) for name, result in of_file.items()}
     elif counters:
         raise UsageError(
             "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
@@ -252,23 +252,22 @@ def _tables_of_run(
     """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
     from services.analyzer.querying import QueryResult
     from services.cli.session import Server, analyzer_session
-    from services.core.model import ImportedTrace, ModelRun
+    from services.core.model import ModelRun
 
     queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
     with analyzer_session(Server(*server_options), with_profiler=False) as client:
         run = client.run(text)
-        is_trace = isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
         results = {}
-        usual = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if is_trace else "measurements"]
+        usual = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if run.is_trace else "measurements"]
         for query in queries or choice.queries(usual):
             frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
-            results[query.table_name] = QueryResult(_of_its_kind(frame), total_row_count)
+            results[query.table_name] = QueryResult(of_its_kind(frame), total_row_count)
     earlier = run.spec.continues_run_id
     notes = [f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before"] if earlier else []
-    return results, notes + (run.notes.splitlines() if is_trace else [])
+    return results, notes + (run.notes.splitlines() if run.is_trace else [])
 
 
-def _of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
+def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
     """Kernels of sweeps and of traces share a table: without the columns of the other kind."""
     from services.analyzer.answer_tables import KERNEL_FIGURES
 
@@ -320,15 +319,15 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
     if output is None:
         console = make_console()
         for name, result in results.items():
-            _print_result(console, name, result, max_row_count)
+            print_result(console, name, result, max_row_count)
         return
     with output.open("w") as file:
         console = Console(file=file, width=FILE_WIDTH)
         for name, result in results.items():
-            _print_result(console, name, result, max_row_count)
+            print_result(console, name, result, max_row_count)
 
 
-def _print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
+def print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
     from rich.text import Text
 
     from services.cli.best_display import best_lines

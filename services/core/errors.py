@@ -12,6 +12,7 @@ KernalyseError
 │   ├── LaunchLimitError               a launch over the device's limits
 │   ├── InvalidBundleError             an archive that must not be unpacked
 │   ├── InvalidTraceError              a file to import that no reader can take
+│   ├── InvalidModelError              a model or tokenizer file that cannot be used
 │   └── InvalidSettingError            a setting that cannot be used
 ├── NotFoundError                  NOT_FOUND
 │   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
@@ -127,6 +128,10 @@ class InvalidBundleError(InvalidRequestError):
 
 class InvalidTraceError(InvalidRequestError):
     reason = "INVALID_TRACE"
+
+
+class InvalidModelError(InvalidRequestError):
+    reason = "INVALID_MODEL"
 
 
 class InvalidSettingError(InvalidRequestError):

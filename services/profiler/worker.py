@@ -201,6 +201,7 @@ def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink)
         folder=order.folder,
         limits=spec.limits,
         ceilings_file=order.ceilings_file,
+        cache_folder=order.cache_folder,
     )
     workload_of(work).run(work, place)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from services.core.errors import UnknownModelError
 from services.core.model import BackendName, ModelRun, RunLimits
 from services.profiler.workloads.gpt.workload import GptWorkload
+from services.profiler.workloads.onnx.workload import OnnxWorkload
 
 if TYPE_CHECKING:
     from services.profiler.backends.base import DeviceSession
@@ -29,6 +30,7 @@ class ModelPlace:
     folder: Path  # of the run: its artifacts, and its bundle if it has one
     limits: RunLimits
     ceilings_file: Path | None  # where measured ceilings are kept between runs
+    cache_folder: Path | None  # where what is built is kept between runs
 
 
 class ModelWorkload(Protocol):
@@ -57,7 +59,7 @@ class ModelWorkload(Protocol):
         ...
 
 
-WORKLOADS: Final[tuple[ModelWorkload, ...]] = (GptWorkload(),)
+WORKLOADS: Final[tuple[ModelWorkload, ...]] = (GptWorkload(), OnnxWorkload())
 
 
 def workload_of(work: ModelRun) -> ModelWorkload:

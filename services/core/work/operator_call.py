@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from services.analyzer.work.tensors import RECORDED_DTYPES, Shape, Tensor
+from services.core.work.tensors import RECORDED_DTYPES, Shape, Tensor
 
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from services.analyzer.work.convolutions import Geometry, result_shape
-from services.analyzer.work.kinds import Model, Weight, Work
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Shape, Tensor, moved_bytes
+from services.core.work.convolutions import Geometry, result_shape
+from services.core.work.kinds import Model, Weight, Work
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import Shape, Tensor, moved_bytes
 
 INDEX_DTYPE: Final = "int64"
 

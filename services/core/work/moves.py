@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from services.analyzer.work.kinds import Model, Weight, Work
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Tensor, moved_bytes
+from services.core.work.kinds import Model, Weight, Work
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import Tensor, moved_bytes
 
 
 def _moves(*tensors: Tensor | None, flop: float = 0.0) -> Work | None:

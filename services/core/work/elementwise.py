@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from services.analyzer.work.kinds import Model, Weight, Work
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Tensor, broadcast, moved_bytes, promoted
+from services.core.work.kinds import Model, Weight, Work
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import Tensor, broadcast, moved_bytes, promoted
 
 IN_PLACE: Final = "_"
 

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from services.analyzer.work.kinds import Model, Weight, Work
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Tensor, moved_bytes
+from services.core.work.kinds import Model, Weight, Work
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import Tensor, moved_bytes
 
 _STATISTICS_PER_ROW: Final = 2  # its mean and the inverse of its deviation
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from services.analyzer.work.kinds import Model, Weight, Work
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Tensor, broadcast, moved_bytes
+from services.core.work.kinds import Model, Weight, Work
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import Tensor, broadcast, moved_bytes
 
 
 def product(left: Tensor, right: Tensor, added: Tensor | None = None) -> Work | None:

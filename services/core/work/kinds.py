@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from services.analyzer.work.operator_call import OperatorCall
+from services.core.work.operator_call import OperatorCall
 
 
 class Weight(IntEnum):

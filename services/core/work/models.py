@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from services.analyzer.work.attention import ATTENTION
-from services.analyzer.work.convolutions import CONVOLUTIONS
-from services.analyzer.work.elementwise import ELEMENTWISE
-from services.analyzer.work.kinds import Model, Work
-from services.analyzer.work.moves import MOVES
-from services.analyzer.work.norms import NORMS
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.products import PRODUCTS
-from services.analyzer.work.reductions import REDUCTIONS
+from services.core.work.attention import ATTENTION
+from services.core.work.convolutions import CONVOLUTIONS
+from services.core.work.elementwise import ELEMENTWISE
+from services.core.work.kinds import Model, Work
+from services.core.work.moves import MOVES
+from services.core.work.norms import NORMS
+from services.core.work.operator_call import OperatorCall
+from services.core.work.products import PRODUCTS
+from services.core.work.reductions import REDUCTIONS
 
 MODELS: Final[Mapping[str, Model]] = {**PRODUCTS, **CONVOLUTIONS, **ATTENTION, **NORMS, **ELEMENTWISE, **REDUCTIONS, **MOVES}
 """By the name that PyTorch records."""

@@ -15,6 +15,7 @@ from services.analyzer.answer_tables import ANSWERED_TABLES
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
+from services.analyzer.model_tables import MODEL_TABLES
 from services.analyzer.run_records import RunRecord
 from services.analyzer.runs_table import RUNS
 from services.analyzer.schema import (
@@ -23,14 +24,13 @@ from services.analyzer.schema import (
     CONFIGURATIONS,
     COUNTED_ROOFLINE,
     KERNELS,
-    LAYER_ROOFLINE,
     MEASUREMENTS,
     ROOFLINE,
     SAMPLES,
     table_named,
 )
 from services.analyzer.store import Store
-from services.analyzer.sweep_tables import sweep_table
+from services.analyzer.sweep_tables import LAYERED_TABLES, sweep_table
 from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_answers import (
@@ -75,7 +75,11 @@ def run_table(
         is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
         of_sweeps = [] if is_of_traces_alone else [sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))]
         return together(table, [*of_sweeps, *traces])
-    if table in ANSWERED_TABLES or table is LAYER_ROOFLINE:
+    if table in MODEL_TABLES:
+        return _of_models(store, table, run_ids, question)
+    if table in LAYERED_TABLES:
+        return together(table, [_of_models(store, table, run_ids, question), *_of_traces(store, table, run_ids, question)])
+    if table in ANSWERED_TABLES:
         return together(table, _of_traces(store, table, run_ids, question))
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
@@ -95,6 +99,19 @@ def run_table(
 def _of_sweeps(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
     """Without what is known of traces' devices: they have none in the store."""
     return ceilings(store, run_ids) if table is CEILINGS else run_table(store, table, run_ids)
+
+
+def _of_models(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> pl.LazyFrame:
+    """The table worked out from the launches and passes of models."""
+    model_run_ids = [record.run.run_id for record in store.runs.of(run_ids) if _may_be_of_model(record.run)]
+    if not model_run_ids:
+        return table.empty().lazy()
+    return sweep_table(table, lambda part: _of_sweeps(store, part, model_run_ids), question.depth)
+
+
+def _may_be_of_model(run: Run) -> bool:
+    """Results that were exported and imported again may be those of a model."""
+    return isinstance(run.spec.work, ModelRun) or (run.is_imported and bool(run.total_configuration_count))
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:

@@ -81,9 +81,11 @@ def _start_and_show(
     json_path: Path | None,
     earlier_run_ids: tuple[str, ...] = (),
 ) -> bool:
+    from services.cli.model_results import follow_and_show_model
     from services.cli.run_results import follow_and_show
     from services.cli.run_specs import upload_headers
     from services.cli.terminal import console as make_console
+    from services.core.model import ModelRun
 
     console = make_console(stderr=True)
     for notice in notices:
@@ -91,4 +93,6 @@ def _start_and_show(
     upload_headers(client, run, spec)
     started = client.start_run(spec, node_id=run.node_id)
     console.print(f"{'Continuing' if earlier_run_ids else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
+    if isinstance(spec.work, ModelRun):
+        return follow_and_show_model(client, started, json_path, console)
     return follow_and_show(client, started, json_path, console, earlier_run_ids)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from services.cli import again, bench, ceilings, compare, doctor, export, imports, nodes, reports, runs, serve, show, up
+from services.cli import again, bench, ceilings, compare, doctor, export, imports, model, nodes, profile, reports, runs, serve, show, up
 from services.cli.usage import UsageError
 from services.core.errors import KernalyseError
 
@@ -33,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (up, bench, again, ceilings, runs, show, compare, export, reports, imports, nodes, serve, doctor):
+for group in (up, bench, model, profile, again, ceilings, runs, show, compare, export, reports, imports, nodes, serve, doctor):
     group.register(app)
 
 

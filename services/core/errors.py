@@ -12,9 +12,10 @@ KernalyseError
 │   ├── LaunchLimitError               a launch over the device's limits
 │   ├── InvalidBundleError             an archive that must not be unpacked
 │   ├── InvalidTraceError              a file to import that no reader can take
+│   ├── InvalidModelError              a model or tokenizer file that cannot be used
 │   └── InvalidSettingError            a setting that cannot be used
 ├── NotFoundError                  NOT_FOUND
-│   ├── UnknownKernelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
+│   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
 │   ├── ArtifactNotFoundError, TableNotFoundError
 │   └── CommandNotFoundError           no program of that name on the node
 ├── ConflictError                  ALREADY_EXISTS
@@ -132,6 +133,10 @@ class InvalidTraceError(InvalidRequestError):
     reason = "INVALID_TRACE"
 
 
+class InvalidModelError(InvalidRequestError):
+    reason = "INVALID_MODEL"
+
+
 class InvalidSettingError(InvalidRequestError):
     reason = "INVALID_SETTING"
 
@@ -143,6 +148,10 @@ class NotFoundError(KernalyseError):
 
 class UnknownKernelError(NotFoundError):
     reason = "UNKNOWN_KERNEL"
+
+
+class UnknownModelError(NotFoundError):
+    reason = "UNKNOWN_MODEL"
 
 
 class RunNotFoundError(NotFoundError):

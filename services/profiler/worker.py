@@ -28,6 +28,7 @@ from services.core.model import (
     KernelSweep,
     LogLevel,
     LogLines,
+    ModelRun,
     Progress,
     RunLimits,
     RunSpec,
@@ -125,11 +126,13 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 
             given = CommandOrder(order.folder, order.environment, time.monotonic() - _own_age_s(), order.nsys_program)
             run_command(spec.work, spec.limits, given, sink)
+        case ModelRun():
+            _run_model(spec, spec.work, order, sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",
                 found="no workload for it in this version",
-                expected="KernelSweep, CommandProfile or CeilingMeasurement",
+                expected="KernelSweep, CommandProfile, ModelRun or CeilingMeasurement",
                 remedy="Submit one of these.",
             )
 
@@ -203,6 +206,20 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
     sink.write(Progress(0, 0, 1, "opening the device"))
     session = _open_session(work.backend, work.device_id, order.cache_folder)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
+
+
+def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
+    from services.profiler.workloads.models import ModelPlace, workload_of
+
+    place = ModelPlace(
+        open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
+        sink=sink,
+        folder=order.folder,
+        limits=spec.limits,
+        ceilings_file=order.ceilings_file,
+        cache_folder=order.cache_folder,
+    )
+    workload_of(work).run(work, place)
 
 
 def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:

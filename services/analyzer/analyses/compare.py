@@ -54,7 +54,7 @@ CIRCUMSTANCES: Final = {
 """Columns that have to be equal where both sides know them. How long was sampled and why that ended may differ: neither
 moves a median."""
 
-KEY: Final = ["kernel_name", "parameters", "dtype", "block", "macros", "form"]
+KEY: Final = ["kernel_name", "parameters", "dtype", "block", "macros", "form", "layer_path"]
 """What makes two configurations the same; the cache mode too, unless it is what differs."""
 
 REPEATED: Final = r"^(process=\d+|cold|hot|block=[\dx]+)$"

@@ -24,26 +24,12 @@ from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_names import TraceNames
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
 from services.core.errors import InvalidTraceError
-
-FORMAT: Final = "onnxruntime"
+from services.core.onnxruntime_profile import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
 
 OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{")
 SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
 
-SESSION: Final = "Session"
-NODE: Final = "Node"
-KERNEL: Final = "Kernel"
-NODE_ENDING: Final = "_kernel_time"
-"""Of events that are a node's execution; others say what was waited for before and after."""
-
-LAUNCHING_PROVIDERS: Final = (
-    *("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider", "TensorrtExecutionProvider"),
-    *("NvTensorRTRTXExecutionProvider", "DmlExecutionProvider", "WebGpuExecutionProvider", "JsExecutionProvider"),
-)
-"""Their kernels go on after the node has returned: its time is that of the launch. All others compute within it."""
-
 UNKNOWN_PROVIDER: Final = "an unnamed provider"
-NS_PER_US: Final = 1000
 MAX_TIME_US: Final = 2**61 // NS_PER_US
 MAX_ID: Final = 2**62
 
@@ -154,7 +140,7 @@ class _Reading:
             yield _Launch(event.name, placed, of_node, None, provider or UNKNOWN_PROVIDER)
 
     def _notes(self, ranges: _Ranges, launch_count: int) -> Iterator[str]:
-        run_count = sum(event.name == "model_run" for event in self.sessions)
+        run_count = sum(event.name == MODEL_RUN for event in self.sessions)
         yield f"Profile of ONNX Runtime: {run_count} runs of the model, {len(self.nodes)} executions of nodes."
         if not self.nodes:
             yield "It has no nodes: no model was run while it was recorded."

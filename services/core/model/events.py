@@ -89,7 +89,7 @@ class Configuration:
     @property
     def label(self) -> str:
         values = (f"{parameter.name}={parameter.value}" for parameter in self.parameters)
-        return " ".join((self.kernel_name, *values, *([self.variant] if self.variant else ())))
+        return " ".join((self.kernel_name, *values, *(word for word in (self.variant, self.layer_path) if word)))
 
 
 @dataclass(frozen=True, slots=True)

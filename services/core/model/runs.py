@@ -144,7 +144,7 @@ class CommandProfile:
     """A command under a collector."""
 
     arguments: tuple[str, ...]  # program first
-    collector: str  # "nsys", "ncu", "kineto", "proton"
+    collector: str  # "nsys", "ncu", "kineto", "proton"; empty: the node chooses
     environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
     max_duration_ns: int | None = None  # then the command is ended and what was collected is kept
@@ -244,7 +244,7 @@ class Run:
     completed_configuration_count: int = 0  # measured or failed
     failed_configuration_count: int = 0
     total_configuration_count: int | None = None  # None until the sweep is expanded
-    activity: str = ""  # what the worker does now
+    activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
 
@@ -252,3 +252,14 @@ class Run:
     def is_imported(self) -> bool:
         """Read from a file: no node ran it, and its node_id is empty."""
         return isinstance(self.spec.work, ImportedTrace)
+
+    @property
+    def is_trace(self) -> bool:
+        """What it has to show is what a program launched, not measurements of configurations."""
+        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
+        return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
+
+    @property
+    def is_settled(self) -> bool:
+        """It has ended, and nothing of what it left is still being read."""
+        return self.state.is_final and not self.activity

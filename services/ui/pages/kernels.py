@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from services.core.errors import KernalyseError
-from services.core.model import Filter, FilterOperator, ImportedTrace, Run, SortKey, TableQuery
+from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from services.ui import theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
@@ -52,6 +52,7 @@ class KernelsPage(PageBase):
         self._asked: object = None
         self._asked_time = 0.0
         self._question_problem = ""
+        self._is_reading = False  # a trace of the runs that are shown
         self._question: asyncio.Task[None] | None = None
 
     def roots(self) -> dict[str, Any]:
@@ -80,6 +81,7 @@ class KernelsPage(PageBase):
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         self._show_kernels_of_traces(overview)
+        self._is_reading = any(run.state.is_final and not run.is_settled for run in overview.runs if run.run_id in self.state.runs)
         self._ask_where_needed(overview)
         now_unix_s = time.time()
         shown = {column.name for column in self._columns()}
@@ -97,7 +99,7 @@ class KernelsPage(PageBase):
     def _show_kernels_of_traces(self, overview: Overview) -> None:
         """Traces have no measurements, which are shown where nobody has chosen."""
         chosen = [run for run in overview.runs if run.run_id in self.state.runs]
-        if self.state.table == "measurements" and chosen and all(is_trace(run) for run in chosen):
+        if self.state.table == "measurements" and chosen and all(run.is_trace for run in chosen):
             self.state = replace(self.state, table="launched", columns=(), sort="", descending=False)
 
     # ------------------------------------------------------------ asking
@@ -106,7 +108,7 @@ class KernelsPage(PageBase):
         """Asks when the view changed, or when runs have gone on since the last answer."""
         query = table_query(self.state, tuple(column.name for column in self._columns()))
         progress = tuple(
-            (run.run_id, run.state, run.completed_configuration_count)
+            (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
@@ -158,7 +160,9 @@ class KernelsPage(PageBase):
                 rows.append([_cell(column, row.get(column.name)) for column in columns])
         has_filter = bool(self.state.kernel or self.state.category or self.state.dtype or self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
-        if self.state.runs:
+        if self._is_reading:
+            empty = "The trace is being read: its rows appear here."
+        elif self.state.runs:
             empty += " Sweeps and traces have other rows: choose them under Rows."
         return fragment(
             "table.html",
@@ -178,11 +182,6 @@ class KernelsPage(PageBase):
             previous=max(0, first - PAGE_ROW_COUNT) if first > 0 else None,
             following=first + PAGE_ROW_COUNT if last < total else None,
         )
-
-
-def is_trace(run: Run) -> bool:
-    """Other imported runs have configurations."""
-    return isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
 
 
 def _assigned(state: ViewState, assignment: str) -> ViewState:

@@ -74,6 +74,9 @@ async def test_a_command_is_followed_and_its_kernels_and_layers_are_shown(
     assert list(file_names(node.uploaded)) == ["train.py"]
     shown = await asyncio.to_thread(kernalyse, "show", "last")
     assert "gemm" in shown.stdout  # kernels, which a run of a command has in place of measurements
+    again = await asyncio.to_thread(kernalyse, "rerun", run.run_id)
+    assert again.returncode == 0, again.stderr
+    assert [other.spec.work for other in node.runs.values()] == [work, work]
 
 
 def test_a_program_is_profiled_by_services_of_the_commands_own_with_the_collector_of_the_node(

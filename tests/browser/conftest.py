@@ -14,14 +14,16 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
+from tests.integration.recording_nsys import write_recording_nsys
 from tests.service_processes import ServiceProcesses
+from tests.unit.nsys_export import kernel, write_export
 
 FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
 
 
 @pytest.fixture(scope="package")
 def dashboard() -> Iterator[Dashboard]:
-    """Profiler, analyzer and dashboard in private folders; nothing may be left of them."""
+    """Profiler, analyzer and dashboard in private folders; nothing may be left of them. Its nsys records one launch of a kernel."""
     folder = Path(tempfile.mkdtemp(prefix="kn-"))
     with pytest.MonkeyPatch.context() as monkeypatch:
         for variable, name in FOLDERS.items():
@@ -31,7 +33,9 @@ def dashboard() -> Iterator[Dashboard]:
             monkeypatch.delenv(variable)
         services = ServiceProcesses(folder)
         try:
-            with dashboard_of(services, services.start("profiler")) as found:
+            export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
+            nsys = write_recording_nsys(folder, export)
+            with dashboard_of(services, services.start("profiler", "--nsys-program", str(nsys))) as found:
                 yield found
         finally:
             services.stop_all()

@@ -155,7 +155,7 @@ def run_title(run: Run) -> str:
         names = [selection.kernel_name for selection in run.spec.work.kernels]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if isinstance(run.spec.work, CommandProfile):
-        return f"{run.spec.work.collector}: {shlex.join(run.spec.work.arguments)}"
+        return f"{run.spec.work.collector or 'profile'}: {shlex.join(run.spec.work.arguments)}"
     return {"ModelRun": "Model", "CeilingMeasurement": "Ceilings"}.get(type(run.spec.work).__name__, "Run")
 
 

@@ -29,8 +29,8 @@ def test_blocks_of_a_model_are_one_bar_for_each_variant() -> None:
     assert (second["variant"], second["efficiency_ratio"], third["kind"]) == ("fused", None, "embed")
     bars, names = bar_columns(kinds, LIGHT)
     assert names == {0: "blocks.*.mlp", 1: "embed"}
-    assert bars["y1"].tolist() == [800, 300, 100]
-    assert bars["x1"][0] < bars["x0"][1]
+    assert bars["top"].tolist() == [800, 300, 100]
+    assert bars["right"][0] < bars["left"][1]
     assert len(set(bars["color"].tolist())) == 2
     assert "launches, –" in bars["text"][1]
 
@@ -38,7 +38,7 @@ def test_blocks_of_a_model_are_one_bar_for_each_variant() -> None:
 def test_only_the_longest_kinds_have_bars_and_no_layers_none() -> None:
     many = LAYERS.own_rows([layer(f"layer{index}x", None, index + 1) for index in range(40)])
     bars, names = bar_columns(kinds_of(many), LIGHT)
-    assert len(bars["x0"]) == len(names) == MAX_KIND_COUNT
-    assert bars["y1"][0] == 40
+    assert len(bars["left"]) == len(names) == MAX_KIND_COUNT
+    assert bars["top"][0] == 40
     empty, no_names = bar_columns(kinds_of(pl.DataFrame(schema=LAYERS.schema)), LIGHT)
     assert (no_names, {name: len(values) for name, values in empty.items()}) == ({}, dict.fromkeys(no_bars(), 0))

@@ -13,7 +13,7 @@ from services.ui import theme
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
 from services.ui.theme import Palette
 
-NUMBERS: Final = ("x0", "y0", "x1", "y1")
+NUMBERS: Final = ("left", "bottom", "right", "top")
 TEXTS: Final = ("color", "text")
 MAX_KIND_COUNT: Final = 16
 """Those that take longest: names of more would not be readable under their bars."""
@@ -62,10 +62,10 @@ def bar_columns(kinds: pl.DataFrame, palette: Palette) -> tuple[Columns, dict[in
     sides = [variants.index(row["variant"]) for row in rows]
     lefts = np.array([names.index(row["kind"]) - GROUP_WIDTH / 2 + side * width for row, side in zip(rows, sides, strict=True)])
     return {
-        "x0": lefts,
-        "y0": np.zeros(len(rows)),
-        "x1": lefts + width * 0.94,
-        "y1": np.array([float(row["duration_sum_ns"]) for row in rows]),
+        "left": lefts,
+        "bottom": np.zeros(len(rows)),
+        "right": lefts + width * 0.94,
+        "top": np.array([float(row["duration_sum_ns"]) for row in rows]),
         "color": np.array([palette.series[side % len(palette.series)] for side in sides]),
         "text": np.array([_text(row) for row in rows]),
     }, {place: _short(name) for place, name in enumerate(names)}
@@ -77,7 +77,7 @@ def no_bars() -> Columns:
 
 def layer_chart(bars: Columns, palette: Palette, height_px: int = 300) -> hv.Overlay:
     """Input: what `bar_columns` says, or no bars."""
-    rectangles = hv.Rectangles(bars, ["x0", "y0", "x1", "y1"], ["color", "text"]).opts(
+    rectangles = hv.Rectangles(bars, list(NUMBERS), ["color", "text"]).opts(
         color="color", line_color=None, tools=[HoverTool(tooltips="@text")]
     )
     return hv.Overlay([rectangles]).opts(

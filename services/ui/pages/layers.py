@@ -85,8 +85,8 @@ class LayersPage(KernelsPage):
         self.chart.replace("bars", bars)
         self.chart.name_ticks(names)
         self.chart.follow("x", -0.5, max(1, len(names)) - 0.5)
-        if len(bars["y1"]):
-            self.chart.follow("y", 0.0, float(bars["y1"].max()) * 1.08)
+        if len(bars["top"]):
+            self.chart.follow("y", 0.0, float(bars["top"].max()) * 1.08)
 
     def _legend(self) -> str:
         variants = [] if self._kinds is None else [name for name in layers.variants_of(self._kinds) if name]

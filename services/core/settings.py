@@ -144,6 +144,12 @@ class ProfilerSettings(GrpcSettings):
     )
     allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
     allow_commands: bool = Field(True, description="Accept commands to profile.")
+    allowed_commands: tuple[str, ...] = Field(
+        (), description="Patterns (*, ?, [a-z]) of whole command lines; when set, only such commands are profiled, as the node has them."
+    )
+    nsys_program: Path | None = Field(
+        None, description="The nsys to profile commands with; unset: of PATH, or the newest in the usual places."
+    )
     allow_catalog_only: bool = Field(False, description="Run nothing but kernels of the node's own catalogue.")
     max_configuration_count: int = Field(100_000, ge=1, description="Largest sweep accepted, in configurations.")
     max_queued_run_count: int = Field(100, ge=1, description="Runs waiting at most; more are refused.")

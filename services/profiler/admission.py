@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,7 @@ from services.core.model import (
 )
 from services.profiler.bundles import BundleStore
 from services.profiler.catalog import Catalog
+from services.profiler.command_checks import check_command
 from services.profiler.workloads.models import workload_of
 from services.profiler.workloads.sweep_plan import plan_sweep
 
@@ -47,7 +50,7 @@ class Placement:
     """Where a run is to be run. spec: with backend, device and limits settled, as the worker gets it."""
 
     lane: str  # runs of one lane follow each other
-    device_id: str
+    device_id: str | None  # None: a command on a node without devices
     spec: RunSpec
     limits: NodeLimits
     bundles: dict[str, Path]  # unpacked, by digest
@@ -63,6 +66,7 @@ class Admission:
     notices: Sequence[str]  # what the node lacks, said when a device is missing
     catalog: Catalog
     bundles: BundleStore
+    allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
 
     def check(self, spec: RunSpec) -> Placement:
         """Everything that can be refused without running.
@@ -79,13 +83,17 @@ class Admission:
             plan_sweep(spec.work, self.catalog, self.limits.max_configuration_count)
         if isinstance(spec.work, ModelRun):
             workload_of(spec.work).check(spec.work)
+        if isinstance(spec.work, CommandProfile):
+            check_command(spec.work)
         return self.place(spec)
 
     def place(self, spec: RunSpec) -> Placement:
         """Where an admitted spec runs, with the node's present devices."""
         work = spec.work
+        if isinstance(work, CommandProfile):
+            return self._place_command(spec, work)
         if not isinstance(work, KernelSweep | CeilingMeasurement | ModelRun):
-            what = "profiles of commands" if isinstance(work, CommandProfile) else "traces, which the analyzer imports,"
+            what = "traces, which the analyzer imports,"
             raise NotBuiltYetError(what, found="not in this version", remedy="Use a kernel sweep.")
         backends = workload_of(work).backends if isinstance(work, ModelRun) else BACKENDS
         device, backend = self._device(work.backend, work.device_id, backends)
@@ -99,11 +107,26 @@ class Admission:
             bundles={digest: self.bundles.path(digest) for digest in _bundle_digests(work)},
         )
 
+    def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
+        """With the node's first device: a command may use any, and what shares that one would disturb it."""
+        device = self.devices[0] if self.devices else None
+        limits = self._limits(spec.limits)
+        settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
+        return Placement(
+            lane=CPU_LANE if device is None else _lane(device),
+            device_id=None if device is None else device.device_id,
+            spec=replace(spec, limits=settled),
+            limits=limits,
+            bundles={work.bundle_digest: self.bundles.path(work.bundle_digest)} if work.bundle_digest is not None else {},
+        )
+
     def _check_policy(self, spec: RunSpec) -> None:
         match spec.work:
             case CommandProfile():
                 if not self.policy.allow_commands or self.policy.allow_catalog_only:
                     raise _forbidden("commands", "allow_commands" if not self.policy.allow_commands else "allow_catalog_only")
+                if self.allowed_commands:
+                    self._check_allowed(spec.work)
             case ModelRun(bundle_digest=str()) if self.policy.allow_catalog_only:
                 raise _forbidden("models of bundles", "allow_catalog_only")
             case KernelSweep(kernels=kernels):
@@ -117,6 +140,19 @@ class Admission:
                     raise _forbidden("macros and compiler options", "allow_catalog_only")
             case _:
                 pass
+
+    def _check_allowed(self, work: CommandProfile) -> None:
+        """With patterns set, nothing else of a request may change what an allowed command does."""
+        command_line = shlex.join(work.arguments)
+        if not any(fnmatchcase(command_line, pattern) for pattern in self.allowed_commands):
+            raise ForbiddenError(
+                f"command {command_line}",
+                found="not among those that this node allows (allowed_commands)",
+                expected=f"a command line like {' or '.join(self.allowed_commands)}",
+                remedy="Ask the node's owner to allow it, or use another node.",
+            )
+        if work.environment or work.bundle_digest is not None:
+            raise _forbidden("variables and bundles for commands", "allowed_commands")
 
     def _device(self, backend: BackendName, device_id: str | None, backends: Sequence[BackendName]) -> tuple[Device, BackendName]:
         """backends: that the work can run on."""

@@ -216,7 +216,7 @@ class Client:
         depth: int | None = None,
         to: Literal["polars", "pandas", "arrow"] = "polars",
     ) -> Any:
-        """Rows of a table or an analysis: measurements, samples, roofline, trace_kernels, layers and the others.
+        """Rows of a table or an analysis: measurements, samples, roofline, kernels, layers and the others.
 
         Args:
             run: one, or several; an empty sequence for all runs.

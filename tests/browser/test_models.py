@@ -38,9 +38,9 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         expect(page.locator("#f-layers_legend")).to_contain_text("fused")
         eventually(lambda: drawn_count(page, "layers:bars") >= 8)
         assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
-        page.locator("#f-row_choice select").select_option("models")
-        page.wait_for_url(re.compile("table=models"))
-        expect(page.locator("#f-table tbody tr")).to_have_count(2)
+        page.locator("#f-row_choice select").select_option("layers")
+        page.wait_for_url(re.compile("table=layers"))
+        expect(page.locator("#f-table tbody tr").filter(has_text="annotation").first).to_be_visible()
         page.set_viewport_size({"width": 390, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         live = visit.open(f"/live?runs={run.run_id}")

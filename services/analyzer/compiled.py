@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
@@ -75,8 +73,7 @@ class CompiledFunction:
         code = machine_code.kept(name, digest, kinds)
         if code is None:
             types = tuple(_numba().typeof(argument) for argument in arguments)
-            with _without_collector():
-                self.dispatcher.compile(types)
+            self.dispatcher.compile(types)
             code = machine_code.code_of(self.dispatcher.overloads[types])
             if code is None:
                 return cast(Callable[..., Any], self._with_numba)
@@ -102,18 +99,6 @@ class CompiledFunction:
     def _numba_type_(self) -> Any:
         """What numba asks for where another compiled function calls this one."""
         return self.dispatcher._numba_type_
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """The compiler makes millions of objects and few cycles of them: to look for these takes a twentieth of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class GeneratedOperation:
@@ -148,7 +133,7 @@ def _numba() -> Any:
             del sys.modules["scipy.linalg"]
     numba = import_module("numba")
     # No loop here can be vectorized, for each step needs the one before: to look for such takes the compiler a tenth of its time.
-    numba.config.LOOP_VECTORIZE = numba.config.SLP_VECTORIZE = 0
+    numba.config.LOOP_VECTORIZE = 0
     return numba
 
 

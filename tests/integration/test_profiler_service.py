@@ -62,8 +62,8 @@ def refused(error: type[Exception], match: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), bundle_max_bytes=100_000)
+def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000)
     try:
         node.start()
         yield node

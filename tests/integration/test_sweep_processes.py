@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import psutil
 import pytest
@@ -23,8 +24,8 @@ SECONDS = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"))
+def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
     try:
         node.start()
         yield node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -26,7 +25,6 @@ from services.core.model import (
     BackendName,
     BufferDefinition,
     BufferRole,
-    CeilingMeasurement,
     CeilingsMeasured,
     CommandProfile,
     Configuration,
@@ -235,15 +233,6 @@ def test_ceilings_are_measured_before_a_sweep_on_a_cpu(tmp_path: Path) -> None:
         "float64": "flop_per_s",
     }
     assert all(one.value > 1e8 and one.source == "measured" for one in measured[-1].ceilings)
-
-
-def test_a_run_of_ceilings_keeps_what_it_measured(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "ceilings.json"
-    ended = run_worker(CeilingMeasurement(BackendName.OPENCL), tmp_path, ceilings_file=file)
-    assert ended.exit_code == 0
-    (measured,) = ended.of(CeilingsMeasured)
-    kept = json.loads(file.read_text())
-    assert [one["value"] for one in kept[measured.ceilings[0].device_id]["ceilings"]] == [one.value for one in measured.ceilings]
 
 
 def test_kept_ceilings_are_told_without_measuring(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.unit.ncu_report import launch, write_report
 from tests.unit.nsys_export import call, kernel, write_export
 

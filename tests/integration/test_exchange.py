@@ -12,8 +12,9 @@ import jsonschema
 import polars as pl
 import pytest
 
+from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
-from tests.integration.test_cli import QUICK, kernalyse
+from tests.integration.test_cli import QUICK
 from tests.service_processes import ServiceProcesses
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")

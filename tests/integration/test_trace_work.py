@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.unit.test_kineto import call, kernel, module, operator
 
 TABLES = ("layers", "roofline", "layer_roofline", "ceilings", "opportunities")

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from services.core.settings import data_folder
+from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
-from tests.integration.test_cli import kernalyse
 from tests.unit.nsys_export import STRINGS, call, kernel, nvtx, write_export
 from tests.unit.nsys_folder import write_folder
 

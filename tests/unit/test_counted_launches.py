@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.counter_coverage import counter_coverage
@@ -26,6 +26,7 @@ from services.analyzer.trace_joining import joined as joined_ranks
 from services.analyzer.trace_reading import read_with_counters
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from services.core.errors import InvalidTraceError, LimitReachedError
+from tests.examples import examples
 from tests.unit.ncu_report import launch, report_text, write_report
 from tests.unit.nsys_export import call, kernel, write_export
 
@@ -154,7 +155,7 @@ LAUNCHES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 2)), min_si
 
 
 @given(LAUNCHES, LAUNCHES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_joining_is_what_it_says_it_is(traced: list[tuple[str, int]], reported: list[tuple[str, int]]) -> None:
     """The report's i-th launch does 2 (i + 1) flop. By the rule itself, launch by launch."""
     places: dict[tuple[str, int], list[float]] = defaultdict(list)

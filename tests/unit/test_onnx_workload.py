@@ -248,7 +248,6 @@ def test_a_loop_counts_for_the_nodes_in_it(tmp_path: Path) -> None:
 def test_the_example_runs_the_model_as_a_program_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["run_onnx.py", "--prompt", "Hello world", "--passes", "2", "--profile", str(tmp_path / "p")])
     runpy.run_path(str(catalog_folder() / "examples/inference_runners/run_onnx.py"), run_name="__main__")
     told = capsys.readouterr().out

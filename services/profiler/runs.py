@@ -26,7 +26,7 @@ from services.core.errors import (
     ShuttingDownError,
     StorageFullError,
 )
-from services.core.model import Progress, Run, RunSpec, RunState, StateChanged, Telemetry
+from services.core.model import CommandProfile, Progress, Run, RunSpec, RunState, StateChanged, Telemetry
 from services.core.rpc import run_error
 from services.profiler.admission import Admission, Placement
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
@@ -52,6 +52,7 @@ class RunsSettings:
     max_queued_run_count: int
     configuration_time_limit_s: float
     grace_s: float
+    command_grace_s: float
 
 
 @dataclass(slots=True)
@@ -284,7 +285,7 @@ class Runs:
                 time_limit_s=placement.limits.run_time_limit_ns / 1e9,
                 memory_limit_bytes=placement.limits.run_memory_limit_bytes,
                 silence_limit_s=self._settings.configuration_time_limit_s,
-                grace_s=self._settings.grace_s,
+                grace_s=self._grace_s(placement.spec),
             ),
             record=lambda events: self._record(run_id, events),
             activity=lambda: self._active[run_id].activity,
@@ -296,6 +297,9 @@ class Runs:
         finally:
             os.close(lock_file)
             await asyncio.to_thread(folder.keep_artifacts_only)
+
+    def _grace_s(self, spec: RunSpec) -> float:
+        return self._settings.command_grace_s if isinstance(spec.work, CommandProfile) else self._settings.grace_s
 
     def _environment(self, folder: RunFolder) -> dict[str, str]:
         """Of a worker. It has to know how long it may be silent, to end what it has started itself before that."""

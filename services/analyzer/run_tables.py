@@ -115,7 +115,7 @@ def _may_be_of_model(run: Run) -> bool:
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
-    """The table worked out for each run that is a trace."""
+    """The table worked out for each run that has a trace; layers that were measured are not told by its trace once more."""
     return [
         table.conform(
             _answer(store, table, record.run.run_id, question).with_columns(
@@ -123,6 +123,7 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
+        if table not in LAYERED_TABLES or record.run.is_trace
     ]
 
 
@@ -244,7 +245,7 @@ def title_of(run: Run) -> str:
             rest = len(names) - TITLE_KERNEL_COUNT
             return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
         case CommandProfile(arguments, collector):
-            return f"{collector}: {' '.join(arguments)}"
+            return f"{collector or 'profile'}: {' '.join(arguments)}"
         case ModelRun(model_name, variants):
             return f"{model_name} {' and '.join(variants)}".rstrip()
         case CeilingMeasurement():

@@ -70,7 +70,7 @@ def compare(
 
 
 def _bench(run: CallableRun, stop_reason: StopReason, stopwatch: Stopwatch, record: Record) -> Bench:
-    return Bench(run.configuration, run.finish(stop_reason), stopwatch.device, stopwatch.description, record)
+    return Bench(run.configuration, run.finish(stop_reason), stopwatch.device, stopwatch.description, stopwatch.notice, record)
 
 
 def _record(title: str, stopwatch: Stopwatch) -> Record:

@@ -24,6 +24,7 @@ class Bench:
     Attributes:
         label: its name and parameters.
         timed_by: whose clock: "CUDA events on the current stream of PyTorch", or the host's.
+        notice: what that clock does not tell.
         configuration, measurement: all figures, as the tables of those names have them.
     """
 
@@ -31,6 +32,7 @@ class Bench:
     measurement: Measurement
     device: Device
     timed_by: str
+    notice: str
     _record: Record = field(repr=False, compare=False)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from services.core.model import TableQuery
+from services.core.model import ModelRun, TableQuery
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,10 +18,15 @@ SHOWN_TABLES: Final = ("kernels", "layers")
 
 def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
     """Follows the run until its trace has been read, and shows what it came to; answers whether there is something to show."""
+    from services.cli.model_results import follow_and_show_model
     from services.cli.run_display import outcome_line
     from services.cli.run_results import follow
 
     console.print(f"run {run.run_id}", markup=False, highlight=False)
+    if isinstance(run.spec.work, ModelRun):
+        is_good = follow_and_show_model(client, run, None, console)
+        console.print(_where(run), markup=False, highlight=False, soft_wrap=True)
+        return is_good
     run = follow(client, run, console, shows_program=True)
     shown_count = _show_tables(client, run)
     for line in run.notes.splitlines()[1:]:  # the first one came with the log
@@ -57,4 +62,4 @@ def _where(run: Run) -> str:
     from services.cli.local_services import running_page_url
 
     url = running_page_url(f"/live?runs={run.run_id}")
-    return f"All of it: kernalyse show {run.run_id} kernels layers gaps launches memory" if url is None else f"All of it: {url}"
+    return f"All of it: {url or f'kernalyse show {run.run_id} kernels layers gaps launches memory'}"

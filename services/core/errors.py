@@ -22,7 +22,7 @@ KernalyseError
 │   ├── RequestConflictError           same request_id, other body
 │   └── NodeExistsError
 ├── UnmetConditionError            FAILED_PRECONDITION
-│   ├── BackendUnavailableError, CompileError, StoreLockedError, RunNotFinishedError
+│   ├── BackendUnavailableError, CompileError, VerificationFailedError, StoreLockedError, RunNotFinishedError
 │   └── CollectorUnavailableError, CollectorFailedError
 ├── UnauthenticatedError           UNAUTHENTICATED
 ├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
@@ -204,6 +204,12 @@ class CompileError(UnmetConditionError):
     """The compiler refused the kernel; `found` carries the compiler's own lines."""
 
     reason = "COMPILE_FAILED"
+
+
+class VerificationFailedError(UnmetConditionError):
+    """What was computed is not what it should be."""
+
+    reason = "VERIFICATION_FAILED"
 
 
 class StoreLockedError(UnmetConditionError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +73,7 @@ class ProfilerStandIn(ProfilerServiceServicer):
     chunk_bytes: int = 6  # of artifacts
     stalls: bool = False  # after the first chunk of each
     requested_offsets: list[int] = field(default_factory=list)  # of artifacts
+    on_start: Callable[[Run], None] = lambda _: None
     server: grpc.aio.Server | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -128,6 +129,9 @@ class ProfilerStandIn(ProfilerServiceServicer):
         if isinstance(spec.work, KernelSweep) and spec.work.kernels[0].kernel_name != "saxpy":
             raise UnknownKernelError("kernel nonsense", found="no such kernel", expected="saxpy", remedy="List the kernels.")
         run = self.add_run(f"started-{len(self.runs)}")
+        if not isinstance(spec.work, KernelSweep):
+            self.runs[run.run_id] = run = replace(run, spec=spec)
+        self.on_start(run)
         return messages.ProfilerServiceStartRunResponse(run=wire.encode(run))
 
     async def CancelRun(self, request: Any, context: Any) -> Any:

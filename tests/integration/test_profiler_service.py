@@ -64,8 +64,8 @@ def refused(error: type[Exception], match: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), bundle_max_bytes=100_000)
+def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000)
     try:
         node.start()
         yield node
@@ -132,13 +132,13 @@ async def test_a_sweep_runs_from_request_to_measurements(calls: Calls) -> None:
 
 
 async def test_a_running_sweep_is_cancelled_promptly(calls: Calls) -> None:
-    measuring = replace(quick_sweep().work.measuring, min_duration_ns=10**10, max_sample_count=None, max_duration_ns=2 * 10**10)  # type: ignore[union-attr]
+    measuring = replace(quick_sweep().work.measuring, min_duration_ns=10**11, max_sample_count=None, max_duration_ns=10**11)  # type: ignore[union-attr]
     run = await calls.start(RunSpec(KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", (1024,)),), measuring=measuring)))
     async for event in calls.watch(run.run_id):
         if event.WhichOneof("payload") == "sample_batch":
             await calls.cancel(run.run_id)
             break
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await calls.finished(run.run_id)).state is RunState.CANCELLED
 
 

@@ -92,7 +92,7 @@ def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[
     matched = _matched(before, after)
     _refuse_differences(baseline, judged, matched, allowed)
     margin_ratio = max(baseline.margin_ratio, judged.margin_ratio)
-    evidence, evidence_before = _timings(judged), _timings(baseline)
+    evidence, evidence_before = timings_of(judged), timings_of(baseline)
     rows = [
         _side(row, "") | _side(row, "_before") | _verdict(row, _compared(row, evidence, evidence_before, margin_ratio))
         for row in matched.iter_rows(named=True)
@@ -185,7 +185,7 @@ def _differing(row: Mapping[str, Any]) -> list[Difference]:
 # ---------------------------------------------------------------- evidence and verdicts
 
 
-def _timings(run: ComparedRun) -> dict[int, Timings]:
+def timings_of(run: ComparedRun) -> dict[int, Timings]:
     """By configuration_index. Without samples, as results of other tools may be, the median stands for them."""
     counted = run.samples.filter(~pl.col("is_discarded").fill_null(False), pl.col("duration_ns") > 0)
     medians = run.measurements.filter(pl.col("duration_median_ns") > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from services.core.errors import InvalidParameterError, NotBuiltYetError
+from services.core.errors import InvalidParameterError
 from services.core.model import BackendName, CacheMode, ModelRun, TimingMethod
 from services.profiler.workloads.gpt.architecture import MODEL_NAMES, find_architecture
 
@@ -65,7 +65,9 @@ class GptWorkload:
             )
 
     def run(self, work: ModelRun, place: ModelPlace) -> None:
-        raise NotBuiltYetError(f"model {work.model_name}", found="no kernels for it in this version")
+        from services.profiler.workloads.gpt.run import run_gpt
+
+        run_gpt(work, place)
 
 
 def variants_of(work: ModelRun) -> tuple[str, ...]:

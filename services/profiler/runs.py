@@ -285,7 +285,8 @@ class Runs:
                 time_limit_s=placement.limits.run_time_limit_ns / 1e9,
                 memory_limit_bytes=placement.limits.run_memory_limit_bytes,
                 silence_limit_s=self._settings.configuration_time_limit_s,
-                grace_s=self._grace_s(placement.spec),
+                grace_s=self._settings.grace_s,
+                cancel_grace_s=self._settings.command_grace_s if isinstance(placement.spec.work, CommandProfile) else 0.0,
             ),
             record=lambda events: self._record(run_id, events),
             activity=lambda: self._active[run_id].activity,
@@ -297,9 +298,6 @@ class Runs:
         finally:
             os.close(lock_file)
             await asyncio.to_thread(folder.keep_artifacts_only)
-
-    def _grace_s(self, spec: RunSpec) -> float:
-        return self._settings.command_grace_s if isinstance(spec.work, CommandProfile) else self._settings.grace_s
 
     def _environment(self, folder: RunFolder) -> dict[str, str]:
         """Of a worker. It has to know how long it may be silent, to end what it has started itself before that."""

@@ -192,7 +192,7 @@ class FailedCounts:
 
 
 def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
-    """The exit status. SIGTERM, which program and collector get too, ends the program; what it leaves is told nevertheless."""
+    """The exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
     from services.profiler.workloads.command import CommandOrder, run_command
 
     is_told_to_end = threading.Event()

@@ -34,7 +34,6 @@ def profile(arguments: list[str], behaviour: str) -> int:
     target = arguments[len(options) :]
     Path(os.environ["STAND_IN_FOLDER"], "profile").write_text("\n".join(arguments))
     variables = dict(variable.split("=", 1) for variable in options["--env-var"].split(","))
-    signal.signal(signal.SIGTERM, lambda *_: None)  # the program gets it too, and then there is a report to write
     status = subprocess.run(target, check=False, env={**os.environ, **variables}).returncode
     if behaviour in ("daemon", "hang"):
         leave_agent(Path(os.environ["STAND_IN_FOLDER"], "agent"))

@@ -24,7 +24,7 @@ from services.analyzer.import_progress import ImportUnderWay
 from services.analyzer.node_link import NodeLink
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.reading_tasks import ReadingTask
-from services.analyzer.schema import ARTIFACTS
+from services.analyzer.schema import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.trace_arrival import Arrival, ArrivedTrace
 from services.analyzer.trace_records import LeftTrace
@@ -38,6 +38,8 @@ MAX_FETCH_COUNT: Final = 2
 
 FULL_RETRY_S: Final = 30.0
 """Until room is looked for again. Somebody has to make it by hand; a trace is not given up for it."""
+
+RESULTS: Final = {CONFIGURATIONS.table_name, MEASUREMENTS.table_name}
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +104,14 @@ class LeftTraces:
             answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay())
             assert answer.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
-            if not (task.folder / f"{TRACE_NAMES.table_name}.parquet").exists():
+            found = {path.stem for path in task.folder.iterdir()}
+            if found & RESULTS:
                 raise InvalidTraceError(
-                    f"file {traces[0].file_name}",
-                    found="nothing recorded in it" if not any(task.folder.iterdir()) else "results of another tool",
-                    expected=f"a trace of {collectors}",
-                    remedy="See what the collector says in the run's log.",
+                    f"file {traces[0].file_name}", found="results of another tool", expected=f"a trace of {collectors}", remedy="Import it."
                 )
+            if TRACE_NAMES.table_name not in found:
+                await self._publish(run_id, None, f"Trace of {collectors} read: nothing was recorded.\n{answer.run.notes}".rstrip())
+                return
             launch_count = await asyncio.to_thread(_row_count, task.folder / f"{KERNEL_LAUNCHES.table_name}.parquet")
             said = f"Trace of {collectors} read: {launch_count:,} launches of kernels."
             await self._publish(run_id, task.folder, "\n".join(filter(None, (said, answer.run.notes))))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from services.analyzer.run_tables import run_table, title_of
+from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.writers.report import ReportFormat, written_report
 from services.analyzer.writers.report_sections import report_of
 from services.core.model import Run
+from services.core.run_title import title_of
 
 
 def run_report(store: Store, run: Run, chosen: ReportFormat) -> str:

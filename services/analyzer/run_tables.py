@@ -45,9 +45,9 @@ from services.analyzer.trace_answers import (
 )
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
-from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.model import ModelRun, Run
+from services.core.run_title import title_of
 
-TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
 
@@ -233,25 +233,6 @@ def _continued_run_ids(store: Store, run: Run) -> list[str]:
         found.append(waiting[0])
         waiting = [record.run.spec.continues_run_id for record in store.runs.of(found[-1:])]  # none: it has been deleted
     return found
-
-
-def title_of(run: Run) -> str:
-    """The title given, or one made from the work."""
-    if run.spec.title:
-        return run.spec.title
-    match run.spec.work:
-        case KernelSweep(kernels):
-            names = [kernel.kernel_name for kernel in kernels]
-            rest = len(names) - TITLE_KERNEL_COUNT
-            return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
-        case CommandProfile(arguments, collector):
-            return f"{collector or 'profile'}: {' '.join(arguments)}"
-        case ModelRun(model_name, variants):
-            return f"{model_name} {' and '.join(variants)}".rstrip()
-        case CeilingMeasurement():
-            return f"ceilings of {run.device_id or 'the device'}"
-        case ImportedTrace(file_name):
-            return file_name
 
 
 def _run_row(record: RunRecord) -> dict[str, object]:

@@ -61,6 +61,7 @@ def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
     from rich.text import Text
 
     from services.cli.terminal import console, plain_table
+    from services.core.run_title import title_of
 
     if not found:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")
@@ -71,7 +72,7 @@ def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
         table.add_row(
             run.run_id,
             *([_origin(run, hostnames)] if has_origin else []),
-            Text(run.spec.title),
+            Text(title_of(run)),
             run.state if run.error is None else f"{run.state} {run.error.reason}",
             f"{run.completed_configuration_count}/{'?' if run.total_configuration_count is None else run.total_configuration_count}",
             str(run.failed_configuration_count),

@@ -187,6 +187,14 @@ async def test_what_cannot_be_read_is_said_in_the_log_and_the_run_stays_what_it_
     assert await kernels(stub) == []
 
 
+async def test_a_program_that_launched_nothing_is_no_fault(stub: Any, node: ProfilerStandIn) -> None:
+    trace = stored(node, "trace.json", b'{"schemaVersion": 1, "traceEvents": []}')
+    profile(node, trace, TraceStored(("trace.json",), "kineto"))
+    await settled(stub)
+    assert await rows(stub, "log_lines", "level", "line") == [("INFO", "Trace of kineto read: nothing was recorded.")]
+    assert await kernels(stub) == []
+
+
 async def test_traces_of_several_processes_are_one(stub: Any, node: ProfilerStandIn, tmp_path: Path) -> None:
     files = [stored(node, f"rank{rank}.json", kineto_trace(tmp_path, rank)) for rank in range(2)]
     profile(node, *files, *(TraceStored((file.artifact_name,), "kineto") for file in files))

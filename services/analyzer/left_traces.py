@@ -25,7 +25,7 @@ from services.analyzer.node_link import NodeLink
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.schema import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
-from services.analyzer.store import Store
+from services.analyzer.store import READING_ACTIVITY, Store
 from services.analyzer.trace_arrival import Arrival, ArrivedTrace
 from services.analyzer.trace_records import LeftTrace
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, TRACE_NAMES
@@ -81,15 +81,18 @@ class LeftTraces:
         try:
             while True:
                 link = self._links[node_id]
+                await self._tell(run_id, READING_ACTIVITY)
                 try:
                     await self._read(link, run_id)
                     return
                 except StorageFullError as error:
                     logger.warning("Traces of run %s wait: %s", run_id, error.message)
+                    await self._tell(run_id, "its trace waits for room on the analyzer's disk")
                     await asyncio.sleep(FULL_RETRY_S)
                 except UnavailableError as error:
                     if self._links[node_id] is link:
                         logger.info("Traces of run %s are taken up when its node is back: %s", run_id, error.message)
+                        await self._tell(run_id, "its trace waits for the node")
                         return
         except KernalyseError as error:  # gone, damaged, too large: asking again would get the same answer for ever
             await self._refuse(run_id, error.message)
@@ -115,6 +118,12 @@ class LeftTraces:
             launch_count = await asyncio.to_thread(_row_count, task.folder / f"{KERNEL_LAUNCHES.table_name}.parquet")
             said = f"Trace of {collectors} read: {launch_count:,} launches of kernels."
             await self._publish(run_id, task.folder, "\n".join(filter(None, (said, answer.run.notes))))
+
+    async def _tell(self, run_id: str, activity: str) -> None:
+        run = await asyncio.to_thread(self._store.runs.tell_activity, run_id, activity)
+        if run is not None:
+            await self._run_watching.publish_run(run)
+            self._node_watching.publish(runs=[run])
 
     async def _refuse(self, run_id: str, reason: str) -> None:
         await self._publish(run_id, None, f"The trace could not be read: {' '.join(reason.split())}", LogLevel.WARNING)

@@ -128,6 +128,11 @@ async def test_a_transfer_that_breaks_off_goes_on_where_it_broke_and_holds_up_no
     assert (reading.state, reading.activity) == (RunState.SUCCEEDED, READING)
     assert await kernels(stub) == []
     await node.stop()
+
+    async def is_waiting() -> bool:
+        return (await get_run(stub, RUN_ID)).activity == "its trace waits for the node"
+
+    await eventually(is_waiting)
     node.stalls = False
     await node.start()
     await settled(stub)

@@ -8,10 +8,9 @@ from services.analyzer.store import Store
 from services.analyzer.writers.report import ReportFormat, written_report
 from services.analyzer.writers.report_sections import report_of
 from services.core.model import Run
-from services.core.run_title import title_of
 
 
 def run_report(store: Store, run: Run, chosen: ReportFormat) -> str:
     """The whole file."""
-    report = report_of(run, title_of(run), lambda name: run_table(store, table_named(name), [run.run_id]).collect())
+    report = report_of(run, run.title, lambda name: run_table(store, table_named(name), [run.run_id]).collect())
     return written_report(report, chosen)

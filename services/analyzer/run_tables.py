@@ -46,7 +46,6 @@ from services.analyzer.trace_answers import (
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import ModelRun, Run
-from services.core.run_title import title_of
 
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
@@ -241,7 +240,7 @@ def _run_row(record: RunRecord) -> dict[str, object]:
         "run_id": run.run_id,
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
-        "title": title_of(run),
+        "title": run.title,
         "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),

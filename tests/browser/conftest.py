@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
 from tests.integration.recording_nsys import write_recording_nsys
 from tests.service_processes import ServiceProcesses
 from tests.unit.nsys_export import kernel, write_export
 
+PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
+expect.set_options(timeout=PATIENCE_MS)
 FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
 
 
@@ -67,7 +69,7 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._check(request.url))
         page.goto(f"{self.dashboard.url}{path}")
-        page.wait_for_selector(".shell[data-ready]", timeout=30_000)
+        page.wait_for_selector(".shell[data-ready]")
         return page
 
     def _check(self, url: str) -> None:
@@ -79,6 +81,7 @@ class Visit:
 def visit(browser: Browser, dashboard: Dashboard) -> Iterator[Visit]:
     """Logged in, 1280 pixels wide. The test fails when a page had errors or asked anybody else for anything."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(f"{dashboard.url}/?token={dashboard.ui.token}")
     page.close()

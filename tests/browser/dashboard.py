@@ -28,7 +28,7 @@ from tests.service_processes import ServiceProcess, ServiceProcesses
 
 CHROMIUM_NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-NODE_TIMEOUT_S: Final = 20.0
+NODE_TIMEOUT_S: Final = 90.0
 MANY_SIZES: Final = tuple(range(65_536, 65_536 + 300 * 1024, 1024))
 """Of a sweep that goes on until it is cancelled."""
 

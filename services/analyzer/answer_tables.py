@@ -20,16 +20,20 @@ KERNEL_FIGURES: Final = (
 """What the table of kernels says of traces, before what it says of sweeps."""
 
 LAYER: Final = Column("layer", TEXT, "Range or module; guessed: what the kernels' own names tell; null: these tell nothing either.")
-LAYER_SOURCE: Final = Column("source", TEXT, "What tells the layer: module, range, forward, graph or guessed; null: nothing does.")
+LAYER_SOURCE: Final = Column(
+    "source", TEXT, "What tells the layer: annotation, the workload's own; module, range, forward, graph or guessed; null: nothing does."
+)
+LAYER_VARIANT: Final = Column("variant", TEXT, "Of a model's run: variant of the model; null: of a trace.")
 
 LAYERS: Final = _table(
     "layers",
-    "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth.",
+    "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth. "
+    "Of a model's run one per layer and variant: one pass through it, each launch taken at its median.",
     LAYER,
-    Column("call_count", COUNT, "Ranges of that name that launched a kernel."),
+    Column("call_count", COUNT, "Ranges of that name that launched a kernel; of a model's run innermost layers in it."),
     Column("launch_count", COUNT, "Kernels."),
     Column("duration_sum_ns", COUNT, "Device time of these."),
-    Column("share_ratio", NUMBER, "Of the device time of all kernels."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels, of a model's run those of the variant."),
     LAYER_SOURCE,
     Column("flop", NUMBER, "Of its launches whose work is known; null: of one of these it is not."),
     Column("bytes", NUMBER, "The same: what has to be moved at the least; by counters, what was moved."),
@@ -39,8 +43,9 @@ LAYERS: Final = _table(
     Column("attainable_flop_per_s", NUMBER, "The roof at this intensity."),
     Column("efficiency_ratio", NUMBER, "Achieved over attainable; without flop over the memory's ceiling."),
     Column("bound", TEXT, "memory or compute."),
-    Column("work_source", TEXT, "What tells the work: counters, recorded or op model; null: nothing does."),
+    Column("work_source", TEXT, "What tells the work: formula, counters, recorded or op model; null: nothing does."),
     Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
+    LAYER_VARIANT,
 )
 
 BREAKDOWN: Final = _table(
@@ -84,6 +89,7 @@ OPPORTUNITIES: Final = _table(
     Column("lost_ns", NUMBER, "Time x (1 - efficiency), what the roof would save; null: not known."),
     Column("bound", TEXT, "memory or compute; null: not known."),
     Column("reason", TEXT, "What stands behind it, one sentence."),
+    LAYER_VARIANT,
 )
 
 ANSWERED_TABLES: Final = (LAYERS, BREAKDOWN, OPPORTUNITIES, COUNTER_COVERAGE, *ACTIVITY_TABLES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
@@ -34,6 +36,16 @@ class _Stream:
 class _CutUpload:
     arrival: Arrival
     cut_s: float  # by the clock
+
+
+@asynccontextmanager
+async def private_folder(parent: Path) -> AsyncIterator[Path]:
+    """For rows on their way; it goes, whatever is in it."""
+    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Arrivals:

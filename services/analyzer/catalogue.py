@@ -51,6 +51,16 @@ runs: Final = sa.Table(
     sa.Column("device_event_index", sa.BigInteger),  # event from which on the device was known
 )
 
+traces: Final = sa.Table(  # that runs have left on their nodes
+    "traces",
+    metadata,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("event_index", sa.BigInteger, primary_key=True),
+    sa.Column("artifact_names", sa.Text, nullable=False),  # JSON array, the one to read first
+    sa.Column("collector", sa.Text, nullable=False),
+    sa.Column("is_read", sa.Boolean, nullable=False),
+)
+
 sample_batches: Final = sa.Table(
     "sample_batches",
     metadata,

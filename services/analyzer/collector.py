@@ -23,10 +23,11 @@ import grpc
 from kernalyse.v1 import profiler_service_pb2 as messages
 from services.analyzer.counter_reports import CounterReport, counter_report, missing_report
 from services.analyzer.hardware.peaks import device_peaks
+from services.analyzer.left_traces import LeftTraces
 from services.analyzer.node_link import NodeLink, node_errors, unreachable
 from services.analyzer.node_records import NodeRecord
 from services.analyzer.node_watching import NodeWatching
-from services.analyzer.store import RunCommit, Store
+from services.analyzer.store import Store
 from services.analyzer.watching import RunWatching
 from services.core import wire
 from services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError
@@ -57,6 +58,7 @@ class Collector:
         store: Store,
         run_watching: RunWatching,
         node_watching: NodeWatching,
+        left_traces: LeftTraces,
         record: NodeRecord,
         endpoint: Endpoint,
         retry_s: float,
@@ -64,6 +66,7 @@ class Collector:
         self._store = store
         self._run_watching = run_watching
         self._node_watching = node_watching
+        self._left_traces = left_traces
         self._record = record
         self._endpoint = endpoint
         self._retry_s = retry_s
@@ -102,6 +105,7 @@ class Collector:
         node = await link.describe()
         await self._describe(node)
         await self._lose_forgotten_runs(link, node.node_id)
+        await self._left_traces.begin(link, node.node_id)
         next_event_index = await asyncio.to_thread(self._store.nodes.next_event_index, node.node_id, node.journal_id)
         try:
             await self._follow(link, node, next_event_index)
@@ -147,7 +151,11 @@ class Collector:
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
         await self._run_watching.publish(commits)
         self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None])
-        self._compact_finished(commits)
+        finished = [commit.run_id for commit in commits if commit.run is not None and commit.run.state.is_final]
+        for run_id in finished:
+            self._compact(run_id)
+        if finished:
+            await self._left_traces.begin(link, node_id)
 
     async def _unknown_runs(self, link: NodeLink, node_id: str, run_ids: set[str]) -> list[Run]:
         """Runs that the catalogue lacks, as the node describes them."""
@@ -196,11 +204,6 @@ class Collector:
         run = await asyncio.to_thread(change)
         await self._run_watching.publish_run(run)
         self._node_watching.publish(runs=[run])
-
-    def _compact_finished(self, commits: Iterable[RunCommit]) -> None:
-        for commit in commits:
-            if commit.run is not None and commit.run.state.is_final:
-                self._compact(commit.run_id)
 
     def _compact(self, run_id: str) -> None:
         """Beside the collecting: a long run takes seconds to write."""

@@ -27,6 +27,7 @@ from services.core.model import (
     LogLevel,
     LogLines,
     Measurement,
+    ModelRun,
     PairedComparison,
     ParameterValue,
     Progress,
@@ -36,6 +37,7 @@ from services.core.model import (
     SampleBatch,
     StateChanged,
     Telemetry,
+    Work,
 )
 
 Row = dict[str, Any]
@@ -145,7 +147,7 @@ def table_rows(event: RunEvent, run: Run, configuration: Row | None, baseline: R
     key = {"run_id": event.run_id, "event_index": event.event_index}
     match event.payload:
         case Configuration() as payload:
-            yield TableRow(CONFIGURATIONS, key | _configuration(payload))
+            yield TableRow(CONFIGURATIONS, key | _configuration(payload, run))
         case Measurement() as payload:
             yield TableRow(MEASUREMENTS, key | _measurement(payload, run, configuration or {}))
         case ConfigurationFailed(configuration_index, error):
@@ -244,15 +246,24 @@ def _discarded(batches: Sequence[SampleRow]) -> np.ndarray[Any, np.dtype[np.bool
     return is_discarded
 
 
-def _configuration(configuration: Configuration) -> Row:
+def _configuration(configuration: Configuration, run: Run) -> Row:
     return _plain(configuration, CONFIGURATIONS) | {
         "label": configuration.label,
         "parameters": _json_values(configuration.parameters),
+        "layer_path": configuration.layer_path or None,
+        **_of_model(configuration, run.spec.work),
         "macros": _json_values(configuration.macros),
         "cache_mode": None if configuration.cache_mode is CacheMode.DEFAULT else configuration.cache_mode.value,
         "block": str(configuration.block),
         "grid": str(configuration.grid),
     }
+
+
+def _of_model(configuration: Configuration, work: Work) -> Row:
+    """A request may call a model by a shorter name than the whole pass has."""
+    if not isinstance(work, ModelRun):
+        return {}
+    return {"model_name": work.model_name if configuration.layer_path else configuration.kernel_name, "batch_size": work.batch_size}
 
 
 def _json_values(values: Sequence[ParameterValue]) -> str:

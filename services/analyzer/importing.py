@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import shutil
-import tempfile
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from services.analyzer.arrivals import Arrivals
+from services.analyzer.arrivals import Arrivals, private_folder
+from services.analyzer.arrived_reading import ArrivedReading, ended
 from services.analyzer.import_progress import ImportsUnderWay, ImportUnderWay
-from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.store import Store
@@ -40,7 +36,7 @@ class Importing:
 
     def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._store = store
-        self._op_registry_folder = op_registry_folder
+        self._reading = ArrivedReading(processes, op_registry_folder)
         self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
         self._processes = processes
         self._under_way = ImportsUnderWay()
@@ -65,7 +61,7 @@ class Importing:
             if work.done():
                 return work.result()
         finally:
-            await _ended(work, cancellation)
+            await ended(work, cancellation)
             self._under_way.end(upload_id, under_way)
         self._arrivals.forget(upload_id)
         raise CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")
@@ -89,14 +85,11 @@ class Importing:
             run_id = f"imported-{identity[:IDENTITY_LENGTH]}"
             if not await asyncio.to_thread(self._store.runs.known, [run_id]):
                 under_way.tell(ImportStage.READING, len(traces))
-                async with self._folder() as folder:
+                async with private_folder(self._store.arrivals_folder) as folder:
                     task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1:
-                        task = replace(task, traces=(self._files(traces[0]),), digest=traces[0].digest)
-                    else:
-                        task = replace(task, staged=await self._staged(traces, folder, under_way))
-                        under_way.tell(ImportStage.STORING, len(traces))
-                    answer = await self._processes.carried_out(task)
+                        task = replace(task, digest=traces[0].digest)
+                    answer = await self._reading.carried_out(task, traces, folder, under_way)
                     assert answer.run is not None
                     if await self._added(answer.run, task.folder, answer.next_event_index):
                         return TakenIn(answer.run, is_known=False)
@@ -110,37 +103,6 @@ class Importing:
         except asyncio.CancelledError:
             await asyncio.wait({adding})
             raise
-
-    async def _staged(self, traces: Sequence[ArrivedTrace], folder: Path, under_way: ImportUnderWay) -> tuple[Path, ...]:
-        """Folders with the rows of each trace, in their order; all end when one fails."""
-
-        async def staged(number: int, trace: ArrivedTrace) -> Path:
-            task = ReadingTask(folder / str(number), (self._files(trace, has_folders=True),), file_name=trace.files[0].file_name)
-            await self._processes.carried_out(task)
-            under_way.tell_read()
-            return task.folder
-
-        tasks = [asyncio.create_task(staged(number, trace)) for number, trace in enumerate(traces)]
-        try:
-            return tuple(await asyncio.gather(*tasks))
-        finally:
-            await _ended(*tasks)
-
-    def _files(self, trace: ArrivedTrace, *, has_folders: bool = False) -> TraceFiles:
-        """has_folders: in its name, which ranks often differ in alone."""
-        first, *others = trace.files
-        name = first.file_name if has_folders else trace.file_name
-        companions = {file.file_name: file.path for file in others}
-        return TraceFiles(name, first.path, time.time_ns(), companions, self._op_registry_folder)
-
-    @asynccontextmanager
-    async def _folder(self) -> AsyncIterator[Path]:
-        """For rows on their way, on the disk of the store; it goes, whatever is in it."""
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._store.arrivals_folder))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _identity(traces: Sequence[ArrivedTrace]) -> str:
@@ -165,10 +127,3 @@ async def _with_first(first: TracePart | None, stream: AsyncIterator[TracePart])
         yield first
     async for part in stream:
         yield part
-
-
-async def _ended(*tasks: asyncio.Task[object]) -> None:
-    """Cancelled, and over."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +20,8 @@ from services.core.rpc import Endpoint, error_from_rpc, open_async_channel
 ANSWER_TIMEOUT_S = 10.0
 """For calls that only read. A node that takes longer is as good as gone; a busy one answers within tenths of a second."""
 
-REPORT_TIMEOUT_S = 300.0
-"""For an artifact, which may be as large as a report can be and come over a slow line. A node that stalls is connected to anew."""
+STALL_TIMEOUT_S = 30.0
+"""Between two chunks of an artifact: 1 MiB comes in seconds over the slowest line that anybody measures on."""
 
 CLOSING_S = 2.0
 
@@ -30,6 +31,7 @@ class NodeLink:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.address = endpoint.address
+        self._is_closed = False
         self._channel = open_async_channel(endpoint)
         self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -46,23 +48,52 @@ class NodeLink:
         return wire.decode(answer.run, Run)
 
     async def artifact(self, run_id: str, artifact_name: str, max_bytes: int) -> bytes:
-        """A file that the run left. Raises RunNotFoundError, ArtifactNotFoundError, LimitReachedError."""
+        """A file that the run left, whole. Raises RunNotFoundError, ArtifactNotFoundError, LimitReachedError."""
         data = bytearray()
-        request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
-        with node_errors(self.address):
-            async for part in self.stub.ReadArtifact(request, timeout=REPORT_TIMEOUT_S):
-                data += part.chunk
-                if len(data) > max_bytes:
-                    raise LimitReachedError(
-                        f"artifact {artifact_name} of run {run_id}",
-                        found=f"more than {max_bytes} bytes",
-                        expected=f"at most {max_bytes}",
-                        remedy="Fetch it by itself, or profile fewer configurations at a time.",
-                    )
+        async for chunk in self.artifact_chunks(run_id, artifact_name):
+            data += chunk
+            if len(data) > max_bytes:
+                raise LimitReachedError(
+                    f"artifact {artifact_name} of run {run_id}",
+                    found=f"more than {max_bytes} bytes",
+                    expected=f"at most {max_bytes}",
+                    remedy="Fetch it by itself, or profile fewer configurations at a time.",
+                )
         return bytes(data)
 
+    async def artifact_chunks(self, run_id: str, artifact_name: str, offset: int = 0) -> AsyncIterator[bytes]:
+        """A file that the run left, from a byte on, in chunks of at most 1 MiB.
+
+        Raises RunNotFoundError, ArtifactNotFoundError; NodeUnreachableError when the node stalls too, or this link is closed.
+        """
+        request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name, offset=offset)
+        call = self.stub.ReadArtifact(request)
+        try:
+            while True:
+                with node_errors(self.address):
+                    async with asyncio.timeout(STALL_TIMEOUT_S):
+                        part = await call.read()
+                if part is grpc.aio.EOF:
+                    return
+                yield part.chunk
+        except TimeoutError as error:
+            raise unreachable(self.address, f"no byte of {artifact_name} in {STALL_TIMEOUT_S:g} s") from error
+        except asyncio.CancelledError as error:
+            if self._is_closed and not _is_task_cancelled():
+                raise unreachable(self.address, "a connection that was closed") from error
+            raise
+        finally:
+            call.cancel()
+
     async def close(self) -> None:
+        self._is_closed = True
         await self._channel.close(CLOSING_S)
+
+
+def _is_task_cancelled() -> bool:
+    """Calls of a closed channel end as a cancelled task does, though nobody has cancelled it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 @contextmanager

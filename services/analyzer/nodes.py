@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from services.analyzer.collector import Collector, compact
+from services.analyzer.left_traces import LeftTraces
 from services.analyzer.node_link import NodeLink, unreachable
 from services.analyzer.node_records import NodeRecord
 from services.analyzer.node_watching import NodeWatching
@@ -25,11 +26,19 @@ class Nodes:
     """One collector each, from `start` or `add` on until `remove` or `stop`."""
 
     def __init__(
-        self, store: Store, run_watching: RunWatching, node_watching: NodeWatching, *, retry_s: float, is_insecure_allowed: bool
+        self,
+        store: Store,
+        run_watching: RunWatching,
+        node_watching: NodeWatching,
+        left_traces: LeftTraces,
+        *,
+        retry_s: float,
+        is_insecure_allowed: bool,
     ) -> None:
         self._store = store
         self._run_watching = run_watching
         self._node_watching = node_watching
+        self._left_traces = left_traces
         self._retry_s = retry_s
         self._is_insecure_allowed = is_insecure_allowed
         self._collectors: dict[str, Collector] = {}
@@ -48,6 +57,7 @@ class Nodes:
         """Ends collecting; what was committed stays, the rest comes again at the next start."""
         for address in list(self._tasks):
             await self._end(address)
+        await self._left_traces.close()
         await asyncio.gather(*self._compactions)
 
     async def add(self, endpoint: Endpoint) -> NodeStatus:
@@ -167,6 +177,7 @@ class Nodes:
             store=self._store,
             run_watching=self._run_watching,
             node_watching=self._node_watching,
+            left_traces=self._left_traces,
             record=record,
             endpoint=endpoint,
             retry_s=self._retry_s,

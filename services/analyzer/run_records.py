@@ -129,7 +129,7 @@ class RunRecords:
                 raise RunNotFinishedError(
                     f"run {run_id}", found=f"state {state.value}", expected="a run that has ended", remedy="Cancel it first."
                 )
-            for table in (*catalogue.ROW_TABLES, runs):
+            for table in (*catalogue.ROW_TABLES, catalogue.traces, runs):
                 connection.execute(sa.delete(table).where(table.c.run_id == run_id))
 
     def _select(self, query: sa.Select[tuple[object, ...]]) -> list[RunRecord]:

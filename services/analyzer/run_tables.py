@@ -15,6 +15,7 @@ from services.analyzer.answer_tables import ANSWERED_TABLES
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
+from services.analyzer.model_tables import MODEL_TABLES
 from services.analyzer.run_records import RunRecord
 from services.analyzer.runs_table import RUNS
 from services.analyzer.schema import (
@@ -23,14 +24,13 @@ from services.analyzer.schema import (
     CONFIGURATIONS,
     COUNTED_ROOFLINE,
     KERNELS,
-    LAYER_ROOFLINE,
     MEASUREMENTS,
     ROOFLINE,
     SAMPLES,
     table_named,
 )
 from services.analyzer.store import Store
-from services.analyzer.sweep_tables import sweep_table
+from services.analyzer.sweep_tables import LAYERED_TABLES, sweep_table
 from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_answers import (
@@ -45,9 +45,8 @@ from services.analyzer.trace_answers import (
 )
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
-from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.model import ModelRun, Run
 
-TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
 
@@ -75,7 +74,11 @@ def run_table(
         is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
         of_sweeps = [] if is_of_traces_alone else [sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))]
         return together(table, [*of_sweeps, *traces])
-    if table in ANSWERED_TABLES or table is LAYER_ROOFLINE:
+    if table in MODEL_TABLES:
+        return _of_models(store, table, run_ids, question)
+    if table in LAYERED_TABLES:
+        return together(table, [_of_models(store, table, run_ids, question), *_of_traces(store, table, run_ids, question)])
+    if table in ANSWERED_TABLES:
         return together(table, _of_traces(store, table, run_ids, question))
     if table is BEST:
         return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
@@ -97,8 +100,21 @@ def _of_sweeps(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.
     return ceilings(store, run_ids) if table is CEILINGS else run_table(store, table, run_ids)
 
 
+def _of_models(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> pl.LazyFrame:
+    """The table worked out from the launches and passes of models."""
+    model_run_ids = [record.run.run_id for record in store.runs.of(run_ids) if _may_be_of_model(record.run)]
+    if not model_run_ids:
+        return table.empty().lazy()
+    return sweep_table(table, lambda part: _of_sweeps(store, part, model_run_ids), question.depth)
+
+
+def _may_be_of_model(run: Run) -> bool:
+    """Results that were exported and imported again may be those of a model."""
+    return isinstance(run.spec.work, ModelRun) or (run.is_imported and bool(run.total_configuration_count))
+
+
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
-    """The table worked out for each run that is a trace."""
+    """The table worked out for each run that has a trace; layers that were measured are not told by its trace once more."""
     return [
         table.conform(
             _answer(store, table, record.run.run_id, question).with_columns(
@@ -106,6 +122,7 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
+        if table not in LAYERED_TABLES or record.run.is_trace
     ]
 
 
@@ -217,32 +234,13 @@ def _continued_run_ids(store: Store, run: Run) -> list[str]:
     return found
 
 
-def title_of(run: Run) -> str:
-    """The title given, or one made from the work."""
-    if run.spec.title:
-        return run.spec.title
-    match run.spec.work:
-        case KernelSweep(kernels):
-            names = [kernel.kernel_name for kernel in kernels]
-            rest = len(names) - TITLE_KERNEL_COUNT
-            return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
-        case CommandProfile(arguments, collector):
-            return f"{collector}: {' '.join(arguments)}"
-        case ModelRun(model_name, variants):
-            return f"{model_name} {' and '.join(variants)}".rstrip()
-        case CeilingMeasurement():
-            return f"ceilings of {run.device_id or 'the device'}"
-        case ImportedTrace(file_name):
-            return file_name
-
-
 def _run_row(record: RunRecord) -> dict[str, object]:
     run, revision = record.run, record.run.spec.revision
     return {
         "run_id": run.run_id,
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
-        "title": title_of(run),
+        "title": run.title,
         "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),

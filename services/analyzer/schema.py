@@ -11,6 +11,7 @@ from typing import Final
 from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.model_tables import MODEL_TABLES
 from services.analyzer.runs_table import RUNS
 from services.analyzer.table import (
     CONFIGURATION_INDEX,
@@ -46,6 +47,7 @@ MESSAGE: Final = Column("message", TEXT, "Subject, found, expected, remedy.")
 MODEL_NAME: Final = Column("model_name", TEXT, "Model that it belongs to; null: to none, or not known.")
 BATCH_SIZE: Final = Column("batch_size", COUNT, "Of the model's input; null: not known.")
 SYMBOL: Final = Column("symbol", TEXT, "Shape to draw it in, by Plotly's names, e.g. square; star: its work is not known; null: any.")
+LAYER_PATH: Final = Column("layer_path", TEXT, "Layer of the model that it belongs to, e.g. blocks.3.attn.qkv; null: to none.")
 THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")
 
 
@@ -71,6 +73,7 @@ CONFIGURATIONS: Final = _table(
     MODEL_NAME,
     BATCH_SIZE,
     SYMBOL,
+    LAYER_PATH,
 )
 
 SAMPLES: Final = _table(
@@ -166,6 +169,7 @@ MEASUREMENTS: Final = _table(
     Column("stated_flop_per_s", NUMBER, "Rate as another tool states it; the roofline takes it where flop or duration are not known."),
     Column("stated_flop_per_byte", NUMBER, "Intensity as another tool states it; taken where flop or bytes are not known."),
     Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
+    LAYER_PATH,
 )
 
 _POINT: Final = (
@@ -224,6 +228,8 @@ _POINT: Final = (
         "compute bound or memory bound (over 0.7 of what is attainable), compute inefficient or memory inefficient (below the threshold "
         "of that side), normal (between them); null: efficiency or bound are not known.",
     ),
+    VARIANT,
+    LAYER_PATH,
 )
 
 _OF_LAUNCHES: Final = (
@@ -242,7 +248,7 @@ ROOFLINE: Final = _table(
 
 LAYER_ROOFLINE: Final = _table(
     "layer_roofline",
-    "One row per layer of a trace whose work is known: the same of all its launches together.",
+    "One row per layer of a trace or of a model's run whose work is known: the same of all its launches together.",
     *(LAYER, LAYER_SOURCE, *_POINT, *_OF_LAUNCHES),
 )
 
@@ -366,7 +372,7 @@ IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
     *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, LAYER_ROOFLINE, BEST, COMPARISON, RUNS),
-    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES),
+    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES),
 )
 
 

@@ -17,9 +17,11 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
 from services.analyzer.analyses.compare import parse_differences
+from services.analyzer.arrived_reading import ArrivedReading
 from services.analyzer.event_rows import before_events, unix_ns
 from services.analyzer.hardware_records import USER
 from services.analyzer.importing import Importing
+from services.analyzer.left_traces import LeftTraces
 from services.analyzer.node_link import node_errors
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.nodes import Nodes
@@ -316,7 +318,7 @@ async def serve(settings: AnalyzerSettings) -> None:
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    async with _opened(settings) as (store, nodes, run_watching, node_watching), _reading(settings) as processes:
+    async with _reading(settings) as processes, _opened(settings, processes) as (store, nodes, run_watching, node_watching):
         server, address = build_server(settings.address, settings.security())
         importing = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
         servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
@@ -346,12 +348,13 @@ async def _reading(settings: AnalyzerSettings) -> AsyncIterator[ReadingProcesses
 
 
 @asynccontextmanager
-async def _opened(settings: AnalyzerSettings) -> AsyncIterator[tuple[Store, Nodes, RunWatching, NodeWatching]]:
+async def _opened(settings: AnalyzerSettings, processes: ReadingProcesses) -> AsyncIterator[tuple[Store, Nodes, RunWatching, NodeWatching]]:
     """The store, collecting into it, and who watches; collecting has ended when the store closes."""
     store = await asyncio.to_thread(Store, settings.data_folder)
     try:
         run_watching, node_watching = RunWatching(store), NodeWatching()
-        nodes = Nodes(store, run_watching, node_watching, retry_s=settings.node_retry_s, is_insecure_allowed=settings.insecure)
+        left_traces = LeftTraces(store, ArrivedReading(processes), settings.import_max_bytes, run_watching, node_watching)
+        nodes = Nodes(store, run_watching, node_watching, left_traces, retry_s=settings.node_retry_s, is_insecure_allowed=settings.insecure)
         try:
             await nodes.start()
             yield store, nodes, run_watching, node_watching

@@ -10,34 +10,34 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from services.analyzer.archive import Archive
-from services.analyzer.catalogue import ROW_TABLES, Catalogue, event_tables, runs, sample_batches
+from services.analyzer.catalogue import ROW_TABLES, Catalogue, runs, sample_batches
 from services.analyzer.counter_reports import CounterReport
 from services.analyzer.counter_tables import COUNTERS
 from services.analyzer.event_rows import (
     Row,
-    SampleRow,
-    TableRow,
     advanced,
     before_events,
     ceiling_row,
     frame_of,
     log_row,
     sample_row,
-    samples_frame,
     table_rows,
 )
 from services.analyzer.hardware_records import HardwareRecords, keep_measured
 from services.analyzer.held_columns import HeldColumns
+from services.analyzer.live_rows import RunCommit, between, insert_rows, read_configuration, read_live
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
@@ -45,7 +45,8 @@ from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
-from services.analyzer.trace_tables import TRACE_NAMES
+from services.analyzer.trace_records import TraceRecords, has_waiting_trace, keep_trace, settle_traces
+from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
 from services.core.errors import RunNotFoundError
 from services.core.model import (
     CeilingsMeasured,
@@ -53,29 +54,22 @@ from services.core.model import (
     ConfigurationFailed,
     CountersStored,
     LogLevel,
+    LogLines,
     Measurement,
     PairedComparison,
     Run,
     RunEvent,
     SampleBatch,
+    TraceStored,
 )
 
 PRIVATE_MODE = 0o700
+READING_ACTIVITY: Final = "reading the trace"
+"""Of a run that has ended and left traces on its node."""
+
+TABLES_OF_TRACES: Final = (*TRACE_TABLES, COUNTERS)
+
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class RunCommit:
-    """What one transaction added to one run: events from first_event_index up to before next_event_index."""
-
-    run_id: str
-    first_event_index: int
-    next_event_index: int
-    run: Run | None = None  # None: its state is what it was
-    rows: list[TableRow] = field(default_factory=list)
-    samples: list[SampleRow] = field(default_factory=list)
-    counters: list[pl.DataFrame] = field(default_factory=list)  # rows of table counters
-    has_new_ceilings: bool = False  # also because its device became known, or counters tell the work of its kernels
 
 
 class Store:
@@ -90,6 +84,7 @@ class Store:
         self._lock = StoreLock(folder / "store.lock")
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
+        self._traces = Archive(folder / "traces")  # of runs of nodes, read when these have ended; imported ones came whole
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
         self.held = HeldColumns()  # of runs that never change
         self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
@@ -99,8 +94,10 @@ class Store:
         self.secrets = NodeSecrets(folder / "node_tokens.json")
         self.nodes = NodeRecords(self._catalogue)
         self.runs = RunRecords(self._catalogue)
+        self.traces = TraceRecords(self._catalogue)
         self.hardware = HardwareRecords(self._catalogue)
         self._archive.delete_all_but({record.run.run_id for record in self.runs.of(None) if record.is_compacted})
+        self._traces.delete_all_but(self.traces.read_run_ids(None))
 
     def close(self) -> None:
         self._catalogue.close()
@@ -149,7 +146,7 @@ class Store:
         announced: dict[int, Row] = {}
 
         def configuration_of(configuration_index: int) -> Row | None:
-            return announced.get(configuration_index) or _read_configuration(connection, run_id, configuration_index)
+            return announced.get(configuration_index) or read_configuration(connection, run_id, configuration_index)
 
         for event in events:
             run = advanced(run, event)
@@ -173,11 +170,15 @@ class Store:
                     commit.has_new_ceilings = True
                     commit.counters.append(reports[event.event_index].rows)
                     commit.rows += [log_row(event, LogLevel.WARNING, "analyzer", note) for note in reports[event.event_index].notes]
+                case TraceStored() as stored:
+                    keep_trace(connection, event, stored)
             rows = list(table_rows(event, run, configuration, baseline))
             if isinstance(event.payload, Configuration):
                 announced[event.payload.configuration_index] = rows[0].values
             commit.rows += rows
-        _insert_rows(connection, commit)
+        if run.state.is_final and has_waiting_trace(connection, run_id):
+            run = replace(run, activity=READING_ACTIVITY)
+        insert_rows(connection, commit)
         update_record(connection, RunRecord(run, journal_id, record.is_compacted, commit.next_event_index, device_event_index))
         commit.run = run if run is not record.run else None
         return commit
@@ -197,6 +198,31 @@ class Store:
             self.runs.add_compacted(run, next_event_index)
             return True
 
+    def settle_traces(self, run_id: str, folder: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
+        """Takes over what was read of the traces of a run that has ended; its log and notes say so. None: the run has been deleted.
+
+        Args:
+            folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes. None: nothing could be read.
+            notes: for people. level: of the first line, which the log gets.
+        """
+        with self._archive_lock:
+            if not self.runs.known([run_id]):
+                return None
+            if folder is not None:
+                self._traces.adopt(run_id, folder)
+            with self._catalogue.writing() as connection:
+                record = read_run(connection, run_id)
+                run = replace(record.run, activity="", notes="\n".join(filter(None, (record.run.notes, notes))))
+                said = LogLines(level, "analyzer", tuple(notes.splitlines()[:1]))
+                # As one more event of the run: who watches it is told as of any other.
+                event = RunEvent(record.next_event_index, record.journal_id or "", run_id, time.time_ns(), said)
+                commit = RunCommit(run_id, event.event_index, event.event_index + 1, run, has_new_ceilings=folder is not None)
+                commit.rows += table_rows(event, run, None)
+                settle_traces(connection, run_id, is_read=folder is not None)
+                insert_rows(connection, commit)
+                update_record(connection, replace(record, run=run, next_event_index=commit.next_event_index))
+                return commit
+
     # ------------------------------------------------------------ rows out
 
     def read(
@@ -208,21 +234,36 @@ class Store:
             run_ids: None for all runs.
             first_event_index, end_event_index: rows from the first up to before the end; None: no end.
         """
+        own = self._own_rows(table, run_ids, first_event_index, end_event_index)
+        read = self._traces.scan(table, sorted(self.traces.read_run_ids(run_ids))) if table in TABLES_OF_TRACES else []
+        return together(table, [*own, *read])
+
+    def _own_rows(
+        self, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
+    ) -> list[pl.LazyFrame]:
+        """What came with events or imports: of runs in Parquet, then of those in the database."""
         with self._catalogue.reading() as connection:
             compacted = sa.select(runs.c.run_id).where(runs.c.is_compacted).order_by(runs.c.create_unix_ns)
             if run_ids is not None:
                 compacted = compacted.where(runs.c.run_id.in_(run_ids))
             compacted_run_ids = list(connection.scalars(compacted))
             is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
-            live = [] if is_imported else [_read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
-        archived = [_between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
+            live = [] if is_imported else [read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
+        archived = [between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
         # Both, always: events may still come in after a run was compacted.
-        return together(table, [*archived, *live])
+        return [*archived, *live]
 
     def trace_run_ids(self, run_ids: Sequence[str] | None, without: Table | None = None) -> list[str]:
-        """Those of the runs that are traces, or all that are, oldest first. without: a table that they have no rows of."""
-        found = [record.run.run_id for record in self.runs.of(run_ids) if self._archive.has(TRACE_NAMES, record.run.run_id)]
-        return found if without is None else [run_id for run_id in found if not self._archive.has(without, run_id)]
+        """Those of the runs that have a trace, or all that have, oldest first. without: a table that they never have rows of."""
+        read_run_ids = self.traces.read_run_ids(run_ids)
+
+        def is_wanted(record: RunRecord) -> bool:
+            run_id = record.run.run_id
+            if run_id not in read_run_ids and not self._archive.has(TRACE_NAMES, run_id):
+                return False
+            return without is None or (record.is_compacted and not self._archive.has(without, run_id))
+
+        return [record.run.run_id for record in self.runs.of(run_ids) if is_wanted(record)]
 
     def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
         """What is worked out from a run that never changes: kept at the first question, read from there at every other one.
@@ -230,16 +271,17 @@ class Store:
         Args:
             answer_name: of the answer and of the code that works it out.
         """
-        kept = self._archive.kept_answer(run_id, answer_name)
+        archive = self._traces if self._traces.has(TRACE_NAMES, run_id) else self._archive
+        kept = archive.kept_answer(run_id, answer_name)
         if kept is not None:
             return kept
         with self._answer_lock:
-            kept = self._archive.kept_answer(run_id, answer_name)
+            kept = archive.kept_answer(run_id, answer_name)
             if kept is not None:
                 return kept
             frame = work_out()
             try:
-                self._archive.keep_answer(run_id, answer_name, frame)
+                archive.keep_answer(run_id, answer_name, frame)
             except (OSError, pl.exceptions.ComputeError) as error:
                 logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
             return frame.lazy()
@@ -268,7 +310,7 @@ class Store:
             rows = [tuple(row) for row in connection.execute(query)]
         live = pl.LazyFrame(rows, schema={"event_index": pl.Int64, "row_count": pl.Int64}, orient="row")
         archived = [
-            _between(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
+            between(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
             for frame in self._archive.scan(SAMPLES, [run_id] if is_compacted else [])
         ]
         return pl.concat([*archived, live])
@@ -307,7 +349,9 @@ class Store:
             if record.is_compacted:
                 return
             end = record.next_event_index
-            self._archive.write(run_id, {table.table_name: self.read(table, [run_id], 0, end).collect() for table in STORED_TABLES})
+            self._archive.write(
+                run_id, {table.table_name: together(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES}
+            )
             with self._catalogue.writing() as connection:
                 for table in ROW_TABLES:
                     # Only what was written: a late event may have come in meanwhile.
@@ -319,50 +363,9 @@ class Store:
         with self._archive_lock:
             self.runs.delete(run_id)
             self._archive.delete(run_id)
+            self._traces.delete(run_id)
 
 
 def _device_of(record: RunRecord) -> tuple[str, str]:
     """node_id and device_id."""
     return record.run.node_id, record.run.device_id or ""
-
-
-def _read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:
-    table = event_tables["configurations"]
-    query = sa.select(table).where(table.c.run_id == run_id, table.c.configuration_index == configuration_index).limit(1)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else dict(row._mapping)
-
-
-def _insert_rows(connection: Connection, commit: RunCommit) -> None:
-    rows_by_table: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in commit.rows:
-        rows_by_table[row.table.table_name].append(row.values)
-    for table_name, rows in rows_by_table.items():
-        connection.execute(sa.insert(event_tables[table_name]), rows)
-    for frame in commit.counters:
-        if frame.height > 0:
-            connection.execute(sa.insert(event_tables[COUNTERS.table_name]), frame.to_dicts())
-    if commit.samples:
-        names = tuple(column.name for column in sample_batches.columns)
-        connection.execute(sa.insert(sample_batches), [{name: getattr(row, name) for name in names} for row in commit.samples])
-
-
-def _read_live(
-    connection: Connection, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
-) -> pl.DataFrame:
-    source = sample_batches if table is SAMPLES else event_tables[table.table_name]
-    names = [column.name for column in (sample_batches.columns if table is SAMPLES else table.columns)]
-    query = sa.select(*(source.c[name] for name in names)).where(source.c.event_index >= first_event_index)
-    query = query.order_by(source.c.run_id, source.c.event_index, sa.literal_column("rowid"))
-    if run_ids is not None:
-        query = query.where(source.c.run_id.in_(run_ids))
-    if end_event_index is not None:
-        query = query.where(source.c.event_index < end_event_index)
-    rows = connection.execute(query)
-    return samples_frame([SampleRow(*row) for row in rows]) if table is SAMPLES else table.frame(rows)
-
-
-def _between(frame: pl.LazyFrame, first_event_index: int, end_event_index: int | None) -> pl.LazyFrame:
-    index = pl.col("event_index")
-    frame = frame.filter(index >= first_event_index) if first_event_index > 0 else frame
-    return frame if end_event_index is None else frame.filter(index < end_event_index)

@@ -143,7 +143,8 @@ MEMORY_OPS: Final = _table(
 
 LAUNCH_WORK: Final = _table(
     "launch_work",
-    "One row per launch whose work hardware counters tell: those of a report of ncu that was read with the trace, or is the trace.",
+    "One row per launch whose work the trace itself tells: by hardware counters, those of a report of ncu that was read with it or"
+    " is it, or by the shapes of a node of ONNX Runtime.",
     LAUNCH_INDEX,
     Column("flop", NUMBER, "Of all data types and paths together; null: some of it is not known."),
     Column("bytes", NUMBER, "To and from device memory; null: not counted."),
@@ -151,7 +152,11 @@ LAUNCH_WORK: Final = _table(
     Column("l1_bytes", NUMBER, "Out of the L1 cache; null: not counted."),
     Column("dtype", TEXT, "Data type of most of the flop; null: there is none."),
     Column("path", TEXT, "fma or tensor: path of most of it."),
-    Column("work_source", TEXT, "counters: its own; counters of the same launch configuration: the mean of those of its kernel's."),
+    Column(
+        "work_source",
+        TEXT,
+        "counters: its own; counters of the same launch configuration: the mean of those of its kernel's; op model: shapes.",
+    ),
 )
 
 SCOPES: Final = _table(

@@ -18,10 +18,11 @@ import polars as pl
 from services.analyzer.analyses.roofline import roofline
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
+from services.analyzer.live_rows import RunCommit
 from services.analyzer.querying import chunks
 from services.analyzer.run_tables import ceilings, run_table, thresholds
 from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
-from services.analyzer.store import RunCommit, Store
+from services.analyzer.store import Store
 from services.core.errors import ShuttingDownError
 from services.core.model import Run, TableChunk
 
@@ -158,7 +159,7 @@ class RunWatching:
                 feed.append(Segment(0, 0, None, await asyncio.to_thread(_ceiling_frames, self._store, run_id)))
 
     async def watch(self, run_id: str, next_event_index: int) -> AsyncIterator[RunUpdate]:
-        """The run and its rows from an index on, then live until its final state.
+        """The run and its rows from an index on, then live until its final state, and until its traces are read.
 
         Raises:
             RunNotFoundError: the catalogue has no such run.
@@ -177,12 +178,12 @@ class RunWatching:
                 async for update in self._catch_up(run_id, position, end):
                     yield update
                 position = max(position, end)
-                if record.run.state.is_final:
+                if record.run.is_settled:
                     return
                 async for update in self._follow(feed, number, position):
                     yield update
                     position = update.next_event_index
-                    if update.run is not None and update.run.state.is_final:
+                    if update.run is not None and update.run.is_settled:
                         return
         finally:
             feed.watcher_count -= 1
@@ -247,6 +248,9 @@ def _commit_frames(store: Store, commit: RunCommit) -> Frames:
         # Counters come when all is measured, with new rows of the roofline.
         known = (ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy(), thresholds(store, [commit.run_id]))
         frames[ROOFLINE.table_name] = roofline(measurements, *known).collect()
+        if frames[MEASUREMENTS.table_name]["layer_path"].count():
+            layers = run_table(store, LAYER_ROOFLINE, [commit.run_id]).sort("event_index").collect()
+            frames[LAYER_ROOFLINE.table_name] = layers.filter(pl.col("event_index") >= commit.first_event_index)
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 

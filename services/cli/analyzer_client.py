@@ -41,6 +41,7 @@ class AnalyzerClient:
     """Every method raises the KernalyseError that the service raised, or UnavailableError when it cannot be reached."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self.address = endpoint.address
         self._channel = open_channel(endpoint)
         self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]

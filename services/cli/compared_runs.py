@@ -64,7 +64,7 @@ def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun
     from services.cli.export import run_results
 
     run = client.run(name)
-    if run.is_imported and not run.total_configuration_count:
+    if run.is_trace:
         queries = (TableQuery("kernels", (run.run_id,)), TableQuery("layers", (run.run_id,), depth=depth))
         return ComparedTrace(run.run_id, {query.table_name: client.rows(query)[0] for query in queries})
     results = run_results(client, run)

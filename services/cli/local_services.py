@@ -46,6 +46,12 @@ def running_dashboard_url() -> str | None:
     return None if found is None else dashboard_url(found)
 
 
+def running_page_url(path: str) -> str | None:
+    """A page of the dashboard that runs here, without a token: whoever opens it has given that once, or is asked for it."""
+    found = find_service(UiSettings.load().announcement_path())
+    return None if found is None else f"{'http' if found.ca_file is None else 'https'}://{found.address}{path}"
+
+
 @dataclass(slots=True)
 class _Watched:
     """A child, and when to start it again."""

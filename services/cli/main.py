@@ -8,7 +8,24 @@ from typing import Annotated, Final
 
 import typer
 
-from services.cli import again, bench, ceilings, compare, doctor, export, imports, nodes, reports, runs, serve, show, up
+from services.cli import (
+    again,
+    bench,
+    ceilings,
+    compare,
+    doctor,
+    export,
+    imports,
+    model,
+    model_dashboards,
+    nodes,
+    profile,
+    reports,
+    runs,
+    serve,
+    show,
+    up,
+)
 from services.cli.usage import UsageError
 from services.core.errors import KernalyseError
 
@@ -33,7 +50,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (up, bench, again, ceilings, runs, show, compare, export, reports, imports, nodes, serve, doctor):
+for group in (
+    up,
+    bench,
+    model,
+    model_dashboards,
+    profile,
+    again,
+    ceilings,
+    runs,
+    show,
+    compare,
+    export,
+    reports,
+    imports,
+    nodes,
+    serve,
+    doctor,
+):
     group.register(app)
 
 
@@ -70,6 +104,12 @@ def main() -> None:
         _fail(
             f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1
         )
+
+
+def main_of(command: str) -> None:
+    """One command by itself, as a program of its own: what follows the program's name are its arguments."""
+    sys.argv[1:1] = [command]
+    main()
 
 
 def _fail(message: str, *, status: int) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from services.cli.terminal import plain_table
 from services.core.errors import UnavailableError
-from services.core.model import LogLevel, Run, RunState, StopReason, TableChunk
+from services.core.model import CommandProfile, LogLevel, Run, RunState, StopReason, TableChunk
 from services.core.quantities import UNKNOWN, giga, median_with_interval, percentage
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ SHOWN_STOP_REASONS: Final = {
 MAX_IMPLAUSIBLE_COUNT: Final = 5
 """A wrong formula makes a whole sweep implausible, for one reason; the table marks every row."""
 
+PROGRAM: Final = "program"  # sources of log lines
+ANALYZER: Final = "analyzer"
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
@@ -62,15 +64,16 @@ def follow_run(client: AnalyzerClient, run_id: str) -> Iterator[RunUpdate]:
 
 
 class RunDisplay:
-    """Shows the progress of one run. `run` is its latest state."""
+    """Shows the progress of one run, and what its program prints where that is wanted. `run` is its latest state."""
 
-    def __init__(self, run: Run, console: Console) -> None:
+    def __init__(self, run: Run, console: Console, *, shows_program: bool = False) -> None:
         self.run = run
         self._console = console
+        self._shows_program = shows_program
+        of_configurations = () if isinstance(run.spec.work, CommandProfile) else (BarColumn(), MofNCompleteColumn())
         self._progress = Progress(
             TextColumn("{task.fields[state]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+            *of_configurations,
             TimeElapsedColumn(),
             TextColumn("{task.fields[activity]}"),
             console=console,
@@ -83,7 +86,7 @@ class RunDisplay:
         with self._progress:
             for update in follow_run(client, self.run.run_id):
                 self._show(update)
-        if not self.run.state.is_final:
+        if not self.run.is_settled:
             self.run = client.run(self.run.run_id)
         return self.run
 
@@ -105,7 +108,9 @@ class RunDisplay:
         import polars
 
         for row in polars.read_ipc_stream(BytesIO(chunk.arrow_ipc)).iter_rows(named=True):
-            if row["level"] in SHOWN_LEVELS:
+            if self._shows_program and row["source"] == PROGRAM:
+                self._console.print(Text(row["line"]), soft_wrap=True)
+            elif row["level"] in SHOWN_LEVELS or row["source"] == ANALYZER:
                 self._console.print(Text(f"{row['source']}: {row['line']}"))
 
 
@@ -198,6 +203,6 @@ def failure_lines(failures: pl.DataFrame) -> list[str]:
 def outcome_line(run: Run) -> str:
     completed_count, total_count = run.completed_configuration_count, run.total_configuration_count
     of_total = f" of {total_count}" if total_count not in (None, completed_count) else ""
-    count = f"{completed_count}{of_total} configurations, {run.failed_configuration_count} failed"
-    text = f"run {run.run_id}: {run.state.lower()}, {count}"
+    count = "" if run.is_trace else f", {completed_count}{of_total} configurations, {run.failed_configuration_count} failed"
+    text = f"run {run.run_id}: {run.state.lower()}{count}"
     return text if run.error is None or run.state is RunState.CANCELLED else f"{text}\n{run.error.message}"

@@ -32,15 +32,15 @@ def follow_and_show(
     _print_results(frames, quiet=writes_to_standard_output)
     console.print(outcome_line(run), markup=False, highlight=False)
     if json_path is not None:
-        _write_json(client, run, None if writes_to_standard_output else json_path)
+        write_json(client, run, None if writes_to_standard_output else json_path)
     return run.state == "SUCCEEDED" and run.failed_configuration_count == 0 and _is_verified(frames["measurements"])
 
 
-def follow(client: AnalyzerClient, run: Run, console: Console) -> Run:
-    """Shows the run's progress until it has ended. Ctrl-C cancels it."""
+def follow(client: AnalyzerClient, run: Run, console: Console, *, shows_program: bool = False) -> Run:
+    """Shows the run's progress until it has ended, with what its program prints if that is wanted. Ctrl-C cancels it."""
     from services.cli.run_display import RunDisplay
 
-    display = RunDisplay(run, console)
+    display = RunDisplay(run, console, shows_program=shows_program)
     try:
         return display.follow(client)
     except KeyboardInterrupt:
@@ -72,7 +72,8 @@ def _is_verified(measurements: pl.DataFrame) -> bool:
     return "FAILED" not in measurements["verification_state"].to_list() if measurements.height else True
 
 
-def _write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
+def write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
+    """Everything measured, in the project's format. path: None for standard output."""
     from services.analyzer.writers.results import results_document
     from services.cli.export import run_results
 

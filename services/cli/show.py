@@ -53,14 +53,16 @@ OVERVIEW_COLUMNS: Final = {
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
     ),
     "layers": (
-        "layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes", "achieved_flop_per_s",
-        "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
+        "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes",
+        "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
     ),
     "layer_roofline": (
-        "layer", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "layer", "variant", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
         "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
     ),
-    "opportunities": ("subject_kind", "subject", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason"),
+    "opportunities": (
+        "subject_kind", "subject", "variant", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason",
+    ),
     "ceilings": ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "clock_hz"),
     "breakdown": (
         "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
@@ -87,6 +89,15 @@ OVERVIEW_COLUMNS: Final = {
         "rank_index", "process_id", "device_index", "span_ns", "busy_ns", "compute_ns", "communication_ns", "collective_count", "wait_ns",
         "straggler_count", "clock_source", "clock_residual_ns",
     ),
+    "models": (
+        "model_name", "variant", "batch_size", "sequence_length", "duration_median_ns", "duration_mean_ns",
+        "duration_standard_deviation_ns",
+        "duration_p95_ns", "duration_p99_ns", "tokens_per_s", "launch_count", "efficiency_ratio", "bound", "verification_state",
+    ),
+    "layer_variants": (
+        "layer", "occurrence", "variant", "baseline_variant", "duration_sum_ns", "baseline_duration_sum_ns", "duration_delta_ns",
+        "duration_ratio", "efficiency_ratio", "baseline_efficiency_ratio",
+    ),
     "best": (
         "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
     ),
@@ -100,8 +111,17 @@ OVERVIEW_COLUMNS: Final = {
 """What of the widest tables fits a terminal; tables not named here are shown whole."""
 
 
-RARE_COLUMNS: Final = ("model_name", "batch_size", "tokens_per_s", "stated_flop_per_s", "symbol", "launch_count", "duration_sum_ns")
-"""Shown where a row has a value: only traces, or results of other tools, have them."""
+RARE_COLUMNS: Final = (
+    "model_name",
+    "batch_size",
+    "tokens_per_s",
+    "stated_flop_per_s",
+    "symbol",
+    "launch_count",
+    "duration_sum_ns",
+    "variant",
+)
+"""Shown where a row has a value: only traces, models or results of other tools have them."""
 
 WORK_OF_LAYERS: Final = (
     *("flop", "bytes", "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio"),
@@ -192,7 +212,7 @@ def show(
 
         asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
         of_file, notes = tables_of_file(Path(run_or_file), asked)
-        results = {name: replace(result, frame=_of_its_kind(result.frame)) for name, result in of_file.items()}
+        results = {name: replace(result, frame=of_its_kind(result.frame)) for name, result in of_file.items()}
     elif counters:
         raise UsageError(
             "option --counters", found=f"run {run_or_file}", expected="a file", remedy="Import the trace anew, with --counters there."
@@ -232,22 +252,22 @@ def _tables_of_run(
     """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
     from services.analyzer.querying import QueryResult
     from services.cli.session import Server, analyzer_session
-    from services.core.model import ImportedTrace
+    from services.core.model import ModelRun
 
     queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
     with analyzer_session(Server(*server_options), with_profiler=False) as client:
         run = client.run(text)
-        is_trace = isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
         results = {}
-        for query in queries or choice.queries(["kernels" if is_trace else "measurements"]):
+        usual = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if run.is_trace else "measurements"]
+        for query in queries or choice.queries(usual):
             frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
-            results[query.table_name] = QueryResult(_of_its_kind(frame), total_row_count)
+            results[query.table_name] = QueryResult(of_its_kind(frame), total_row_count)
     earlier = run.spec.continues_run_id
     notes = [f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before"] if earlier else []
-    return results, notes + (run.notes.splitlines() if is_trace else [])
+    return results, notes + (run.notes.splitlines() if run.is_trace else [])
 
 
-def _of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
+def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
     """Kernels of sweeps and of traces share a table: without the columns of the other kind."""
     from services.analyzer.answer_tables import KERNEL_FIGURES
 
@@ -299,15 +319,15 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
     if output is None:
         console = make_console()
         for name, result in results.items():
-            _print_result(console, name, result, max_row_count)
+            print_result(console, name, result, max_row_count)
         return
     with output.open("w") as file:
         console = Console(file=file, width=FILE_WIDTH)
         for name, result in results.items():
-            _print_result(console, name, result, max_row_count)
+            print_result(console, name, result, max_row_count)
 
 
-def _print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
+def print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
     from rich.text import Text
 
     from services.cli.best_display import best_lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from services.analyzer.querying import QueryResult
+    from services.analyzer.readers.sqlite_file import SqliteFile
     from services.analyzer.readers.trace import ImportedTables, TraceFiles
     from services.analyzer.trace_answers import TraceFrames
     from services.cli.row_choice import RowChoice
@@ -43,12 +45,21 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
         InvalidRequestError: a value that a column cannot hold.
         UsageError: a table that the file has to be imported for.
     """
+    from services.analyzer.readers.nsys_ahead import opened_ahead
+
+    table_names = question.table_names or ["kernels"]
+    opened = None if question.reports else opened_ahead(path, table_names)
+    with nullcontext() if opened is None else closing(opened):
+        return _tables_of_file(path, question, opened)
+
+
+def _tables_of_file(path: Path, question: FileQuestion, opened: SqliteFile | None) -> tuple[dict[str, QueryResult], list[str]]:
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.readers.selection import SelectiveReader
     from services.analyzer.trace_answers import trace_frames
     from services.analyzer.trace_reading import read_with_counters
 
-    files = _files(path, question)
+    files = replace(_files(path, question), opened=opened)
     queries = question.choice.queries(question.table_names or ["kernels"])
     if isinstance(reader_of(files), SelectiveReader):
         read = _read(files, queries)

@@ -12,15 +12,18 @@ KernalyseError
 │   ├── LaunchLimitError               a launch over the device's limits
 │   ├── InvalidBundleError             an archive that must not be unpacked
 │   ├── InvalidTraceError              a file to import that no reader can take
+│   ├── InvalidModelError              a model or tokenizer file that cannot be used
 │   └── InvalidSettingError            a setting that cannot be used
 ├── NotFoundError                  NOT_FOUND
-│   ├── UnknownKernelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
-│   └── ArtifactNotFoundError, TableNotFoundError
+│   ├── UnknownKernelError, UnknownModelError, RunNotFoundError, NodeNotFoundError, DeviceNotFoundError,
+│   ├── ArtifactNotFoundError, TableNotFoundError
+│   └── CommandNotFoundError           no program of that name on the node
 ├── ConflictError                  ALREADY_EXISTS
 │   ├── RequestConflictError           same request_id, other body
 │   └── NodeExistsError
 ├── UnmetConditionError            FAILED_PRECONDITION
-│   ├── BackendUnavailableError, CompileError, StoreLockedError, RunNotFinishedError
+│   ├── BackendUnavailableError, CompileError, VerificationFailedError, StoreLockedError, RunNotFinishedError
+│   └── CollectorUnavailableError, CollectorFailedError
 ├── UnauthenticatedError           UNAUTHENTICATED
 ├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
 ├── EventExpiredError              OUT_OF_RANGE
@@ -31,6 +34,7 @@ KernalyseError
 ├── TimeLimitError                 DEADLINE_EXCEEDED
 ├── CancelledError                 CANCELLED
 ├── WorkerCrashedError             ABORTED
+├── CommandFailedError             ABORTED              the profiled program did; its trace is kept
 ├── RunLostError                   DATA_LOSS
 ├── NotBuiltYetError               UNIMPLEMENTED
 └── InternalError                  INTERNAL
@@ -129,6 +133,10 @@ class InvalidTraceError(InvalidRequestError):
     reason = "INVALID_TRACE"
 
 
+class InvalidModelError(InvalidRequestError):
+    reason = "INVALID_MODEL"
+
+
 class InvalidSettingError(InvalidRequestError):
     reason = "INVALID_SETTING"
 
@@ -140,6 +148,10 @@ class NotFoundError(KernalyseError):
 
 class UnknownKernelError(NotFoundError):
     reason = "UNKNOWN_KERNEL"
+
+
+class UnknownModelError(NotFoundError):
+    reason = "UNKNOWN_MODEL"
 
 
 class RunNotFoundError(NotFoundError):
@@ -160,6 +172,10 @@ class ArtifactNotFoundError(NotFoundError):
 
 class TableNotFoundError(NotFoundError):
     reason = "TABLE_NOT_FOUND"
+
+
+class CommandNotFoundError(NotFoundError):
+    reason = "COMMAND_NOT_FOUND"
 
 
 class ConflictError(KernalyseError):
@@ -190,12 +206,30 @@ class CompileError(UnmetConditionError):
     reason = "COMPILE_FAILED"
 
 
+class VerificationFailedError(UnmetConditionError):
+    """What was computed is not what it should be."""
+
+    reason = "VERIFICATION_FAILED"
+
+
 class StoreLockedError(UnmetConditionError):
     reason = "STORE_LOCKED"
 
 
 class RunNotFinishedError(UnmetConditionError):
     reason = "RUN_NOT_FINISHED"
+
+
+class CollectorUnavailableError(UnmetConditionError):
+    """A tool that collects is missing, or something on the node keeps it from collecting."""
+
+    reason = "COLLECTOR_UNAVAILABLE"
+
+
+class CollectorFailedError(UnmetConditionError):
+    """A collector ran and left no trace that can be read; `found` carries its own last lines."""
+
+    reason = "COLLECTOR_FAILED"
 
 
 class UnauthenticatedError(KernalyseError):
@@ -260,6 +294,13 @@ class CancelledError(KernalyseError):
 class WorkerCrashedError(KernalyseError):
     code = "ABORTED"
     reason = "WORKER_CRASHED"
+
+
+class CommandFailedError(KernalyseError):
+    """The profiled program ended with a status other than 0; `found` carries its last lines."""
+
+    code = "ABORTED"
+    reason = "COMMAND_FAILED"
 
 
 class RunLostError(KernalyseError):

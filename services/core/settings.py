@@ -7,9 +7,7 @@ KERNALYSE_ANALYZER_X, KERNALYSE_UI_X, with X the name of the setting in capitals
 
 from __future__ import annotations
 
-import os
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +15,7 @@ import platformdirs
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from kernalyse.discovery import config_file, config_folder, runtime_folder
 from services.core.auth import read_or_create_token
 from services.core.errors import InvalidSettingError
 from services.core.rpc import ServerSecurity
@@ -24,23 +23,8 @@ from services.core.rpc import ServerSecurity
 GIBIBYTE = 1024**3
 
 
-def config_folder() -> Path:
-    return platformdirs.user_config_path("kernalyse")
-
-
 def data_folder() -> Path:
     return platformdirs.user_data_path("kernalyse")
-
-
-def runtime_folder() -> Path:
-    """For the files that name running services: in XDG_RUNTIME_DIR, or below /tmp where a session has none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs warns of every fallback; `find_service` trusts nobody else's files
-        return platformdirs.user_runtime_path("kernalyse")
-
-
-def config_file() -> Path:
-    return Path(os.environ.get("KERNALYSE_CONFIG") or config_folder() / "kernalyse.toml")
 
 
 def _shared_token_file() -> Path:
@@ -160,6 +144,12 @@ class ProfilerSettings(GrpcSettings):
     )
     allow_inline_source: bool = Field(True, description="Accept kernel sources that travel with a request.")
     allow_commands: bool = Field(True, description="Accept commands to profile.")
+    allowed_commands: tuple[str, ...] = Field(
+        (), description="Patterns (*, ?, [a-z]) of whole command lines; when set, only such commands are profiled, as the node has them."
+    )
+    nsys_program: Path | None = Field(
+        None, description="The nsys to profile commands with; unset: of PATH, or the newest in the usual places."
+    )
     allow_catalog_only: bool = Field(False, description="Run nothing but kernels of the node's own catalogue.")
     max_configuration_count: int = Field(100_000, ge=1, description="Largest sweep accepted, in configurations.")
     max_queued_run_count: int = Field(100, ge=1, description="Runs waiting at most; more are refused.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from services.core.errors import (
     BackendUnavailableError,
@@ -27,9 +30,12 @@ from services.core.model import (
 )
 from services.profiler.bundles import BundleStore
 from services.profiler.catalog import Catalog
+from services.profiler.command_checks import check_command
+from services.profiler.workloads.models import workload_of
 from services.profiler.workloads.sweep_plan import plan_sweep
 
-CPU_LANE = "cpu"
+CPU_LANE: Final = "cpu"
+BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL)  # AUTO takes the first that has a device
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Placement:
     """Where a run is to be run. spec: with backend, device and limits settled, as the worker gets it."""
 
     lane: str  # runs of one lane follow each other
-    device_id: str
+    device_id: str | None  # None: a command on a node without devices
     spec: RunSpec
     limits: NodeLimits
     bundles: dict[str, Path]  # unpacked, by digest
@@ -60,6 +66,7 @@ class Admission:
     notices: Sequence[str]  # what the node lacks, said when a device is missing
     catalog: Catalog
     bundles: BundleStore
+    allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
 
     def check(self, spec: RunSpec) -> Placement:
         """Everything that can be refused without running.
@@ -67,24 +74,30 @@ class Admission:
         Raises:
             ForbiddenError: the node's policy does not allow it.
             InvalidRequestError: the sweep or a limit cannot be used as written.
-            UnknownKernelError: not in the catalogue.
+            UnknownKernelError, UnknownModelError: not one that this node has.
             DeviceNotFoundError, BackendUnavailableError: no such device here.
             NotBuiltYetError: this version cannot run it.
         """
         self._check_policy(spec)
         if isinstance(spec.work, KernelSweep):
             plan_sweep(spec.work, self.catalog, self.limits.max_configuration_count)
+        if isinstance(spec.work, CommandProfile):
+            check_command(spec.work)
+        if isinstance(spec.work, ModelRun):
+            workload_of(spec.work).check(spec.work)
         return self.place(spec)
 
     def place(self, spec: RunSpec) -> Placement:
         """Where an admitted spec runs, with the node's present devices."""
         work = spec.work
-        if not isinstance(work, KernelSweep | CeilingMeasurement):
-            what = {CommandProfile: "profiles of commands", ModelRun: "runs of models"}.get(
-                type(work), "traces, which the analyzer imports,"
+        if isinstance(work, CommandProfile):
+            return self._place_command(spec, work)
+        if not isinstance(work, KernelSweep | CeilingMeasurement | ModelRun):
+            raise NotBuiltYetError(
+                "imports of traces", found="nothing that a node runs", remedy="`kernalyse import` gives them to the analyzer."
             )
-            raise NotBuiltYetError(what, found="not in this version", remedy="Use a kernel sweep.")
-        device, backend = self._device(work.backend, work.device_id)
+        backends = workload_of(work).backends if isinstance(work, ModelRun) else BACKENDS
+        device, backend = self._device(work.backend, work.device_id, backends)
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
@@ -95,11 +108,26 @@ class Admission:
             bundles={digest: self.bundles.path(digest) for digest in _bundle_digests(work)},
         )
 
+    def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
+        """With the node's first device: a command may use any, and what shares that one would disturb it."""
+        device = self.devices[0] if self.devices else None
+        limits = self._limits(spec.limits)
+        settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
+        return Placement(
+            lane=CPU_LANE if device is None else _lane(device),
+            device_id=None if device is None else device.device_id,
+            spec=replace(spec, limits=settled),
+            limits=limits,
+            bundles={work.bundle_digest: self.bundles.path(work.bundle_digest)} if work.bundle_digest is not None else {},
+        )
+
     def _check_policy(self, spec: RunSpec) -> None:
         match spec.work:
             case CommandProfile():
                 if not self.policy.allow_commands or self.policy.allow_catalog_only:
                     raise _forbidden("commands", "allow_commands" if not self.policy.allow_commands else "allow_catalog_only")
+                if self.allowed_commands:
+                    self._check_allowed(spec.work)
             case ModelRun(bundle_digest=str()) if self.policy.allow_catalog_only:
                 raise _forbidden("models of bundles", "allow_catalog_only")
             case KernelSweep(kernels=kernels):
@@ -114,7 +142,28 @@ class Admission:
             case _:
                 pass
 
-    def _device(self, backend: BackendName, device_id: str | None) -> tuple[Device, BackendName]:
+    def _check_allowed(self, work: CommandProfile) -> None:
+        """With patterns set, nothing else of a request may change what an allowed command does."""
+        command_line = shlex.join(work.arguments)
+        if not any(fnmatchcase(command_line, pattern) for pattern in self.allowed_commands):
+            raise ForbiddenError(
+                f"command {command_line}",
+                found="not among those that this node allows (allowed_commands)",
+                expected=f"a command line like {' or '.join(self.allowed_commands)}",
+                remedy="Ask the node's owner to allow it, or use another node.",
+            )
+        if work.environment or work.bundle_digest is not None:
+            raise _forbidden("variables and bundles for commands", "allowed_commands")
+
+    def _device(self, backend: BackendName, device_id: str | None, backends: Sequence[BackendName]) -> tuple[Device, BackendName]:
+        """backends: that the work can run on."""
+        if backend is not BackendName.AUTO and backend not in backends:
+            raise BackendUnavailableError(
+                f"backend {backend.lower()}",
+                found="one that cannot run models",
+                expected=f"one of {', '.join(name.lower() for name in backends)}",
+                remedy="Choose another backend.",
+            )
         if not self.devices:
             raise BackendUnavailableError(
                 "this node",
@@ -123,7 +172,7 @@ class Admission:
                 remedy=" ".join(self.notices) or "Run `kernalyse doctor` on it.",
             )
         if device_id is None:
-            return self._first_device(backend)
+            return self._first_device(backends if backend is BackendName.AUTO else (backend,), backend)
         device = next((device for device in self.devices if device.device_id == device_id), None)
         if device is None:
             raise DeviceNotFoundError(
@@ -132,19 +181,19 @@ class Admission:
                 expected=f"one of {', '.join(device.device_id for device in self.devices)}",
                 remedy="`kernalyse devices` lists them.",
             )
-        if backend is BackendName.AUTO:
-            return device, device.backends[0]
-        if backend not in device.backends:
+        usable = [name for name in device.backends if name in backends]
+        if backend is BackendName.AUTO and usable:
+            return device, usable[0]
+        if backend not in usable:
             raise BackendUnavailableError(
                 f"backend {backend.lower()} on device {device_id}",
-                found="a device that it cannot drive",
-                expected=f"one of {', '.join(name.lower() for name in device.backends)}",
+                found=f"a device that {', '.join(name.lower() for name in device.backends)} drives",
+                expected=f"one for {', '.join(name.lower() for name in (backends if backend is BackendName.AUTO else (backend,)))}",
                 remedy="Choose another backend or device.",
             )
         return device, backend
 
-    def _first_device(self, backend: BackendName) -> tuple[Device, BackendName]:
-        wanted = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL) if backend is BackendName.AUTO else (backend,)
+    def _first_device(self, wanted: Sequence[BackendName], backend: BackendName) -> tuple[Device, BackendName]:
         for name in wanted:
             for device in self.devices:
                 if name in device.backends:
@@ -177,9 +226,14 @@ def _lane(device: Device) -> str:
     return device.uuid or device.device_id
 
 
-def _bundle_digests(work: KernelSweep | CeilingMeasurement) -> list[str]:
-    if not isinstance(work, KernelSweep):
-        return []
+def _bundle_digests(work: KernelSweep | CeilingMeasurement | ModelRun) -> list[str]:
+    match work:
+        case ModelRun(bundle_digest=str(digest)):
+            return [digest]
+        case KernelSweep():
+            pass
+        case _:
+            return []
     return sorted({kernel.bundle_digest for kernel in work.kernels if kernel.bundle_digest is not None})
 
 

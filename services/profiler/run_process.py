@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,11 @@ from services.core.model import EventPayload, LogLevel, LogLines, RunError, RunS
 from services.core.rpc import run_error
 from services.profiler import supervisor
 from services.profiler.event_channel import event_message, open_pipe, read_events
+from services.profiler.output_lines import OutputLines
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
 PROBLEM: Final = "problem"  # the service cannot go on with the run; RunProcess.problem says why
-
-STDERR_TAIL_LINE_COUNT: Final = 20
-MAX_LINE_BYTES: Final = 4096
-MAX_LOG_BYTES: Final = 8 * 1024 * 1024
-"""Of a run's output. A program that prints without end must not push other runs out of the journal."""
 
 Record = Callable[[Sequence[run_pb2.RunEvent]], Awaitable[None]]
 
@@ -70,8 +65,7 @@ class RunProcess:
         self._cause_to_send: str | None = None
         self._problem: KernalyseError | None = None
         self._reported_error: RunError | None = None
-        self._stderr_tail: deque[str] = deque(maxlen=STDERR_TAIL_LINE_COUNT)
-        self._log_bytes_left = MAX_LOG_BYTES
+        self._stderr = OutputLines()
         self._last_event_time = time.monotonic()
 
     def end(self, cause: str) -> None:
@@ -114,8 +108,8 @@ class RunProcess:
         try:
             _, _, _, status_line, _ = await asyncio.gather(
                 self._pass_events(events_fd),
-                self._pass_log(process.stdout, LogLevel.INFO, "program"),
-                self._pass_log(process.stderr, LogLevel.WARNING, "worker"),
+                self._pass_log(process.stdout, OutputLines(), LogLevel.INFO, "program"),
+                self._pass_log(process.stderr, self._stderr, LogLevel.WARNING, "worker"),
                 _read_all(status_fd),
                 process.wait(),
             )
@@ -154,26 +148,15 @@ class RunProcess:
             self._reported_error = changed.error
         return True
 
-    async def _pass_log(self, reader: asyncio.StreamReader | None, level: LogLevel, source: str) -> None:
+    async def _pass_log(self, reader: asyncio.StreamReader | None, output: OutputLines, level: LogLevel, source: str) -> None:
         assert reader is not None
-        rest = b""
         while data := await reader.read(65536):
-            *whole, rest = (rest + data).split(b"\n")
-            if len(rest) > MAX_LINE_BYTES:
-                whole, rest = [*whole, rest], b""
-            await self._pass_lines(whole, level, source)
-        await self._pass_lines([rest] if rest else [], level, source)
+            await self._pass_lines(output.take(data), level, source)
+        await self._pass_lines(output.end(), level, source)
 
-    async def _pass_lines(self, raw_lines: list[bytes], level: LogLevel, source: str) -> None:
-        lines = [line[:MAX_LINE_BYTES].decode(errors="replace").rstrip("\r") for line in raw_lines]
-        if source == "worker":
-            self._stderr_tail.extend(lines)
-        if not lines or self._log_bytes_left <= 0:
-            return
-        self._log_bytes_left -= sum(map(len, raw_lines))
-        if self._log_bytes_left <= 0:
-            lines.append(f"Further output is left out: this run has written {MAX_LOG_BYTES} bytes.")
-        await self._pass_payload(LogLines(level, source, tuple(lines)))
+    async def _pass_lines(self, lines: tuple[str, ...], level: LogLevel, source: str) -> None:
+        if lines:
+            await self._pass_payload(LogLines(level, source, lines))
 
     async def _pass_payload(self, payload: EventPayload) -> None:
         await self._pass_on([event_message(payload)])
@@ -246,7 +229,7 @@ class RunProcess:
         if exit_code == 0:
             return Outcome(RunState.SUCCEEDED)
         ending = f"exit code {exit_code}" if signal_number is None else _signal_name(signal_number)
-        tail = "\n".join(self._stderr_tail)
+        tail = "\n".join(self._stderr.tail)
         return _failed(
             WorkerCrashedError(
                 f"worker while {self._activity() or 'starting'}",

@@ -121,7 +121,7 @@ async def _open_service(
         node_limits = NodeLimits(
             int(settings.run_time_limit_s * 1_000_000_000), settings.run_memory_limit_bytes, settings.max_configuration_count
         )
-        admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles)
+        admission = Admission(policy, node_limits, node.devices, node.notices, catalog, bundles, settings.allowed_commands)
         runs_settings = RunsSettings(
             runs_folder,
             tuple(worker_command or _worker_command(settings)),
@@ -159,4 +159,5 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
     kept = ("--ceilings-file", str(settings.data_folder / "ceilings.json"), "--cache-folder", str(settings.data_folder / "cubins"))
-    return (*WORKER_COMMAND, *runtime, *kept)
+    nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
+    return (*WORKER_COMMAND, *runtime, *kept, *nsys)

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +23,12 @@ from services.core.errors import InternalError, KernalyseError, NotBuiltYetError
 from services.core.model import (
     BackendName,
     CeilingMeasurement,
+    CommandProfile,
     EventPayload,
     KernelSweep,
     LogLevel,
     LogLines,
+    ModelRun,
     Progress,
     RunLimits,
     RunSpec,
@@ -58,6 +61,8 @@ class WorkOrder:
     ceilings_file: Path | None
     process_index: int | None  # which process of the run this is; None: nobody has divided it
     cache_folder: Path | None
+    nsys_program: str | None
+    environment: Mapping[str, str]  # of the service, before this process has added its own
 
 
 class WholeEvents:
@@ -116,11 +121,18 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
             _sweep(spec, spec.work, order, sink)
         case CeilingMeasurement():
             _measure_ceilings(spec.work, order, sink)
+        case CommandProfile():
+            from services.profiler.workloads.command import CommandOrder, run_command
+
+            given = CommandOrder(order.folder, order.environment, time.monotonic() - _own_age_s(), order.nsys_program)
+            run_command(spec.work, spec.limits, given, sink)
+        case ModelRun():
+            _run_model(spec, spec.work, order, sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",
                 found="no workload for it in this version",
-                expected="KernelSweep or CeilingMeasurement",
+                expected="KernelSweep, CommandProfile, ModelRun or CeilingMeasurement",
                 remedy="Submit one of these.",
             )
 
@@ -181,12 +193,33 @@ class FailedCounts:
         self._file.write_text(str(count))
 
 
+def _own_age_s() -> float:
+    """How long the run has been going on, as its supervisor counts: this process is its first."""
+    import psutil
+
+    return max(0.0, time.time() - psutil.Process().create_time())
+
+
 def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSink) -> None:
     from services.profiler.workloads.ceilings import load_sources, run_ceilings
 
     sink.write(Progress(0, 0, 1, "opening the device"))
     session = _open_session(work.backend, work.device_id, order.cache_folder)
     run_ceilings(session, load_sources(), sink, order.ceilings_file)
+
+
+def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
+    from services.profiler.workloads.models import ModelPlace, workload_of
+
+    place = ModelPlace(
+        open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
+        sink=sink,
+        folder=order.folder,
+        limits=spec.limits,
+        ceilings_file=order.ceilings_file,
+        cache_folder=order.cache_folder,
+    )
+    workload_of(work).run(work, place)
 
 
 def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:
@@ -236,6 +269,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--ceilings-file", type=Path, help="where measured ceilings are kept between runs")
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
     parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
+    parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
     parsed = parser.parse_args(arguments)
     return WorkOrder(
         spec_file=parsed.spec,
@@ -246,6 +280,8 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
         ceilings_file=parsed.ceilings_file,
         process_index=parsed.process_index,
         cache_folder=parsed.cache_folder,
+        nsys_program=parsed.nsys_program,
+        environment=dict(os.environ),
     )
 
 

@@ -202,7 +202,7 @@ class AnalyzerClient:
                     run = decode(response.run, Run) if response.HasField("run") else None
                     memory.receive(run, frames, response.next_event_index)
                     self._on_news()
-            if memory.run is None or not memory.run.state.is_final:
+            if memory.run is None or not memory.run.is_settled:
                 raise _StreamEndedError(f"stream of run {memory.run_id}", found="its end before the run's")
             memory.is_complete = True
             self._on_news()

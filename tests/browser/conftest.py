@@ -11,8 +11,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
+from tests.integration.recording_nsys import write_recording_nsys
 from tests.private_folder import know_ceilings, private_folder
 from tests.service_processes import ServiceProcesses
+from tests.unit.nsys_export import kernel, write_export
 
 PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
 expect.set_options(timeout=PATIENCE_MS)
@@ -20,12 +22,14 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @pytest.fixture(scope="package")
 def dashboard(ceilings_file: Path) -> Iterator[Dashboard]:
-    """Profiler, analyzer and dashboard in private folders; nothing may be left of them."""
+    """Profiler, analyzer and dashboard in private folders; nothing may be left of them. Its nsys records one launch of a kernel."""
     with private_folder() as folder:
         know_ceilings(folder, ceilings_file)
         services = ServiceProcesses(folder)
         try:
-            with dashboard_of(services, services.start("profiler")) as found:
+            export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
+            nsys = write_recording_nsys(folder, export)
+            with dashboard_of(services, services.start("profiler", "--nsys-program", str(nsys))) as found:
                 yield found
         finally:
             services.stop_all()

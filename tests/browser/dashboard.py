@@ -16,6 +16,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from services.core.model import (
     Axis,
+    CommandProfile,
     KernelSelection,
     KernelSweep,
     MeasuringOptions,
@@ -57,6 +58,11 @@ class Dashboard:
         sweep = KernelSweep(tuple(KernelSelection(name) for name in kernel_names), axes=(Axis("N", sizes),), measuring=measuring)
         answer = self.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(RunSpec(sweep, title=title))))
         return decode(answer.run, Run)
+
+    def start_profile(self, *arguments: str) -> Run:
+        """Starts the command under nsys."""
+        spec = RunSpec(CommandProfile(arguments, "nsys"))
+        return decode(self.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(spec))).run, Run)
 
     def cancel(self, run_id: str) -> None:
         self.stub.CancelRun(messages.AnalyzerServiceCancelRunRequest(run_id=run_id))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -69,6 +69,11 @@ class ProfilerStandIn(ProfilerServiceServicer):
     requested_indexes: list[int] = field(default_factory=list)
     cancelled_run_ids: list[str] = field(default_factory=list)
     uploaded: bytes = b""
+    artifacts: dict[str, bytes] = field(default_factory=lambda: {"saxpy.cl": b"first second"})
+    chunk_bytes: int = 6  # of artifacts
+    stalls: bool = False  # after the first chunk of each
+    requested_offsets: list[int] = field(default_factory=list)  # of artifacts
+    on_start: Callable[[Run], None] = lambda _: None
     server: grpc.aio.Server | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -124,6 +129,9 @@ class ProfilerStandIn(ProfilerServiceServicer):
         if isinstance(spec.work, KernelSweep) and spec.work.kernels[0].kernel_name != "saxpy":
             raise UnknownKernelError("kernel nonsense", found="no such kernel", expected="saxpy", remedy="List the kernels.")
         run = self.add_run(f"started-{len(self.runs)}")
+        if not isinstance(spec.work, KernelSweep):
+            self.runs[run.run_id] = run = replace(run, spec=spec)
+        self.on_start(run)
         return messages.ProfilerServiceStartRunResponse(run=wire.encode(run))
 
     async def CancelRun(self, request: Any, context: Any) -> Any:
@@ -151,10 +159,14 @@ class ProfilerStandIn(ProfilerServiceServicer):
         return messages.ProfilerServiceUploadBundleResponse(digest="sha256:0", size_bytes=len(self.uploaded), file_count=1)
 
     async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        if request.artifact_name != "saxpy.cl":
-            raise ArtifactNotFoundError("artifact", found=request.artifact_name, expected="saxpy.cl")
-        for chunk in (b"first ", b"second"):
-            yield messages.ProfilerServiceReadArtifactResponse(chunk=chunk)
+        if request.artifact_name not in self.artifacts:
+            raise ArtifactNotFoundError("artifact", found=request.artifact_name, expected=", ".join(self.artifacts))
+        self.requested_offsets.append(request.offset)
+        content = self.artifacts[request.artifact_name][request.offset :]
+        for start in range(0, len(content), self.chunk_bytes):
+            yield messages.ProfilerServiceReadArtifactResponse(chunk=content[start : start + self.chunk_bytes])
+            if self.stalls:
+                await asyncio.sleep(600)
 
     async def ListKernels(self, request: Any, context: Any) -> Any:
         return messages.ProfilerServiceListKernelsResponse(kernels=[])

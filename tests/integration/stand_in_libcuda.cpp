@@ -1,9 +1,19 @@
-// Stands in for NVIDIA's driver where there is none: one device, described, and nothing that computes.
+// Stands in for NVIDIA's driver where there is none: one device, described, and nothing that computes. Its streams have done what
+// they are given when it is given, and its events are the host's clock.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include <cuda.h>
+
+#undef cuEventElapsedTime  // cuda.h gives some names a version; callers of the library name it themselves
+
+namespace {
+using Moment = std::chrono::steady_clock::time_point;
+}
 
 extern "C" {
 
@@ -51,6 +61,43 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
 }
 CUresult cuGetErrorString(CUresult, const char** words) {
     *words = "the stand-in's words";
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+    *context = reinterpret_cast<CUcontext>(1);
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* device) {
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned) {
+    *event = reinterpret_cast<CUevent>(new Moment);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+    delete reinterpret_cast<Moment*>(event);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream) {
+    *reinterpret_cast<Moment*>(event) = std::chrono::steady_clock::now();
+    return CUDA_SUCCESS;
+}
+CUresult cuEventElapsedTime(float* elapsed_ms, CUevent start, CUevent end) {
+    *elapsed_ms = std::chrono::duration<float, std::milli>(*reinterpret_cast<Moment*>(end) - *reinterpret_cast<Moment*>(start)).count();
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+CUresult cuMemAlloc_v2(CUdeviceptr* memory, std::size_t size_bytes) {
+    *memory = reinterpret_cast<CUdeviceptr>(std::malloc(size_bytes));
+    return CUDA_SUCCESS;
+}
+CUresult cuMemFree_v2(CUdeviceptr memory) {
+    std::free(reinterpret_cast<void*>(memory));
+    return CUDA_SUCCESS;
+}
+CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, std::size_t size_bytes, CUstream) {
+    std::memset(reinterpret_cast<void*>(memory), value, size_bytes);
     return CUDA_SUCCESS;
 }
 

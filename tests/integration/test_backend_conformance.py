@@ -17,11 +17,11 @@ from services.core.errors import (
     UnknownKernelError,
 )
 from services.core.expressions import parse_expression
-from services.core.model import BackendName, BufferRole, CacheMode, Device, Dim3, KernelSource, TimingMethod
+from services.core.model import BackendName, BufferRole, CacheMode, DataType, Device, Dim3, KernelSource, TimingMethod
 from services.profiler.backends import open_backend
 from services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
 from services.profiler.backends.kernel_source import parse_kernel_source
-from services.profiler.catalog import load_catalog
+from services.profiler.catalog import Catalog, catalog_folder, load_catalog
 from services.profiler.measuring.references import compute_reference
 from tests.integration.devices import device_parameters
 
@@ -283,12 +283,17 @@ def test_copy_larger_than_the_buffer_is_refused(session: DeviceSession) -> None:
         session.download(buffer, np.zeros(8, np.float32))
 
 
-ODD_SIZES = {"M": 37, "N": 70, "K": 53, "blocks": 7}  # no multiple of any block, so that every edge is met
+ODD_SIZES = {"M": 37, "N": 70, "K": 53, "blocks": 7, "B": 3, "T": 17, "H": 3, "D": 32, "R": 51, "V": 101}
+"""No multiple of any block, so that every edge is met; D is the head width that causal_attention is compiled for."""
+
+CATALOGS = (load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml"))
 
 
-@pytest.mark.parametrize("kernel_name", load_catalog().kernel_names)
-def test_catalogue_kernel_agrees_with_its_reference_at_odd_sizes(session: DeviceSession, kernel_name: str) -> None:
-    definition, source = load_catalog().definition(kernel_name), load_catalog().source(kernel_name)
+@pytest.mark.parametrize(
+    ("catalog", "kernel_name"), [pytest.param(catalog, name, id=name) for catalog in CATALOGS for name in catalog.kernel_names]
+)
+def test_catalogue_kernel_agrees_with_its_reference_at_odd_sizes(session: DeviceSession, catalog: Catalog, kernel_name: str) -> None:
+    definition, source = catalog.definition(kernel_name), catalog.source(kernel_name)
     assert definition.reference is not None
     values = {parameter.name: ODD_SIZES[parameter.name] for parameter in definition.parameters}
     block = Dim3(*(parse_expression(text).evaluate_integer(values) for text in definition.launch.block))
@@ -304,7 +309,11 @@ def test_catalogue_kernel_agrees_with_its_reference_at_odd_sizes(session: Device
     }
     random = np.random.default_rng(3)
     arrays = {
-        buffer.name: np.full(shape, np.nan, np.float32) if buffer.role is BufferRole.OUTPUT else random.random(shape, np.float32)
+        buffer.name: np.full(shape, np.nan, np.float32)
+        if buffer.role is BufferRole.OUTPUT
+        else random.integers(0, 100, shape, np.int32)
+        if buffer.dtype is DataType.INT32
+        else random.random(shape, np.float32)
         for buffer in definition.buffers
         for shape in [tuple(parse_expression(text).evaluate_integer(names) for text in buffer.shape)]
     }

@@ -15,10 +15,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from kernalyse import Client, RequestError
 from kernalyse.channel import Endpoint
-from kernalyse.client import Client, RequestError
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from kernalyse.v1 import run_pb2 as run_messages
 from services.analyzer.archive import Archive
 from services.core import wire
 from services.core.errors import ArtifactNotFoundError, DeviceNotFoundError, InvalidTraceError, LimitReachedError
@@ -294,7 +293,7 @@ def test_the_client_library_sends_a_file_with_what_lies_beside_it(process: Analy
         answer = client.import_trace(path, on_sent=sent.append)
         assert sum(sent) == len(CONTENT) + len(TIMES_DATA)
         assert client.import_trace(path).is_known
-        found = client.frame("samples", [answer.run.run_id])
+        found = client.table(answer.run, "samples")
         assert found["duration_ns"].to_list() == pytest.approx((np.frombuffer(TIMES_DATA, "<f4") * 1e9).tolist())
         (tmp_path / "a.json-bin" / "0.bin").unlink()
         assert client.import_trace(path).run.run_id == RUN_ID != answer.run.run_id
@@ -322,7 +321,7 @@ async def test_a_line_that_breaks_is_taken_up_again_where_it_broke(process: Anal
     async with line.open():
         with Client(replace(process.endpoint, address=f"unix:{line.path}")) as client:
             answer = await asyncio.to_thread(client.import_trace, path, on_sent=sent.append)
-    assert (answer.run.state, answer.is_known) == (run_messages.RUN_STATE_SUCCEEDED, False)
+    assert (answer.run.state, answer.is_known) == ("SUCCEEDED", False)
     assert sum(sent) == path.stat().st_size
     assert len(line.carried_bytes) >= 2
     assert sum(line.carried_bytes[1:]) < path.stat().st_size - 2**20  # two of six MiB were there, and not sent again

@@ -23,20 +23,22 @@ from kernalyse.v1 import run_pb2
 from services.core import wire
 from services.core.errors import (
     ArtifactNotFoundError,
+    BackendUnavailableError,
     BundleTooLargeError,
     DeviceNotFoundError,
     ForbiddenError,
     InvalidBundleError,
     InvalidParameterError,
     InvalidRequestError,
-    NotBuiltYetError,
     RunNotFoundError,
     TooManyConfigurationsError,
     UnknownKernelError,
+    UnknownModelError,
     UnknownParameterError,
 )
 from services.core.model import (
     Axis,
+    BackendName,
     CommandProfile,
     KernelSelection,
     KernelSource,
@@ -184,10 +186,13 @@ async def test_runs_are_listed_newest_first_in_pages(calls: Calls) -> None:
         ),
         (quick_sweep(device_id="cuda:99"), DeviceNotFoundError, "cuda:99"),
         (replace(quick_sweep(), limits=RunLimits(time_limit_ns=-1)), InvalidParameterError, "time_limit_ns"),
-        (RunSpec(CommandProfile(("ls",), "nsys")), NotBuiltYetError, "commands"),
-        (RunSpec(ModelRun("gpt-nano")), NotBuiltYetError, "models"),
+        (RunSpec(CommandProfile(("ls",), "perf")), InvalidParameterError, "one of nsys, ncu, kineto, proton"),
+        (RunSpec(ModelRun("gpt-nona")), UnknownModelError, "gpt-nano"),
+        (RunSpec(ModelRun("nano", ("baseline", "fussed"))), InvalidParameterError, "one of baseline, fused"),
+        (RunSpec(ModelRun("gpt_nano", sequence_length=0)), InvalidParameterError, "sequence_length"),
+        (RunSpec(ModelRun("gpt-nano", backend=BackendName.NVCC)), BackendUnavailableError, "pycuda, opencl"),
     ],
-    ids=["kernel", "zero", "negative", "parameter", "too many", "device", "limit", "command", "model"],
+    ids=["kernel", "zero", "negative", "parameter", "too many", "device", "limit", "command", "model", "variant", "length", "backend"],
 )
 async def test_a_request_that_cannot_run_is_refused_at_once(calls: Calls, spec: RunSpec, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):

@@ -326,7 +326,7 @@ def test_the_client_library_sends_the_ranks_of_a_job(process: AnalyzerProcess, r
     with Client(process.endpoint) as client:
         answer = client.import_trace(*ranks)
         assert client.import_trace(*reversed(ranks)).is_known
-        assert client.frame("trace_processes", [answer.run.run_id])["rank_index"].to_list() == [0, 1]
+        assert client.table(answer.run, "trace_processes")["rank_index"].to_list() == [0, 1]
 
 
 async def _of(call: Any) -> Any:

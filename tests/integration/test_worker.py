@@ -26,12 +26,12 @@ from services.core.model import (
     BufferDefinition,
     BufferRole,
     CeilingsMeasured,
-    CommandProfile,
     Configuration,
     ConfigurationFailed,
     DataType,
     Dim3,
     EventPayload,
+    ImportedTrace,
     KernelDefinition,
     KernelSelection,
     KernelSource,
@@ -343,13 +343,13 @@ def test_unknown_device_fails_the_run(tmp_path: Path) -> None:
 
 
 def test_kind_of_run_without_workload_is_refused_by_name(tmp_path: Path) -> None:
-    ended = run_worker(CommandProfile(("true",), "nsys"), tmp_path)
+    ended = run_worker(ImportedTrace("trace.json", "sha256:0", "kineto"), tmp_path)
     assert ended.exit_code == 1
     last = ended.payloads[-1]
     assert isinstance(last, StateChanged)
     assert last.error is not None
     assert (last.error.code, last.error.reason) == ("UNIMPLEMENTED", "NOT_BUILT_YET")
-    assert "CommandProfile" in last.error.message
+    assert "ImportedTrace" in last.error.message
 
 
 # ---------------------------------------------------------------- being ended

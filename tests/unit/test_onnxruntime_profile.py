@@ -103,6 +103,35 @@ def test_a_provider_that_only_launches_has_kernels_where_the_device_was_traced(t
     assert traced.frames["kernel_launches"]["process_id"].to_list() == [9, 9]
 
 
+def shapes(inputs: list[list[int]], output: list[int]) -> dict[str, Any]:
+    return {"input_type_shape": [{"float": shape} for shape in inputs], "output_type_shape": [{"float": output}]}
+
+
+def test_work_follows_from_operators_and_shapes(tmp_path: Path) -> None:
+    """A weight that was packed is not among the inputs: 2 * 8 * 64 * 16 flop, and its 64 * 16 elements are read."""
+    product = shapes([[8, 64]], [8, 16])
+    tables = read(
+        tmp_path, session(0, 50), node("/a", 1, 20, **product), node("/a", 25, 10, **product), node("/odd", 40, 5, "Odd", **product)
+    )
+    (known, unknown) = answer(tables, "layers").select("layer", "flop", "bytes", "work_source").rows()
+    assert known == ("/a", 2 * 2 * 8 * 64 * 16, 2 * 4 * (8 * 64 + 64 * 16 + 8 * 16), "op model")
+    assert unknown == ("/odd", None, None, None)
+    assert "The work of 1 executions is not known" in tables.notes
+    assert answer(tables, "counter_coverage")["work_source"].to_list() == [None]  # shapes are no counters
+
+
+def test_kernels_of_a_device_share_the_work_of_all_executions_of_their_node(tmp_path: Path) -> None:
+    product = shapes([[8, 64], [64, 16]], [8, 16]) | {"provider": "CUDAExecutionProvider"}
+    kernels = [
+        event("Kernel", name, start, duration, pid=-1, tid=-1, parent_name="/a_kernel_time")
+        for name, start, duration in (("split", 30, 300), ("reduce", 330, 100), ("split", 630, 300), ("reduce", 930, 100))
+    ]
+    tables = read(tmp_path, node("/a", 10, 4, **product), node("/a", 20, 4, **product), *kernels)
+    work = tables.frames["launch_work"]
+    assert work["flop"].to_list() == pytest.approx([2 * 16384 * share for share in (0.375, 0.125, 0.375, 0.125)])
+    assert answer(tables, "layers").select("layer", "flop").rows() == [("/a", pytest.approx(2 * 16384))]
+
+
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     tables = read(
         tmp_path, event("Node", "/a_fence_before", 1, 1, op_name="A"), {"ph": "M", "name": "process_name"}, event("Api", "x", 1, 1)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.analyzer.work.attention import causal_pairs
-from services.analyzer.work.convolutions import Geometry, result_shape
-from services.analyzer.work.kinds import Weight, Work
-from services.analyzer.work.models import MODELS, work_of
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import Tensor, broadcast, promoted
+from services.core.work.attention import causal_pairs
+from services.core.work.convolutions import Geometry, result_shape
+from services.core.work.kinds import Weight, Work
+from services.core.work.models import MODELS, work_of
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import Tensor, broadcast, promoted
 from tests.unit.counting_numbers import Counter, Number, total
 
 Shapes = Sequence[Any]

@@ -241,14 +241,14 @@ async def test_the_client_library_raises_request_errors_with_all_parts(socket: s
     raised = RunNotFoundError("run x", found="no such run", remedy="List them.")
     async with serving(socket, raised) as address:
         with pytest.raises(RequestError) as caught:
-            await in_thread(lambda: connect(address, TOKEN).get_run("x"))
+            await in_thread(lambda: connect(address, TOKEN).run("x"))
     assert (caught.value.code, caught.value.reason, caught.value.message) == ("NOT_FOUND", "RUN_NOT_FOUND", raised.message)
     assert caught.value.metadata == raised.metadata
 
 
 async def test_the_client_library_tells_that_nobody_answers(socket: str) -> None:
     with pytest.raises(RequestError) as caught, connect(socket, TOKEN) as client:
-        client.get_run("x")
+        client.run("x")
     assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "")
 
 

@@ -1,81 +1,68 @@
-"""A small client for the analyzer: start runs, watch them, read tables.
+"""A client of the analyzer: submit runs, watch them, read tables, import traces.
 
-    with connect("127.0.0.1:7002", token) as client:
-        run = client.start_run(spec)
-        for update in client.watch_run(run.run_id):
-            ...
-        frame = client.frame("measurements", [run.run_id])
-
-Speaks the generated messages of `kernalyse.v1` and needs gRPC and protobuf alone; `frame` needs polars too.
+Needs gRPC and protobuf alone; tables come as polars, pandas or Arrow where that is installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from io import BytesIO
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 import grpc
-from google.rpc import error_details_pb2, status_pb2
 
+from kernalyse.bundle import files_of_folder, pack
 from kernalyse.channel import Endpoint, open_channel
+from kernalyse.errors import request_errors
+from kernalyse.revision import git_revision
+from kernalyse.runs import Run, RunUpdate, run_of, update_of
+from kernalyse.tables import Table, TableFilter, filter_messages, sort_keys
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
-from kernalyse.v1 import device_pb2, run_pb2, table_pb2
+from kernalyse.v1 import device_pb2, run_pb2
 
 if TYPE_CHECKING:
+    import pandas
     import polars
-
-__all__ = ["Client", "RequestError", "connect"]
+    import pyarrow
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 """Longer than any answer but a stream takes; short enough that a dead service is noticed."""
 
-STATUS_KEY: Final = "grpc-status-details-bin"
+TRANSFER_TIMEOUT_S: Final = 600.0
+RETURN_TIMEOUT_S: Final = 20.0  # for an analyzer that is started again, or a network that changes
+CHUNK_BYTES: Final = 1024 * 1024
+NOTHING: Final[Callable[[], None]] = lambda: None  # noqa: E731
 
 
-class RequestError(Exception):
-    """A request that the service refused, or that did not reach it.
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What a trace has become. is_known: the same files had been imported before."""
 
-    Attributes:
-        code: name of the gRPC status code, e.g. "NOT_FOUND".
-        reason: the service's own reason, e.g. "RUN_NOT_FOUND"; empty when the failure is the transport's.
-        message: what went wrong, for people.
-        metadata: subject, found, expected, remedy, as far as the service named them.
-    """
-
-    def __init__(self, code: str, reason: str, message: str, metadata: Mapping[str, str]) -> None:
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.metadata = dict(metadata)
-        super().__init__(code, reason, message, self.metadata)
-
-    def __str__(self) -> str:
-        return f"{self.reason or self.code}: {self.message}"
-
-
-def connect(address: str, token: str, ca_certificate: bytes | None = None) -> Client:
-    """A client of the analyzer at `address` ("host:port" or "unix:PATH").
-
-    Connects at the first call. ca_certificate: PEM; without it there is no TLS.
-    """
-    return Client(Endpoint(address, token, ca_certificate))
+    run: Run
+    is_known: bool
 
 
 class Client:
-    """Calls of one analyzer. Safe to use from several threads; close it, or use it in a `with` block."""
+    """Calls of one analyzer. Safe to use from several threads; close it, or use it in a `with` block.
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    Every method raises RequestError for what the analyzer refuses, and when it cannot be reached. Where a run is asked
+    for, its id, the beginning of one and "last" do as well.
+    """
+
+    def __init__(self, endpoint: Endpoint, on_close: Callable[[], None] = NOTHING) -> None:
+        self.endpoint = endpoint
         self._channel = open_channel(endpoint)
         self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._on_close = on_close
 
     def close(self) -> None:
         self._channel.close()
+        on_close, self._on_close = self._on_close, NOTHING
+        on_close()
 
     def __enter__(self) -> Self:
         return self
@@ -83,51 +70,181 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
-    def start_run(self, spec: run_pb2.RunSpec, *, node_id: str = "", request_id: str = "") -> run_pb2.Run:
-        """Queues a run. The same request_id with the same spec answers with the same run.
+    # ------------------------------------------------------------ runs
 
-        node_id: empty for the only node, or the first that serves.
+    def submit(
+        self,
+        spec: run_pb2.RunSpec,
+        *,
+        title: str = "",
+        node: str = "",
+        time_limit_s: float | None = None,
+        memory_limit_bytes: int | None = None,
+        request_id: str = "",
+    ) -> Run:
+        """Queues a run; the commit of the folder that the program stands in is recorded with it.
+
+        Args:
+            spec: of `kernel_sweep`, `command`, `model` or `ceilings`.
+            node: id, address or host name; empty for the only node, or the first that serves.
+            time_limit_s, memory_limit_bytes: None: the node's own, which these may lower but not raise.
+            request_id: the same one with the same spec answers with the same run.
         """
-        request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=spec, request_id=request_id)
-        with _request_errors():
-            run: run_pb2.Run = self._stub.StartRun(request, timeout=DEFAULT_TIMEOUT_S).run
-        return run
+        asked = run_pb2.RunSpec()
+        asked.CopyFrom(spec)
+        if title:
+            asked.title = title
+        if time_limit_s is not None:
+            asked.limits.time_limit_ns = round(time_limit_s * 1e9)
+        if memory_limit_bytes is not None:
+            asked.limits.memory_limit_bytes = memory_limit_bytes
+        revision = None if asked.HasField("revision") else git_revision(Path.cwd())
+        if revision is not None:
+            asked.revision.commit, asked.revision.is_dirty = revision
+        request = messages.AnalyzerServiceStartRunRequest(node_id=self._node_id(node), spec=asked, request_id=request_id)
+        return run_of(self._call(self._stub.StartRun, request).run)
 
-    def watch_run(self, run_id: str, *, next_event_index: int = 0) -> Iterator[messages.AnalyzerServiceWatchRunResponse]:
-        """The run's rows from an index on, then live; ends when the run has ended.
+    def watch(self, run: Run | str, *, next_event_index: int = 0) -> Iterator[RunUpdate]:
+        """The run and its new rows from an index on, then live; ends when the run has ended.
 
-        After a broken stream go on with the `next_event_index` of the last response: nothing is missed or repeated.
+        A stream that breaks is taken up where it was, each row once; an analyzer that stays away for 20 s ends it.
         """
-        request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
-        with _request_errors():
-            yield from self._stub.WatchRun(request)
+        run_id = _id_of(run)
+        while True:
+            try:
+                for update in self._stream(run_id, next_event_index):
+                    next_event_index = update.next_event_index
+                    yield update
+                return
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._is_back():
+                    with request_errors():
+                        raise
 
-    def get_run(self, run_id: str) -> run_pb2.Run:
-        """One run by its id, by the beginning of one, or "last"."""
-        with _request_errors():
-            run: run_pb2.Run = self._stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id=run_id), timeout=DEFAULT_TIMEOUT_S).run
-        return run
+    def wait(self, run: Run | str) -> Run:
+        """Until the run has ended; answers with how."""
+        for _ in self.watch(run):
+            pass
+        return self.run(run)
 
-    def list_runs(self, *, max_count: int | None = None) -> Iterator[run_pb2.Run]:
+    def run(self, run: Run | str) -> Run:
+        """As it is now."""
+        return run_of(self._call(self._stub.GetRun, messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
+
+    def runs(self, *, max_count: int | None = None) -> Iterator[Run]:
         """Runs of all nodes, newest first; asks for further pages as they are needed. max_count: None for all."""
         page_token, remaining = "", max_count
         while remaining is None or remaining > 0:
             page_size = 0 if remaining is None else min(remaining, 1000)
-            request = messages.AnalyzerServiceListRunsRequest(page_size=page_size, page_token=page_token)
-            with _request_errors():
-                response = self._stub.ListRuns(request, timeout=DEFAULT_TIMEOUT_S)
-            yield from response.runs
+            response = self._call(self._stub.ListRuns, messages.AnalyzerServiceListRunsRequest(page_size=page_size, page_token=page_token))
+            yield from map(run_of, response.runs)
             page_token = response.next_page_token
             remaining = None if remaining is None else remaining - len(response.runs)
             if not page_token:
                 return
 
-    def cancel_run(self, run_id: str) -> run_pb2.Run:
+    def cancel(self, run: Run | str) -> Run:
         """Ends a run; one that has ended stays as it is."""
-        with _request_errors():
-            request = messages.AnalyzerServiceCancelRunRequest(run_id=run_id)
-            run: run_pb2.Run = self._stub.CancelRun(request, timeout=DEFAULT_TIMEOUT_S).run
-        return run
+        return run_of(self._call(self._stub.CancelRun, messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
+
+    def report(self, run: Run | str, report_format: Literal["text", "markdown"] = "text") -> str:
+        """A report of a run."""
+        request = messages.ExportReportRequest(run_id=_id_of(run), format=report_format)
+        with request_errors():
+            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S)).decode()
+
+    def artifact(self, run: Run | str, artifact_name: str) -> bytes:
+        """A file that a run has left; table artifacts names them."""
+        request = messages.AnalyzerServiceReadArtifactRequest(run_id=self.run(run).run_id, artifact_name=artifact_name)
+        with request_errors():
+            return b"".join(part.chunk for part in self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S))
+
+    # ------------------------------------------------------------ tables
+
+    @overload
+    def table(
+        self,
+        run: Run | str | Sequence[Run | str],
+        table_name: str,
+        *filters: TableFilter,
+        order_by: Sequence[str] = ...,
+        offset: int = ...,
+        limit: int = ...,
+        columns: Sequence[str] = ...,
+        depth: int | None = ...,
+        to: Literal["polars"] = ...,
+    ) -> polars.DataFrame: ...
+
+    @overload
+    def table(
+        self,
+        run: Run | str | Sequence[Run | str],
+        table_name: str,
+        *filters: TableFilter,
+        order_by: Sequence[str] = ...,
+        offset: int = ...,
+        limit: int = ...,
+        columns: Sequence[str] = ...,
+        depth: int | None = ...,
+        to: Literal["pandas"],
+    ) -> pandas.DataFrame: ...
+
+    @overload
+    def table(
+        self,
+        run: Run | str | Sequence[Run | str],
+        table_name: str,
+        *filters: TableFilter,
+        order_by: Sequence[str] = ...,
+        offset: int = ...,
+        limit: int = ...,
+        columns: Sequence[str] = ...,
+        depth: int | None = ...,
+        to: Literal["arrow"],
+    ) -> pyarrow.Table: ...
+
+    def table(
+        self,
+        run: Run | str | Sequence[Run | str],
+        table_name: str,
+        *filters: TableFilter,
+        order_by: Sequence[str] = (),
+        offset: int = 0,
+        limit: int = 0,
+        columns: Sequence[str] = (),
+        depth: int | None = None,
+        to: Literal["polars", "pandas", "arrow"] = "polars",
+    ) -> Any:
+        """Rows of a table or an analysis: measurements, samples, roofline, kernels, layers and the others.
+
+        Args:
+            run: one, or several; an empty sequence for all runs.
+            filters: conditions that all hold, e.g. ("kernel_name", "contains", "gemm").
+            order_by: columns; with "-" in front they descend.
+            limit: 0 for all rows.
+            columns: empty for all of them.
+            depth: of table layers: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
+            to: a polars or pandas data frame, or a pyarrow table.
+
+        Raises:
+            ModuleNotFoundError: that library is not installed.
+        """
+        request = messages.GetTableRequest(
+            table_name=table_name,
+            run_ids=[_id_of(run)] if isinstance(run, Run | str) else [_id_of(one) for one in run],
+            filters=filter_messages(filters),
+            order_by=sort_keys(order_by),
+            offset=offset,
+            limit=limit,
+            columns=columns,
+            depth=depth,
+        )
+        with request_errors():
+            parts = tuple(response.chunk.arrow_ipc for response in self._stub.GetTable(request, timeout=TRANSFER_TIMEOUT_S))
+        table = Table(table_name, parts)
+        return {"polars": table.to_polars, "pandas": table.to_pandas, "arrow": table.to_arrow}[to]()
+
+    # ------------------------------------------------------------ files in, nodes
 
     def import_trace(
         self,
@@ -135,10 +252,8 @@ class Client:
         reports: Sequence[Path] = (),
         on_sent: Callable[[int], None] = lambda _: None,
         on_progress: Callable[[messages.ImportProgress], None] | None = None,
-    ) -> messages.ImportTraceResponse:
+    ) -> Imported:
         """Reads a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
-
-        The answer's `run` has succeeded and all its tables; `is_known` says that the same files had been imported before.
 
         Args:
             paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
@@ -149,94 +264,62 @@ class Client:
         Raises:
             OSError: the file cannot be read.
         """
-        with _request_errors():
+        with request_errors():
             traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
-            return TraceUpload(traces, on_sent, on_progress).send(self._stub)
+            answer = TraceUpload(traces, on_sent, on_progress).send(self._stub)
+        return Imported(run_of(answer.run), answer.is_known)
 
-    def report(self, run_id: str, report_format: str = "text") -> bytes:
-        """A report of a run, UTF-8. report_format: "text" or "markdown"."""
-        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
-        with _request_errors():
-            return b"".join(part.chunk for part in self._stub.ExportReport(request))
+    def upload_bundle(self, folder: Path, *, node: str = "") -> str:
+        """Stores a folder on a node, without .git, .venv and __pycache__; the digest that `command` and `model` take.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        data, node_id = pack(files_of_folder(folder)), self._node_id(node)
+        requests = (
+            messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
+            for start in range(0, len(data), CHUNK_BYTES)
+        )
+        with request_errors():
+            digest: str = self._stub.UploadBundle(requests, timeout=TRANSFER_TIMEOUT_S).digest
+        return digest
 
     def nodes(self) -> list[messages.NodeStatus]:
         """Every node, reachable or not, with its devices."""
-        with _request_errors():
-            return list(self._stub.ListNodes(messages.ListNodesRequest(), timeout=DEFAULT_TIMEOUT_S).nodes)
+        return list(self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)
 
     def hardware(self, node_id: str, device_id: str) -> list[device_pb2.Ceiling]:
         """Ceilings of a device from all sources."""
-        with _request_errors():
-            request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
-            return list(self._stub.GetHardware(request, timeout=DEFAULT_TIMEOUT_S).ceilings)
+        return list(self._call(self._stub.GetHardware, messages.GetHardwareRequest(node_id=node_id, device_id=device_id)).ceilings)
 
-    def table(
-        self,
-        table_name: str,
-        run_ids: Sequence[str] = (),
-        *,
-        filters: Sequence[table_pb2.Filter] = (),
-        order_by: Sequence[table_pb2.SortKey] = (),
-        offset: int = 0,
-        limit: int = 0,
-        columns: Sequence[str] = (),
-        depth: int | None = None,
-    ) -> list[bytes]:
-        """Rows of a table as Arrow IPC streams, each complete in itself.
+    # ------------------------------------------------------------ calls
 
-        run_ids: empty for all runs. limit: 0 for all rows. columns: empty for all of them. depth: of layers, see
-        GetTableRequest.
-        """
-        request = messages.GetTableRequest(
-            table_name=table_name,
-            run_ids=run_ids,
-            filters=filters,
-            order_by=order_by,
-            offset=offset,
-            limit=limit,
-            columns=columns,
-            depth=depth,
-        )
-        with _request_errors():
-            return [response.chunk.arrow_ipc for response in self._stub.GetTable(request)]
+    def _node_id(self, node: str) -> str:
+        if not node:
+            return ""
+        known = [status.node.node_id for status in self.nodes() if node in (status.address, status.node.hostname)]
+        return known[0] if known else node
 
-    def frame(
-        self,
-        table_name: str,
-        run_ids: Sequence[str] = (),
-        *,
-        filters: Sequence[table_pb2.Filter] = (),
-        order_by: Sequence[table_pb2.SortKey] = (),
-        offset: int = 0,
-        limit: int = 0,
-        columns: Sequence[str] = (),
-        depth: int | None = None,
-    ) -> polars.DataFrame:
-        """The same as one polars frame. Raises ModuleNotFoundError without polars."""
-        import polars as pl
+    def _stream(self, run_id: str, next_event_index: int) -> Iterator[RunUpdate]:
+        request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
+        stream = self._stub.WatchRun(request)
+        try:
+            yield from map(update_of, stream)
+        finally:
+            stream.cancel()
 
-        chunks = self.table(
-            table_name, run_ids, filters=filters, order_by=order_by, offset=offset, limit=limit, columns=columns, depth=depth
-        )
-        return pl.concat([pl.read_ipc_stream(BytesIO(chunk)) for chunk in chunks]) if chunks else pl.DataFrame()
+    def _is_back(self) -> bool:
+        """Waits for the analyzer: whether it answers within RETURN_TIMEOUT_S."""
+        try:
+            self._stub.ListNodes(messages.ListNodesRequest(), timeout=RETURN_TIMEOUT_S, wait_for_ready=True)
+        except grpc.RpcError:
+            return False
+        return True
+
+    def _call(self, method: Any, request: Any) -> Any:
+        with request_errors():
+            return method(request, timeout=DEFAULT_TIMEOUT_S)
 
 
-@contextmanager
-def _request_errors() -> Iterator[None]:
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise _request_error(error) from error
-
-
-def _request_error(error: grpc.RpcError) -> RequestError:
-    code: str = error.code().name
-    message: str = error.details() or code
-    for key, value in error.trailing_metadata() or ():
-        if key != STATUS_KEY:
-            continue
-        for detail in status_pb2.Status.FromString(value).details:
-            info = error_details_pb2.ErrorInfo()
-            if detail.Unpack(info):
-                return RequestError(code, info.reason, message, info.metadata)
-    return RequestError(code, "", message, {})
+def _id_of(run: Run | str) -> str:
+    return run.run_id if isinstance(run, Run) else run

@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.model_passes import is_launch, is_pass
 from services.analyzer.schema import BEST
 
 MIN_PROCESS_COUNT: Final = 5
@@ -17,7 +18,7 @@ ONE_AFTER_THE_OTHER: Final = (
 )
 
 PROBLEM: Final = ["run_id", "device_id", "cache_mode", "problem", "category", "work_flop", "work_bytes"]
-CANDIDATE: Final = ["kernel_name", "macros", "block"]
+CANDIDATE: Final = ["kernel_name", "macros", "block", "model_variant"]
 
 
 def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame, roofline: pl.LazyFrame) -> pl.LazyFrame:
@@ -71,7 +72,9 @@ def _measured(measurements: pl.LazyFrame) -> pl.LazyFrame:
         measurements.filter(pl.col("verification_state").ne_missing("FAILED"), pl.col("category", "duration_median_ns").is_not_null())
         .with_columns(problem=pl.col("parameters").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(","))
         .with_columns(listed_first.name.prefix("work_"))
-        .with_columns(candidate_index=pl.col("configuration_index").min().over([*same_kernel, "macros", "block"]))
+        .filter(~is_launch())  # a layer is one step of a pass, which competes whole
+        .with_columns(model_variant=pl.when(is_pass()).then("variant"))
+        .with_columns(candidate_index=pl.col("configuration_index").min().over([*same_kernel, *CANDIDATE[1:]]))
     )
 
 

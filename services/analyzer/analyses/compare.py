@@ -54,7 +54,7 @@ CIRCUMSTANCES: Final = {
 """Columns that have to be equal where both sides know them. How long was sampled and why that ended may differ: neither
 moves a median."""
 
-KEY: Final = ["kernel_name", "parameters", "dtype", "block", "macros", "form"]
+KEY: Final = ["kernel_name", "parameters", "dtype", "block", "macros", "form", "layer_path"]
 """What makes two configurations the same; the cache mode too, unless it is what differs."""
 
 REPEATED: Final = r"^(process=\d+|cold|hot|block=[\dx]+)$"
@@ -92,7 +92,7 @@ def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[
     matched = _matched(before, after)
     _refuse_differences(baseline, judged, matched, allowed)
     margin_ratio = max(baseline.margin_ratio, judged.margin_ratio)
-    evidence, evidence_before = _timings(judged), _timings(baseline)
+    evidence, evidence_before = timings_of(judged), timings_of(baseline)
     rows = [
         _side(row, "") | _side(row, "_before") | _verdict(row, _compared(row, evidence, evidence_before, margin_ratio))
         for row in matched.iter_rows(named=True)
@@ -185,7 +185,7 @@ def _differing(row: Mapping[str, Any]) -> list[Difference]:
 # ---------------------------------------------------------------- evidence and verdicts
 
 
-def _timings(run: ComparedRun) -> dict[int, Timings]:
+def timings_of(run: ComparedRun) -> dict[int, Timings]:
     """By configuration_index. Without samples, as results of other tools may be, the median stands for them."""
     counted = run.samples.filter(~pl.col("is_discarded").fill_null(False), pl.col("duration_ns") > 0)
     medians = run.measurements.filter(pl.col("duration_median_ns") > 0)

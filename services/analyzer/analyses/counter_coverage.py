@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.operator_work import MODELLED
 from services.analyzer.table import COUNT
 
 INPUT: Final = {
@@ -23,7 +24,7 @@ def counter_coverage(launches: pl.LazyFrame, launch_work: pl.LazyFrame) -> pl.La
     duration_ns = pl.col("duration_ns")
     return (
         launches.select("launch_index", "duration_ns")
-        .join(launch_work.select("launch_index", "work_source"), on="launch_index", how="left")
+        .join(launch_work.filter(pl.col("work_source") != MODELLED).select("launch_index", "work_source"), on="launch_index", how="left")
         .group_by("work_source")
         .agg(launch_count=pl.len().cast(COUNT), duration_sum_ns=pl.when(duration_ns.count() > 0).then(duration_ns.sum()))
         .with_columns(

@@ -11,7 +11,7 @@ import polars as pl
 from services.analyzer.analyses.operator_work import DTYPES, SOURCES, claims, operator_work
 from services.analyzer.correlation import NONE, Indexes
 from services.analyzer.table import INDEX, NUMBER
-from services.analyzer.work.kinds import Weight
+from services.core.work.kinds import Weight
 
 PATHS: Final = pl.Enum(["fma", "tensor"])
 

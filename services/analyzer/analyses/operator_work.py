@@ -12,10 +12,10 @@ import polars as pl
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes
 from services.analyzer.table import NUMBER
-from services.analyzer.work.kinds import Weight, Work
-from services.analyzer.work.models import work_of
-from services.analyzer.work.operator_call import OperatorCall
-from services.analyzer.work.tensors import ELEMENT_BYTES
+from services.core.work.kinds import Weight, Work
+from services.core.work.models import work_of
+from services.core.work.operator_call import OperatorCall
+from services.core.work.tensors import ELEMENT_BYTES
 
 RECORDED: Final = "recorded"
 MODELLED: Final = "op model"

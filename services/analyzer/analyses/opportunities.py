@@ -34,8 +34,8 @@ def _rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, break
     work = work_of_launches(trace)
     of_kernels, of_layers = pl.collect_all([placed_kernels(trace, work), placed_layers(trace, work=work)])
     rows = [
-        _subjects("kernel", of_kernels.lazy(), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
-        _subjects("layer", of_layers.lazy(), layers.select("launch_count", "duration_sum_ns", subject="layer")),
+        subjects_of("kernel", of_kernels.lazy(), kernels.select("launch_count", "duration_sum_ns", subject="kernel_name")),
+        subjects_of("layer", of_layers.lazy(), layers.select("launch_count", "duration_sum_ns", subject="layer")),
         _idle(breakdown),
     ]
     return (
@@ -45,7 +45,7 @@ def _rows(trace: TraceFrames, kernels: pl.LazyFrame, layers: pl.LazyFrame, break
     )
 
 
-def _subjects(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
+def subjects_of(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.LazyFrame:
     """Rows of one kind: of each subject what is known of it, then what is not."""
     subjects = subjects.group_by("subject").agg(pl.col("launch_count", "duration_sum_ns").sum())
     known = _known(points.rename({"name": "subject"}))
@@ -56,6 +56,7 @@ def _subjects(kind: str, points: pl.LazyFrame, subjects: pl.LazyFrame) -> pl.Laz
         .with_columns(
             subject_kind=pl.lit(kind),
             share_ratio=pl.when(pl.col("whole_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("whole_ns")),
+            variant=pl.lit(None, dtype=TEXT),
         )
         .select(COLUMNS)
     )
@@ -141,4 +142,5 @@ def _idle(breakdown: pl.LazyFrame) -> pl.LazyFrame:
             "No kernel ran in {} of {} ms; {} ms of that went to copies and fills alone.",
             *((pl.col(column) / NS_PER_MS).round_sig_figs(4) for column in ("idle_ns", "span_ns", "memory_only_ns")),
         ),
+        variant=pl.lit(None, dtype=TEXT),
     )

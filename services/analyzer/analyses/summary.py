@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.model_passes import is_pass
 from services.analyzer.schema import KERNELS
 
 KEYS: Final = ["run_id", "kernel_name"]
@@ -14,7 +15,7 @@ KEYS: Final = ["run_id", "kernel_name"]
 def kernel_summary(
     configurations: pl.LazyFrame, measurements: pl.LazyFrame, failures: pl.LazyFrame, roofline: pl.LazyFrame
 ) -> pl.LazyFrame:
-    """One row per run and kernel, in order of announcement: table kernels.
+    """One row per run and kernel, in order of announcement: table kernels. Whole passes of models are no kernels.
 
     Args:
         configurations, measurements, failures, roofline: the tables of these names, of any runs.
@@ -35,10 +36,14 @@ def kernel_summary(
 
 
 def _announced(configurations: pl.LazyFrame) -> pl.LazyFrame:
-    return configurations.group_by(KEYS, maintain_order=True).agg(
-        pl.col("category", "dtype").first(),
-        event_index=pl.col("event_index").max(),
-        configuration_count=pl.len(),
+    return (
+        configurations.filter(~is_pass())
+        .group_by(KEYS, maintain_order=True)
+        .agg(
+            pl.col("category", "dtype").first(),
+            event_index=pl.col("event_index").max(),
+            configuration_count=pl.len(),
+        )
     )
 
 

@@ -54,6 +54,7 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
         layers.join(worked, on=("layer", "source"), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
             worked_share_ratio=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns").fill_null(0) / pl.col("duration_sum_ns")),
+            variant=pl.lit(None, dtype=TEXT),
         )
         .select(LAYERS.column_names[2:])
     )

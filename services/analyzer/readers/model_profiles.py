@@ -30,7 +30,8 @@ DURATIONS: Final[Mapping[str, str]] = {
 }
 """Of an object of times, with or without _ms behind."""
 
-HELD_MEMBERS: Final = ("config", "timing", "throughput_tokens_per_sec", "batch_size", "seq_len")
+HELD_MEMBERS: Final = ("config", "timing", "throughput_tokens_per_sec", "batch_size", "seq_len", "variant", "layers", "peak_memory_mb")
+BYTES_PER_MB: Final = 1e6
 
 
 class ModelProfilesReader:
@@ -69,6 +70,27 @@ def _add_profile(rows: ResultRows, model_name: str, source: JsonObject) -> None:
     configuration = _configuration(model_name, model_name, source)
     _add(rows, configuration, _durations(timing), {"tokens_per_s": tokens_per_s})
     _keep(rows, configuration, {name: value for name, value in source.members.items() if name not in HELD_MEMBERS}, timing)
+    if isinstance(source.members.get("layers"), list):
+        _add_layers(rows, configuration, source)
+
+
+def _add_layers(rows: ResultRows, of_pass: Row, source: JsonObject) -> None:
+    """Launches of a pass, where the file tells them: each a configuration with the layer as its name."""
+    for layer in source.objects("layers"):
+        path, time_ms = layer.optional_text("layer"), layer.optional_number("time")
+        if not path:
+            layer.refuse("layer", "the name of a layer")
+        if time_ms is None or time_ms <= 0:
+            layer.refuse("time", "a time over zero")
+        work = {name: layer.optional_number(name) for name in ("flop", "bytes")}
+        configuration = {name: of_pass[name] for name in ("variant", "model_name", "batch_size")} | {
+            "kernel_name": path,
+            "label": label_of(str(path), {}, f"{of_pass['kernel_name']} {of_pass['variant']}".strip()),
+            "parameters": {},
+            "layer_path": path,
+            **work,
+        }
+        rows.add(configuration, {"duration_median_ns": time_ms * NS_PER_MS})
 
 
 def _add_comparison(rows: ResultRows, model_name: str, source: JsonObject) -> None:
@@ -96,11 +118,16 @@ def _configuration(kernel_name: str, model_name: str, source: JsonObject) -> Row
         source.refuse("batch_size", "a whole number over zero")
     words = [f"{name}={value}" for name, value in config.members.items() if not is_count(value) and value is not None]
     named = [*([] if kernel_name == model_name else [f"model={model_name}"]), *([] if batch_size is None else [f"batch={batch_size}"])]
+    memory_mb = source.optional_number("peak_memory_mb")
+    if memory_mb is not None:
+        parameters["peak_memory_bytes"] = round(memory_mb * BYTES_PER_MB)
+    words += [variant] if (variant := source.optional_text("variant")) else []
     return {
         "kernel_name": kernel_name,
         "label": label_of(kernel_name, parameters, " ".join((*words, *named))),
         "parameters": parameters,
-        "variant": " ".join(words),
+        "category": "model",
+        "variant": " ".join(words) if kernel_name == model_name else " ".join((kernel_name, *words)),
         "model_name": model_name,
         "batch_size": batch_size,
     }

@@ -11,14 +11,11 @@ import numpy.typing as npt
 
 from services.analyzer.correlation import NONE, Coded, Indexes, Integers, coded, range_order, start_order
 from services.analyzer.readers.exported_tables import ExportedTables
-from services.analyzer.readers.sqlite_file import TableColumns, TextColumn
+from services.analyzer.readers.sqlite_file import TableColumns, TextColumn, WantedColumns
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 
-KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
-CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 FILLS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
-NVTX: Final = "NVTX_EVENTS"
 
 
 @dataclass(slots=True, eq=False)
@@ -43,17 +40,23 @@ class Events:
     _absent: dict[str, Integers] = field(default_factory=dict)
 
     @classmethod
-    def read(
-        cls, file: ExportedTables, table_name: str, integers: Sequence[str], texts: Sequence[str] = (), codes: Sequence[str] = ()
-    ) -> Self:
+    def read(cls, file: ExportedTables, wanted: WantedColumns) -> Self:
         """All rows in the order of the file. No rows when there is no such table.
 
         Raises InvalidTraceError when the table is damaged.
         """
-        there = file.column_names(table_name)
-        numbers, text_names, few = ([name for name in names if name in there] for names in (integers, texts, codes))
-        missing = tuple(name for name in (*integers, *codes, *texts) if name not in there)
-        found = file.columns(table_name, numbers, text_names, few) if numbers or few else TableColumns(0, {}, {})
+        there = wanted.present(file.column_names(wanted.table_name))
+        missing = tuple(
+            name
+            for names, found in ((wanted.integers, there.integers), (wanted.codes, there.codes), (wanted.texts, there.texts))
+            for name in names
+            if name not in found
+        )
+        found = (
+            file.columns(wanted.table_name, there.integers, there.texts, there.codes)
+            if there.integers or there.codes
+            else TableColumns(0, {}, {})
+        )
         return cls(
             found.row_count,
             dict(found.integers),

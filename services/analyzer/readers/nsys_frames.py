@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from services.analyzer.correlation import NONE, Flags, Indexes, Integers, Nesting, coded
+from services.analyzer.readers.nsys_columns import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS
 from services.analyzer.readers.nsys_environment import Environment
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import ID_MASK, durations, indexes, numbers, process_id, small_numbers, taken
@@ -20,28 +21,6 @@ from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 from services.analyzer.readers.trace_names import TraceNames
 from services.analyzer.table import INDEX, Table
 from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_PROCESSES
-
-KERNEL_NAME_COLUMNS: Final = ("demangledName", "shortName", "mangledName")
-"""Best first."""
-
-KERNEL_COUNTS: Final = {
-    "graph_node_id": "graphNodeId",
-    "grid_x": "gridX",
-    "static_shared_bytes": "staticSharedMemory",
-    "dynamic_shared_bytes": "dynamicSharedMemory",
-    "stream_index": "streamId",
-    "correlation_id": "correlationId",
-}
-KERNEL_SMALL_COUNTS: Final = {
-    "device_index": "deviceId",
-    "grid_y": "gridY",
-    "grid_z": "gridZ",
-    "block_x": "blockX",
-    "block_y": "blockY",
-    "block_z": "blockZ",
-    "registers_per_thread": "registersPerThread",
-}
-"""Columns that are taken as they are."""
 
 DIRECTIONS: Final = {
     1: "host_to_device",

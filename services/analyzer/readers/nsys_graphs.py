@@ -13,8 +13,10 @@ import numpy as np
 
 from services.analyzer.correlation import NONE, Indexes, Integers, causes, nested
 from services.analyzer.readers.exported_tables import ExportedTables
+from services.analyzer.readers.nsys_columns import NODE_ID
 from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_ranges import Ranges
+from services.analyzer.readers.sqlite_file import WantedColumns
 
 NODE_TABLES: Final = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 """The first that tells of nodes: until 2022 the second one did, which today tells of whole graphs."""
@@ -22,7 +24,6 @@ NODE_TABLES: Final = ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS")
 WHOLE_GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 """Executions of graphs whose kernels were not traced."""
 
-NODE_ID: Final = "graphNodeId"
 ORIGINAL_ID: Final = "originalGraphNodeId"
 DOUBLING_COUNT: Final = 5
 """Of steps from clone to original: 32 clones of clones. A file in which nodes are clones of each other ends there too."""
@@ -38,7 +39,7 @@ def read_nodes(file: ExportedTables) -> Events:
     table_name = node_table(file)
     if table_name is None:
         return Events.none()
-    return Events.read(file, table_name, ["start", "globalTid", NODE_ID, ORIGINAL_ID]).timed(may_be_open=True).by_start()
+    return Events.read(file, WantedColumns.of(table_name, ["start", "globalTid", NODE_ID, ORIGINAL_ID])).timed(may_be_open=True).by_start()
 
 
 def node_ranges(kernels: Events, nodes: Events, ranges: Ranges) -> Indexes:

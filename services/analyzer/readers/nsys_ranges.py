@@ -10,7 +10,8 @@ import numpy as np
 
 from services.analyzer.correlation import NONE, Coded, Flags, Indexes, Integers
 from services.analyzer.readers.exported_tables import ExportedTables
-from services.analyzer.readers.nsys_events import NVTX, Events
+from services.analyzer.readers.nsys_columns import range_columns
+from services.analyzer.readers.nsys_events import Events
 from services.analyzer.readers.nsys_numbers import process_keys
 from services.analyzer.readers.sqlite_pages import NULL_INTEGER
 from services.analyzer.readers.trace_names import TraceNames
@@ -44,9 +45,7 @@ class Ranges:
 
 def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | None, *, has_names: bool, has_domains: bool) -> Ranges:
     """Raises InvalidTraceError when the table is damaged."""
-    named = has_names or has_domains
-    codes = ["eventType", "globalTid", *(["textId"] if named else []), *(["domainId"] if has_domains else [])]
-    found = Events.read(file, NVTX, ["start", "end"], ["text"] if named else [], codes)
+    found = Events.read(file, range_columns(has_names=has_names, has_domains=has_domains))
     is_range = _is_one_of(found, (*PUSH_POP_TYPES, *START_END_TYPES))
     domains = _domains(found, names) if has_domains else {}
     other_count = found.row_count - int(is_range.sum()) - int(_is_one_of(found, (DOMAIN_TYPE,)).sum())
@@ -71,7 +70,10 @@ def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | N
 
 def _is_one_of(events: Events, wanted: Sequence[int]) -> Flags:
     types = events.codes("eventType")
-    found: Flags = np.isin(types.keys, wanted)[types.codes]
+    is_wanted = np.isin(types.keys, wanted)
+    if bool(is_wanted.all()) or not bool(is_wanted.any()):  # most files have ranges of one kind
+        return np.full(events.row_count, bool(is_wanted.any()))
+    found: Flags = is_wanted[types.codes]
     return found
 
 

@@ -6,7 +6,6 @@ process only; calls are not always in order, and some kernels have none. What is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,15 +17,16 @@ import polars as pl
 from services.analyzer.correlation import NONE, Indexes, Nesting, causes, nested
 from services.analyzer.readers import nsys_frames
 from services.analyzer.readers.exported_tables import ExportedTables
+from services.analyzer.readers.nsys_columns import CALLS, KERNELS, NODE_ID, NVTX, call_columns, kernel_columns
 from services.analyzer.readers.nsys_environment import Environment, read_environment
-from services.analyzer.readers.nsys_events import CALLS, COPIES, FILLS, KERNELS, NVTX, Events
-from services.analyzer.readers.nsys_frames import KERNEL_COUNTS, KERNEL_NAME_COLUMNS, KERNEL_SMALL_COUNTS, MEMORY_SOURCES, Launches
-from services.analyzer.readers.nsys_graphs import NODE_ID, WHOLE_GRAPHS, creations, node_ranges, read_nodes
+from services.analyzer.readers.nsys_events import COPIES, FILLS, Events
+from services.analyzer.readers.nsys_frames import MEMORY_SOURCES, Launches
+from services.analyzer.readers.nsys_graphs import WHOLE_GRAPHS, creations, node_ranges, read_nodes
 from services.analyzer.readers.nsys_operators import input_shapes, operators_around
 from services.analyzer.readers.nsys_processes import Processes
 from services.analyzer.readers.nsys_ranges import Ranges, read_ranges
 from services.analyzer.readers.selection import EVERYTHING, Selection
-from services.analyzer.readers.sqlite_file import SqliteFile
+from services.analyzer.readers.sqlite_file import SqliteFile, WantedColumns
 from services.analyzer.readers.sqlite_header import HEADER
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_names import TraceNames
@@ -55,7 +55,7 @@ class NsysSqliteReader:
         return self.read_columns(files, EVERYTHING)
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
-        with closing(SqliteFile.open(files.path, files.file_name)) as file:
+        with closing(files.opened or SqliteFile.open(files.path, files.file_name)) as file:
             return read_tables(file, selection)
 
 
@@ -93,15 +93,19 @@ class _Reading:
 
     def tables(self) -> ImportedTables:
         wants = self.selection.wants
-        kernels, memory, ranges, calls = self._kernels(), self._memory(), self._ranges(), self._calls()
-        nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
-        processes = Processes.of(set(self.environment.process_names), (kernels, memory), (calls, ranges.events, nodes))
+        kernels, memory, calls = self._kernels(), self._memory(), self._calls()
+        processes = Processes(self.environment.process_names)
+        processes.tell_device(kernels, memory)
+        processes.tell_host(calls)
         kernel_calls = _causes(kernels, calls)
         memory_calls = _causes(memory, calls) if wants(MEMORY_OPS, "launch_start_ns") else np.empty(0, dtype=np.int32)
         if not wants(API_CALLS, "correlation_id"):
             calls.release("correlationId")  # what is not needed is not put in order either
         calls = calls.by_start()
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
+        ranges = self._ranges()  # the largest table by far comes last: all of this may be done while it is still being decoded
+        nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
+        processes.tell_host(ranges.events, nodes)
         nesting = _nesting(ranges, calls)
         of_nodes = node_ranges(kernels, nodes, ranges)
         around = np.where(of_nodes == NONE, _around(nesting, kernel_calls), of_nodes)
@@ -161,14 +165,9 @@ class _Reading:
 
     def _kernels(self) -> Events:
         wanted = self.selection.of_table(KERNEL_LAUNCHES)
-        there = self.file.column_names(KERNELS)
-        codes = ["deviceId", "globalPid", *([name for name in KERNEL_NAME_COLUMNS if name in there][:1] if "name_index" in wanted else [])]
-        codes += [source for name, source in KERNEL_SMALL_COUNTS.items() if name in wanted and source not in codes]
-        integers = ["start", "end", *(["correlationId"] if self._wants_calls or "correlation_id" in wanted else [])]
-        integers += [source for name, source in KERNEL_COUNTS.items() if name in wanted and source not in integers]
-        integers += [NODE_ID] if self._wants_nodes and NODE_ID not in integers else []
-        found = self._read(KERNELS, integers, "kernels", codes).timed().by_start()
-        graph_count = Events.read(self.file, WHOLE_GRAPHS, ["start"]).row_count
+        columns = kernel_columns(self.file.column_names(KERNELS), wanted, has_calls=self._wants_calls, has_nodes=self._wants_nodes)
+        found = self._read(columns, "kernels").timed().by_start()
+        graph_count = Events.read(self.file, WantedColumns.of(WHOLE_GRAPHS, ["start"])).row_count
         if graph_count:
             self.notes.append(
                 f"{graph_count} executions of CUDA graphs were recorded as wholes: their kernels are not in the trace. "
@@ -185,11 +184,7 @@ class _Reading:
     def _calls(self) -> Events:
         if not self._wants_calls:
             return Events.none()
-        wanted = self.selection.of_table(API_CALLS)
-        sources = {"name_index": "nameId", "return_value": "returnValue"}
-        codes = ["globalTid", *(source for name, source in sources.items() if name in wanted)]
-        integers = ["start", "correlationId", *(["end"] if "duration_ns" in wanted else [])]
-        found = self._read(CALLS, integers, "calls of the runtime", codes).timed(may_be_open=True)
+        found = self._read(call_columns(self.selection.of_table(API_CALLS)), "calls of the runtime").timed(may_be_open=True)
         self._say_untimed(found, "calls without a start")
         return found
 
@@ -201,8 +196,8 @@ class _Reading:
         columns += [source for name, source in MEMORY_SOURCES.items() if name in wanted]
         if "launch_start_ns" in wanted and "correlationId" not in columns:
             columns.append("correlationId")
-        copies = self._read(COPIES, columns, "copies")
-        fills = self._read(FILLS, [name for name in columns if name != "copyKind"], "fills")
+        copies = self._read(WantedColumns.of(COPIES, columns), "copies")
+        fills = self._read(WantedColumns.of(FILLS, (name for name in columns if name != "copyKind")), "fills")
         for part, is_fill in ((copies, 0), (fills, 1)):
             part.integers["is_fill"] = np.full(part.row_count, is_fill, dtype=np.int64)
         found = Events.together((copies, fills)).timed()
@@ -230,12 +225,12 @@ class _Reading:
             self.notes.append(f"{found.other_count} other NVTX events, such as marks, are left out.")
         return found
 
-    def _read(self, table_name: str, integers: list[str], what: str, codes: Sequence[str] = ()) -> Events:
-        found = Events.read(self.file, table_name, integers, codes=codes)
+    def _read(self, columns: WantedColumns, what: str) -> Events:
+        found = Events.read(self.file, columns)
         if found.row_count > 0 and found.missing:
             self.notes.append(f"Its {what} have no {', '.join(found.missing)}: another version wrote them.")
         if found.refused_count:
-            self.notes.append(f"{found.refused_count} values of table {table_name} are no whole numbers: taken for unknown.")
+            self.notes.append(f"{found.refused_count} values of table {columns.table_name} are no whole numbers: taken for unknown.")
         return found
 
     # ------------------------------------------------------------ notes

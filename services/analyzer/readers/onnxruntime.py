@@ -3,7 +3,8 @@
 A list of complete events of Chrome's kind: categories Session (runs of the model), Node (`NAME_kernel_time`, with operator,
 provider and shapes) and, of builds that trace the GPU, Kernel. A node is a layer. On a provider whose kernels run while its
 node does, the node is the kernel too; on one that only launches them, its time is the host's, and kernels are those of
-category Kernel. A node around others, such as a loop, is a layer alone, or its time would count twice.
+category Kernel. A node around others, such as a loop, is a layer alone, or its time would count twice. What a node has to do
+follows from its operator and the shapes that went in and came out (`onnx_models`); kernels of a device share it by their times.
 """
 
 from __future__ import annotations
@@ -17,33 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from services.analyzer.correlation import NONE, coded, nested, range_order
 from services.analyzer.readers.json_document import JsonObject, read_list, well_formed
+from services.analyzer.readers.onnxruntime_work import NodeWork
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_names import TraceNames
-from services.analyzer.trace_tables import KERNEL_LAUNCHES, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
 from services.core.errors import InvalidTraceError
-
-FORMAT: Final = "onnxruntime"
+from services.core.onnxruntime_profile import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
 
 OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{")
 SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
 
-SESSION: Final = "Session"
-NODE: Final = "Node"
-KERNEL: Final = "Kernel"
-NODE_ENDING: Final = "_kernel_time"
-"""Of events that are a node's execution; others say what was waited for before and after."""
-
-LAUNCHING_PROVIDERS: Final = (
-    *("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider", "TensorrtExecutionProvider"),
-    *("NvTensorRTRTXExecutionProvider", "DmlExecutionProvider", "WebGpuExecutionProvider", "JsExecutionProvider"),
-)
-"""Their kernels go on after the node has returned: its time is that of the launch. All others compute within it."""
-
 UNKNOWN_PROVIDER: Final = "an unnamed provider"
-NS_PER_US: Final = 1000
 MAX_TIME_US: Final = 2**61 // NS_PER_US
 MAX_ID: Final = 2**62
 
@@ -116,12 +105,14 @@ class _Reading:
         host = [(event, False) for event in self.sessions] + [(event, True) for event in self.nodes]
         ranges = _Ranges.of(host)
         launches = sorted(self._launches(ranges), key=lambda launch: launch.event.start_ns)
+        work = _work(launches, ranges)
         devices = list(dict.fromkeys(launch.provider for launch in launches))
         frames = {
             RANGES: RANGES.own_rows(ranges.rows(names)),
             KERNEL_LAUNCHES: KERNEL_LAUNCHES.own_rows(
                 launch.row(index, names, devices.index(launch.provider)) for index, launch in enumerate(launches)
             ),
+            LAUNCH_WORK: work,
             TRACE_NAMES: names.frame(),
             TRACE_PROCESSES: TRACE_PROCESSES.own_rows(
                 {"process_id": number, "system_process_id": number, "file_name": self.file_name} for number in self._process_ids()
@@ -132,7 +123,7 @@ class _Reading:
                 for index, provider in enumerate(devices)
             ),
         }
-        notes = "\n".join(self._notes(ranges, len(launches)))
+        notes = "\n".join(self._notes(ranges, launches, work.height))
         return ImportedTables({table.table_name: frame for table, frame in frames.items()}, notes=notes)
 
     def _process_ids(self) -> list[int]:
@@ -153,16 +144,20 @@ class _Reading:
             placed = event if event.process_id in own_process or not own_process else _of_process(event, own_process[0])
             yield _Launch(event.name, placed, of_node, None, provider or UNKNOWN_PROVIDER)
 
-    def _notes(self, ranges: _Ranges, launch_count: int) -> Iterator[str]:
-        run_count = sum(event.name == "model_run" for event in self.sessions)
+    def _notes(self, ranges: _Ranges, launches: list[_Launch], worked_count: int) -> Iterator[str]:
+        run_count = sum(event.name == MODEL_RUN for event in self.sessions)
         yield f"Profile of ONNX Runtime: {run_count} runs of the model, {len(self.nodes)} executions of nodes."
         if not self.nodes:
             yield "It has no nodes: no model was run while it was recorded."
-        elif launch_count == 0:
+        elif not launches:
             yield "It has no kernels: its providers only launch them, and this build of ONNX Runtime does not trace the device."
+        else:
+            yield "A node's time holds what recording it takes, some microseconds; sums of small nodes are too long by that."
         launching = Counter(provider for event in self.nodes if (provider := event.text("provider")) in LAUNCHING_PROVIDERS)
         for provider, count in launching.items():
             yield f"{count} nodes ran on {provider}: their times are those of launching, not of their kernels."
+        if worked_count < len(launches):
+            yield f"The work of {len(launches) - worked_count} executions is not known: no model of their operators, or no shapes."
         holding_count = int(ranges.holds_nodes.sum())
         if holding_count:
             yield f"{holding_count} executions of nodes hold others, as loops do: their time is counted for those."
@@ -196,6 +191,18 @@ def _ns(event: JsonObject, name: str) -> int:
     if not is_number or not math.isfinite(value) or not 0 <= value <= MAX_TIME_US:  # type: ignore[arg-type,operator]
         event.refuse(name, "microseconds from 0 on")
     return round(value * NS_PER_US)  # type: ignore[operator]
+
+
+def _work(launches: list[_Launch], ranges: _Ranges) -> pl.DataFrame:
+    """Table launch_work. Kernels of a device name their node, but not which execution of it: they stand for all of them, at the
+    last one's row."""
+    found = NodeWork()
+    last_rows = {event.name: row for row, event in enumerate(ranges.events) if ranges.is_node[row]}
+    for row, event in enumerate(ranges.events):
+        if ranges.is_node[row]:
+            is_launching = event.text("provider") in LAUNCHING_PROVIDERS
+            found.add_execution(last_rows[event.name] if is_launching else row, event.arguments)
+    return found.rows([launch.range_row for launch in launches], [launch.event.duration_ns for launch in launches])
 
 
 def _of_process(event: _Event, process_id: int) -> _Event:

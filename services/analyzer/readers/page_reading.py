@@ -87,6 +87,7 @@ class _Keys:
 
     def __init__(self, column_count: int) -> None:
         self.slots = np.full((column_count, 2 * MAX_KEYS), -1, dtype=np.int32)
+        self.slot_keys = np.empty((column_count, 2 * MAX_KEYS), dtype=np.int64)
         self.keys = np.empty((column_count, MAX_KEYS), dtype=np.int64)
         self.counts = np.zeros(column_count, dtype=np.int64)
 
@@ -207,6 +208,7 @@ class PageReading:
             wanted.numbers,
             wanted.codes,
             share.keys.slots,
+            share.keys.slot_keys,
             share.keys.keys,
             share.keys.counts,
             texts.offsets,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,26 @@ class TableColumns:
     coded: Mapping[str, Coded] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WantedColumns:
+    """Of one table. codes: integers of few values. See `SqliteFile.columns`."""
+
+    table_name: str
+    integers: tuple[str, ...]
+    texts: tuple[str, ...]
+    codes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table_name: str, integers: Iterable[str], texts: Iterable[str] = (), codes: Iterable[str] = ()) -> Self:
+        """Each once."""
+        return cls(table_name, *(tuple(dict.fromkeys(names)) for names in (integers, texts, codes)))
+
+    def present(self, column_names: Collection[str]) -> Self:
+        """Those that the table has."""
+        kept = ([name for name in names if name in column_names] for names in (self.integers, self.texts, self.codes))
+        return type(self).of(self.table_name, *kept)
+
+
 @dataclass(slots=True)
 class SqliteFile:
     """Open for reading. decodes_pages: False reads everything through SQLite: slow, and what the pages are held against."""
@@ -65,6 +86,8 @@ class SqliteFile:
     _page_size: int
     _usable_size: int
     _tables: dict[str, StoredTable] = field(default_factory=dict)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "sqlite"))
+    _begun: dict[WantedColumns, Future[TableColumns]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: Path, name: str, *, decodes_pages: bool = True) -> Self:
@@ -88,6 +111,7 @@ class SqliteFile:
         return found
 
     def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
         self._connection.close()
         if self._pages is not None:
             with suppress(BufferError):  # an error on its way up still refers to the pages: they go with it
@@ -120,12 +144,23 @@ class SqliteFile:
 
         Raises InvalidTraceError when the table is damaged.
         """
-        table = self._tables[table_name]
+        wanted = WantedColumns(table_name, tuple(integers), tuple(texts), tuple(codes))
+        begun = self._begun.pop(wanted, None)
+        return self._read(wanted) if begun is None else begun.result()
+
+    def begin(self, wanted: Iterable[WantedColumns]) -> None:
+        """Starts to read what there is of these, in their order: `columns` then waits for it. Nothing is raised before that."""
+        for columns in wanted:
+            present = columns.present(self.column_names(columns.table_name))
+            if present.table_name in self._tables and present not in self._begun:
+                self._begun[present] = self._thread.submit(self._read, present)
+
+    def _read(self, wanted: WantedColumns) -> TableColumns:
+        table, names = self._tables[wanted.table_name], (wanted.integers, wanted.texts, wanted.codes)
         try:
-            found = self._decoded(table, integers, texts, codes)
-            return found or _read_through_sqlite(self._connection, table, integers, texts, codes)
+            return self._decoded(table, *names) or _read_through_sqlite(self._connection, table, *names)
         except DAMAGE as error:
-            raise _damaged(f"{self.name}, table {table_name}", error) from error
+            raise _damaged(f"{self.name}, table {wanted.table_name}", error) from error
 
     def _decoded(self, table: StoredTable, integers: Sequence[str], texts: Sequence[str], codes: Sequence[str]) -> TableColumns | None:
         """None when there is anything unusual in the pages."""

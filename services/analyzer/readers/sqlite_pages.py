@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from services.analyzer.compiled import big_endian_word, compiled
+from services.analyzer.compiled import big_endian_word, compiled, inlined
 from services.analyzer.readers.interning import Bytes, Codes, Integers
 
 NULL_INTEGER: Final = -(2**63)
@@ -95,11 +95,16 @@ def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
     return counts
 
 
-@compiled
+@inlined
 def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
     if offset < end and data[offset] < 0x80:
         return int(data[offset]), offset + 1
+    return _long_varint(data, offset, end)
+
+
+@compiled
+def _long_varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     value = 0
     for index in range(8):
         if offset + index >= end:
@@ -113,36 +118,32 @@ def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     return (value << 8) | int(data[offset + 8]), offset + 9
 
 
-@compiled
+@inlined
 def _unsigned_2(data: Bytes, offset: int) -> int:
     return (int(data[offset]) << 8) | int(data[offset + 1])
 
 
-@compiled
+@inlined
 def _integer(data: Bytes, offset: int, size: int) -> int:
     """The value of so many bytes, two's complement. Before them are at least those of the page's header: eight can be read."""
     unused = 64 - 8 * size
     return (int(big_endian_word(data, offset + size - 8)) << unused) >> unused
 
 
-@compiled
-def _code_of(key: int, place: int, slots: Codes, keys: Integers, counts: Integers) -> int:
+@inlined
+def _code_of(key: int, place: int, slots: Codes, slot_keys: Integers, keys: Integers, counts: Integers) -> int:
     """Code of a key in the table at a place, which learns it; TOO_MANY_KEYS when there is no room."""
-    last = keys[place, keys.shape[1] - 1]  # code of the key before this one: rows of one thread come together
-    if counts[place] > 0 and keys[place, last] == key:
-        return int(last)
     mask = slots.shape[1] - 1
     slot = (key ^ (key >> 29) ^ (key >> 47)) & mask
-    while slots[place, slot] >= 0 and keys[place, slots[place, slot]] != key:
+    while slots[place, slot] >= 0:
+        if slot_keys[place, slot] == key:
+            return int(slots[place, slot])
         slot = (slot + 1) & mask
-    code = slots[place, slot]
-    if code < 0:
-        code = counts[place]
-        if code >= keys.shape[1] - 1:
-            return TOO_MANY_KEYS
-        slots[place, slot], keys[place, code] = code, key
-        counts[place] = code + 1
-    keys[place, keys.shape[1] - 1] = code
+    code = counts[place]
+    if code >= keys.shape[1]:
+        return TOO_MANY_KEYS
+    slots[place, slot], slot_keys[place, slot], keys[place, code] = code, key, key
+    counts[place] = code + 1
     return int(code)
 
 
@@ -159,6 +160,7 @@ def decode_rows(
     numbers: Integers,
     codes: Codes,
     slots: Codes,
+    slot_keys: Integers,
     keys: Integers,
     key_counts: Integers,
     text_offsets: Integers,
@@ -175,8 +177,8 @@ def decode_rows(
         rowid_position: position of the column that is the row's id; -1: there is none.
         first_row: of the table, as its rows are counted in `numbers` and `codes`.
         numbers: values of columns of integers. codes: the same as codes of keys.
-        slots, keys, key_counts: a hash table for each row of `codes`; more slots than keys, a power of two. The last of the
-            keys is the code of the key that was met last.
+        slots, slot_keys, keys, key_counts: a hash table for each row of `codes`, the code of each slot and its key beside it,
+            and the keys by code; more slots than keys, a power of two.
         text_offsets, text_lengths: where texts begin in `data`, and their bytes, rows counted from the first here; -1: null.
         spilled_rows, spilled_ids: places and ids of rows of which a wanted column lies beyond the page. Their values are unset.
     """
@@ -254,7 +256,7 @@ def decode_rows(
                         if kind == NUMBER:
                             numbers[places[position], row] = value
                         else:
-                            code = _code_of(value, places[position], slots, keys, key_counts)
+                            code = _code_of(value, places[position], slots, slot_keys, keys, key_counts)
                             if code < 0:
                                 return code
                             codes[places[position], row] = code

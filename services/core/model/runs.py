@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from services.core.model.devices import BackendName, Dim3
 from services.core.model.kernels import ArgumentDefinition, KernelSelection
+
+TITLE_KERNEL_COUNT: Final = 3
+"""Named in the title of a sweep that was given none."""
 
 
 class RunState(StrEnum):
@@ -144,7 +149,7 @@ class CommandProfile:
     """A command under a collector."""
 
     arguments: tuple[str, ...]  # program first
-    collector: str  # "nsys", "ncu", "kineto", "proton"
+    collector: str  # "nsys", "ncu", "kineto", "proton"; empty: the node chooses
     environment: tuple[EnvironmentVariable, ...] = ()
     bundle_digest: str | None = None
     max_duration_ns: int | None = None  # then the command is ended and what was collected is kept
@@ -244,11 +249,41 @@ class Run:
     completed_configuration_count: int = 0  # measured or failed
     failed_configuration_count: int = 0
     total_configuration_count: int | None = None  # None until the sweep is expanded
-    activity: str = ""  # what the worker does now
+    activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
+
+    @property
+    def title(self) -> str:
+        """The one that was given, or one made from the work."""
+        if self.spec.title:
+            return self.spec.title
+        match self.spec.work:
+            case KernelSweep(kernels):
+                names = [kernel.kernel_name for kernel in kernels]
+                rest = len(names) - TITLE_KERNEL_COUNT
+                return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
+            case CommandProfile(arguments, collector):
+                return f"{collector or 'profile'}: {shlex.join(arguments)}"
+            case ModelRun(model_name, variants):
+                return f"{model_name} {' and '.join(variants)}".rstrip()
+            case CeilingMeasurement():
+                return f"ceilings of {self.device_id or 'the device'}"
+            case ImportedTrace(file_name):
+                return file_name
 
     @property
     def is_imported(self) -> bool:
         """Read from a file: no node ran it, and its node_id is empty."""
         return isinstance(self.spec.work, ImportedTrace)
+
+    @property
+    def is_trace(self) -> bool:
+        """What it has to show is what a program launched, not measurements of configurations."""
+        is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
+        return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
+
+    @property
+    def is_settled(self) -> bool:
+        """It has ended, and nothing of what it left is still being read."""
+        return self.state.is_final and not self.activity

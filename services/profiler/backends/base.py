@@ -73,10 +73,7 @@ Argument = DeviceBuffer | np.generic
 
 
 class PreparedLaunch(Protocol):
-    """A kernel with arguments and launch configuration, ready to be enqueued again and again."""
-
-    @property
-    def configuration(self) -> LaunchConfiguration: ...
+    """Something ready to be launched again and again; only what has prepared it knows what is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +98,31 @@ class TimedSamples:
     is_blocked: bool = False  # the stream was held while the samples were enqueued
 
 
-class DeviceSession(Protocol):
-    """An open context on one device. Not thread-safe; lives in the worker."""
-
-    @property
-    def device(self) -> Device: ...
+class LaunchTimer(Protocol):
+    """What a benchmark needs of a device."""
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
         """Those that `time` knows, of SINGLE, BATCHED and GRAPH."""
         ...
+
+    def run(self, launch: PreparedLaunch) -> None:
+        """One launch, and waits for its end."""
+        ...
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        """Takes `count` samples.
+
+        Cold ones have the last-level cache overwritten before each, outside the timed part.
+        """
+        ...
+
+
+class DeviceSession(LaunchTimer, Protocol):
+    """An open context on one device. Not thread-safe; lives in the worker."""
+
+    @property
+    def device(self) -> Device: ...
 
     @property
     def is_lost(self) -> bool:
@@ -151,17 +163,6 @@ class DeviceSession(Protocol):
         Raises:
             LaunchLimitError: the configuration is over a limit of the device or of the compiled kernel.
             InvalidParameterError: arguments do not fit the signature.
-        """
-        ...
-
-    def run(self, launch: PreparedLaunch) -> None:
-        """One launch, and waits for its end."""
-        ...
-
-    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
-        """Takes `count` samples.
-
-        Cold ones have the last-level cache overwritten before each, outside the timed part.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from services.profiler.backends.kernel_source import SourceFunction, parse_kerne
 from services.profiler.backends.opencl_constructs import HARMLESS_HEADERS, Dialect
 from services.profiler.backends.opencl_runtime import REMEDY, OpenCLDevice, find_devices, load_pyopencl
 from services.profiler.backends.opencl_translation import WARP_SIZE, Target, Translation, translate
+from services.profiler.backends.passes import LaunchPass
 
 LAUNCHES_IN_FLIGHT: Final = 256  # events kept at once: fewer would let the queue run dry, more only take memory
 LOG_NOISE: Final = ("Compilation ", "Linking ", "Device build ", "Options used ", "remark:", "Kernel ", "Done", "Build ", "(options")
@@ -282,6 +283,39 @@ class OpenCLSession:
             spans_ns = [last.profile.end - start.profile.start for start, last in samples]
             durations_ns[first : first + len(samples)] = np.array(spans_ns) / timing.launches_per_sample
         return TimedSamples(durations_ns)
+
+    # ------------------------------------------------------------ passes
+
+    def run_pass(self, whole: LaunchPass) -> None:
+        for launch in self._launches(whole):
+            self._enqueue(launch)
+        self._finish(self._launches(whole)[-1])
+
+    def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        spans_ns = [events[-1].profile.end - events[0].profile.start for events in self._passes(whole, cache_mode, count)]
+        return TimedSamples(np.array(spans_ns, np.float64))
+
+    def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        spans_ns = [[event.profile.end - event.profile.start for event in events] for events in self._passes(whole, cache_mode, count)]
+        return np.array(spans_ns, np.float64)
+
+    def _passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> Iterator[list[Any]]:
+        """The events of each pass, which has ended."""
+        launches = self._launches(whole)
+        passes_in_flight = max(1, LAUNCHES_IN_FLIGHT // len(launches))
+        for first in range(0, count, passes_in_flight):
+            passes = []
+            for _ in range(first, min(first + passes_in_flight, count)):
+                if cache_mode is CacheMode.COLD:
+                    self._flush_cache()
+                passes.append([self._enqueue(launch) for launch in launches])
+            self._finish(launches[-1])
+            yield from passes
+
+    def _launches(self, whole: LaunchPass) -> list[OpenCLLaunch]:
+        return [step.launch for step in whole.steps if isinstance(step.launch, OpenCLLaunch)]
+
+    # ------------------------------------------------------------ launches
 
     def _enqueue_sample(self, launch: OpenCLLaunch, timing: Timing) -> tuple[Any, Any]:
         """Events of the first and the last launch of one sample."""

@@ -38,25 +38,27 @@ class SupervisedProcess:
     The run's own limits of time and memory hold for it as for everything else in the run. Use as a context manager.
 
     Args:
-        output_file: takes what the command prints.
+        output_fd: takes what the command prints.
+        grace_s: seconds between TERM and KILL.
     """
 
-    def __init__(self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str], output_file: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, folder: Path, environment: Mapping[str, str], output_fd: int, grace_s: float = GRACE_S
+    ) -> None:
         control_read_fd, self._control_fd = os.pipe()
         self._status_fd, status_write_fd = os.pipe()
-        limits = (str(NO_LIMIT_S), str(NO_LIMIT_BYTES), str(GRACE_S))
+        limits = (str(NO_LIMIT_S), str(NO_LIMIT_BYTES), str(grace_s))
         program = (sys.executable, "-I", "-S", supervisor.__file__)
         try:
-            with output_file.open("ab") as output:
-                self._process = subprocess.Popen(
-                    [*program, str(status_write_fd), str(control_read_fd), "", *limits, *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    cwd=folder,
-                    env=dict(environment),
-                    pass_fds=(control_read_fd, status_write_fd),
-                )
+            self._process = subprocess.Popen(
+                [*program, str(status_write_fd), str(control_read_fd), "", *limits, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output_fd,
+                stderr=output_fd,
+                cwd=folder,
+                env=dict(environment),
+                pass_fds=(control_read_fd, status_write_fd),
+            )
         except BaseException:
             os.close(self._control_fd)
             os.close(self._status_fd)
@@ -73,6 +75,11 @@ class SupervisedProcess:
         self._process.wait()
         os.close(self._control_fd)
         os.close(self._status_fd)
+
+    @property
+    def supervisor_id(self) -> int:
+        """Process id of the supervisor, below which all of it is."""
+        return self._process.pid
 
     def wait(self, time_limit_s: float) -> bool:
         """Whether all of it has ended within the time."""

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import UnmetConditionError
-from services.core.model import CacheMode, Device, DeviceKind, MeasuringOptions, StopReason, TimingMethod, Verification
+from services.core.model import (
+    CacheMode,
+    Device,
+    DeviceKind,
+    Measurement,
+    MeasuringOptions,
+    SampleBatch,
+    StopReason,
+    TimingMethod,
+    Verification,
+)
 from services.core.statistics import Samples, SampleSummary, summarize
-from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
+from services.profiler.backends.base import LaunchTimer, PreparedLaunch, TimedSamples, Timing
+from services.profiler.measuring.busy import DeviceUse
 from services.profiler.measuring.clocks import ClockMeter, ClockReading, ClockRecord
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
 from services.profiler.measuring.throttling import ThrottleFilter
@@ -62,6 +73,17 @@ class Batch:
     discarded_positions: tuple[int, ...]
     measured_unix_ns: int
 
+    def event(self, configuration_index: int) -> SampleBatch:
+        clocks = self.samples.sm_clock_hz
+        return SampleBatch(
+            configuration_index=configuration_index,
+            first_sample_index=self.first_sample_index,
+            duration_ns=tuple(self.samples.duration_ns.tolist()),
+            measured_unix_ns=self.measured_unix_ns,
+            sm_clock_hz=() if clocks is None else tuple(np.nan_to_num(clocks).astype(np.int64).tolist()),
+            discarded_positions=self.discarded_positions,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
@@ -73,6 +95,31 @@ class BenchmarkResult:
     clocks: ClockReading  # means while sampling
     timing: Timing
     is_blocked: bool
+
+    def measurement(self, configuration_index: int, method: Method, device: Device, use: DeviceUse, elapsed_ns: int) -> Measurement:
+        """The event, without what only whoever has compiled and checked a kernel knows."""
+        return Measurement(
+            configuration_index=configuration_index,
+            **asdict(self.summary),
+            discarded_sample_count=self.discarded_sample_count,
+            warm_up_count=method.warm_up_count,
+            stop_reason=self.stop_reason,
+            cache_mode=method.cache_mode,
+            verification=self.verification,
+            measured_unix_ns=self.measured_unix_ns,
+            elapsed_ns=elapsed_ns,
+            compile_ns=0,
+            driver_version=device.driver_version,
+            toolkit_version=device.toolkit_version,
+            device_uuid=device.uuid,
+            timing_method=self.timing.method,
+            launches_per_sample=self.timing.launches_per_sample,
+            is_blocked=self.is_blocked,
+            stopping_criterion=method.rule.criterion,
+            other_process_count=use.other_process_count,
+            host_busy_ratio=use.host_busy_ratio,
+            **asdict(self.clocks),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +139,7 @@ class Benchmark:
 
     def __init__(
         self,
-        session: DeviceSession,
+        session: LaunchTimer,
         launch: PreparedLaunch,
         method: Method,
         clock_meter: ClockMeter,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.errors import InvalidCatalogError
+from services.profiler.measuring.transformer_references import TRANSFORMER_REFERENCES
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -124,4 +125,5 @@ REFERENCES: Final[dict[str, Reference]] = {
     "stream_triad": stream_triad,
     "transpose": transpose,
     "vector_add": vector_add,
+    **TRANSFORMER_REFERENCES,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,6 @@ from services.core.model import (
     Device,
     KernelSweep,
     Measurement,
-    SampleBatch,
     StopReason,
     Verification,
     VerificationState,
@@ -75,6 +74,10 @@ class ConfigurationRun:
         self._elapsed_ns = 0
         self.measurement: Measurement | None = None  # when finished
         self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
+
+    @property
+    def configuration_index(self) -> int:
+        return self.planned.configuration_index
 
     @property
     def label(self) -> str:
@@ -276,48 +279,21 @@ class ConfigurationRun:
     # ------------------------------------------------------------ what is told
 
     def _tell_batch(self, batch: Batch) -> None:
-        clocks = batch.samples.sm_clock_hz
-        self._bench.sink.write(
-            SampleBatch(
-                configuration_index=self.planned.configuration_index,
-                first_sample_index=batch.first_sample_index,
-                duration_ns=tuple(batch.samples.duration_ns.tolist()),
-                measured_unix_ns=batch.measured_unix_ns,
-                sm_clock_hz=() if clocks is None else tuple(np.nan_to_num(clocks).astype(np.int64).tolist()),
-                discarded_positions=batch.discarded_positions,
-            )
-        )
+        self._bench.sink.write(batch.event(self.planned.configuration_index))
 
     def _measurement(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> Measurement:
         assert self._kernel is not None
         bench, result = self._bench, self.benchmark.result(stop_reason)
-        device, options = bench.session.device, bench.sweep.measuring
-        return Measurement(
-            configuration_index=self.planned.configuration_index,
-            **asdict(result.summary),
-            discarded_sample_count=result.discarded_sample_count,
-            warm_up_count=self._method.warm_up_count,
-            stop_reason=result.stop_reason,
-            cache_mode=self._method.cache_mode,
+        measured = result.measurement(self.planned.configuration_index, self._method, bench.session.device, use, self._elapsed_ns)
+        return replace(
+            measured,
             verification=_joined(result.verification, recheck),
             recheck=recheck,
-            measured_unix_ns=result.measured_unix_ns,
-            elapsed_ns=self._elapsed_ns,
             compile_ns=self._kernel.compile_ns,
-            input_distribution=options.input_distribution.lower(),
-            seed=options.seed,
+            input_distribution=bench.sweep.measuring.input_distribution.lower(),
+            seed=bench.sweep.measuring.seed,
             compiler_options=self._kernel.compiler_options,
-            driver_version=device.driver_version,
-            toolkit_version=device.toolkit_version,
-            device_uuid=device.uuid,
-            timing_method=result.timing.method,
-            launches_per_sample=result.timing.launches_per_sample,
-            is_blocked=result.is_blocked,
-            stopping_criterion=self._method.rule.criterion,
             resources=bench.session.resources(self._kernel, self.plan.launch),
-            other_process_count=use.other_process_count,
-            host_busy_ratio=use.host_busy_ratio,
-            **asdict(result.clocks),
         )
 
 

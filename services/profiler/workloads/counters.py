@@ -193,7 +193,10 @@ class _Pass:
         record = LaunchRecord(folder / "record")
         command = call.command(self._target(folder))
         environment = {**os.environ, UNDER_PROFILER: "1", "LC_ALL": "C.UTF-8"}  # numbers of another locale would be ambiguous
-        with SupervisedProcess(command, folder=folder, environment=environment, output_file=folder / "output") as process:
+        with (
+            (folder / "output").open("ab") as output,
+            SupervisedProcess(command, folder=folder, environment=environment, output_fd=output.fileno()) as process,
+        ):
             silence = _Silence(self.counting.silence_limit_s)
             activity = "counting"
             self.measured.tell_activity(activity)

@@ -82,9 +82,10 @@ class ProblemRun:
         try:
             comparison = turns.compare(block_count)
         except KernalyseError as error:
-            self._sides.remove(turns.whose)
-            self._progress.fail(turns.whose.planned, error)
-            if turns.whose.is_session_lost:
+            failed = baseline if turns.whose is baseline else judged
+            self._sides.remove(failed)
+            self._progress.fail(failed.planned, error)
+            if failed.is_session_lost:
                 raise
             return None
         self._stop_reasons = dict.fromkeys(self._sides, turns.stop_reason)

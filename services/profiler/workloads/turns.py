@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
 from services.core.errors import UnmetConditionError
-from services.core.model import DeviceKind, PairedComparison, StopReason
+from services.core.model import Device, DeviceKind, PairedComparison, StopReason
 from services.core.statistics import Samples
 from services.profiler.backends.base import TimedSamples
-from services.profiler.workloads.configuration_run import ActivitySink, ConfigurationRun
+from services.profiler.measuring.benchmark import Benchmark
+from services.profiler.measuring.stopping import StoppingRule
 
 TURN_NS: Final = 5_000_000
 """Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
@@ -43,14 +44,41 @@ leaves out 1 would call equal sides different as often as one looks."""
 NS_PER_S: Final = 1e9
 
 
+class Contender(Protocol):
+    """A started configuration that takes turns."""
+
+    @property
+    def configuration_index(self) -> int: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def rule(self) -> StoppingRule: ...
+
+    @property
+    def benchmark(self) -> Benchmark: ...
+
+    def take_block(self, count: int) -> TimedSamples:
+        """`keep_blocks` makes it count."""
+        ...
+
+    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+        """Tells consecutive blocks; answers with what of each counts."""
+        ...
+
+
 class Turns:
     """Two started configurations that alternate. `whose` is the one that has the device."""
 
     def __init__(
         self,
-        baseline: ConfigurationRun,
-        judged: ConfigurationRun,
-        on_activity: ActivitySink,
+        baseline: Contender,
+        judged: Contender,
+        on_activity: Callable[[str], None],
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.whose = baseline
@@ -144,8 +172,8 @@ class Turns:
             self.stop_reason = StopReason.SAMPLE_LIMIT
         duration, cycles = comparison.duration, comparison.cycles
         return PairedComparison(
-            configuration_index=self._judged.run.planned.configuration_index,
-            baseline_configuration_index=self._baseline.run.planned.configuration_index,
+            configuration_index=self._judged.run.configuration_index,
+            baseline_configuration_index=self._baseline.run.configuration_index,
             block_count=self._kept_pair_count,
             duration_ratio=duration.ratio,
             duration_ratio_low=duration.low,
@@ -166,7 +194,7 @@ class _Side:
     figure: of a block's durations.
     """
 
-    def __init__(self, run: ConfigurationRun, figure: Callable[[Samples], np.floating]) -> None:
+    def __init__(self, run: Contender, figure: Callable[[Samples], np.floating]) -> None:
         self.run = run
         self.samples_a_turn = 1
         self.sample_count = 0

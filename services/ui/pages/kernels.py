@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from services.core.errors import KernalyseError
-from services.core.model import Filter, FilterOperator, ImportedTrace, Run, SortKey, TableQuery
+from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from services.ui import theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
-from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, ViewState
+from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, TableName, ViewState
 from services.ui.table_columns import COLUMNS, NAME_COLUMNS, Column
 
 REFRESH_INTERVAL_S: Final = 1.5
@@ -44,6 +45,7 @@ _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
 class KernelsPage(PageBase):
     page: Page = "kernels"
+    row_choice: Mapping[TableName, str] = TABLE_TITLES
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
@@ -52,6 +54,7 @@ class KernelsPage(PageBase):
         self._asked: object = None
         self._asked_time = 0.0
         self._question_problem = ""
+        self._is_reading = False  # a trace of the runs that are shown
         self._question: asyncio.Task[None] | None = None
 
     def roots(self) -> dict[str, Any]:
@@ -80,13 +83,14 @@ class KernelsPage(PageBase):
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         self._show_kernels_of_traces(overview)
+        self._is_reading = any(run.state.is_final and not run.is_settled for run in overview.runs if run.run_id in self.state.runs)
         self._ask_where_needed(overview)
         now_unix_s = time.time()
         shown = {column.name for column in self._columns()}
         choice = [{"name": column.name, "title": column.title, "is_shown": column.name in shown} for column in COLUMNS[self.state.table]]
         runs = [run_card(run, overview, now_unix_s) for run in overview.runs[:MAX_LISTED_RUNS]]
         return {
-            "row_choice": fragment("row_choice.html", tables=TABLE_TITLES, chosen=self.state.table),
+            "row_choice": fragment("row_choice.html", tables=self.row_choice, chosen=self.state.table),
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "columns": fragment("columns.html", columns=choice),
             "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.state)}"),
@@ -97,7 +101,7 @@ class KernelsPage(PageBase):
     def _show_kernels_of_traces(self, overview: Overview) -> None:
         """Traces have no measurements, which are shown where nobody has chosen."""
         chosen = [run for run in overview.runs if run.run_id in self.state.runs]
-        if self.state.table == "measurements" and chosen and all(is_trace(run) for run in chosen):
+        if self.state.table == "measurements" and chosen and all(run.is_trace for run in chosen):
             self.state = replace(self.state, table="launched", columns=(), sort="", descending=False)
 
     # ------------------------------------------------------------ asking
@@ -105,12 +109,7 @@ class KernelsPage(PageBase):
     def _ask_where_needed(self, overview: Overview) -> None:
         """Asks when the view changed, or when runs have gone on since the last answer."""
         query = table_query(self.state, tuple(column.name for column in self._columns()))
-        progress = tuple(
-            (run.run_id, run.state, run.completed_configuration_count)
-            for run in overview.runs
-            if not self.state.runs or run.run_id in self.state.runs
-        )
-        wanted = (query, progress, overview.problem)
+        wanted = (query, self.progress(overview), overview.problem)
         now = time.monotonic()
         is_other_view = self._answered != query
         if wanted == self._asked or (not is_other_view and now - self._asked_time < REFRESH_INTERVAL_S):
@@ -122,14 +121,26 @@ class KernelsPage(PageBase):
         self._asked, self._asked_time = wanted, now
         self._question = asyncio.ensure_future(self._ask(query))
 
+    def progress(self, overview: Overview) -> tuple[object, ...]:
+        """What changes with the rows of the runs that are shown."""
+        return tuple(
+            (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
+            for run in overview.runs
+            if not self.state.runs or run.run_id in self.state.runs
+        )
+
     async def _ask(self, query: TableQuery) -> None:
         try:
-            self._answer = await self.client.table(query)
+            await self.ask(query)
             self._question_problem = ""
         except KernalyseError as error:
             self._question_problem = error.message
         self._answered = query
         self.on_answer()
+
+    async def ask(self, query: TableQuery) -> None:
+        """Asks the analyzer for what the page shows. Raises KernalyseError."""
+        self._answer = await self.client.table(query)
 
     def on_answer(self) -> None:
         """Replaced by the session's wake."""
@@ -158,7 +169,9 @@ class KernelsPage(PageBase):
                 rows.append([_cell(column, row.get(column.name)) for column in columns])
         has_filter = bool(self.state.kernel or self.state.category or self.state.dtype or self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
-        if self.state.runs:
+        if self._is_reading:
+            empty = "The trace is being read: its rows appear here."
+        elif self.state.runs:
             empty += " Sweeps and traces have other rows: choose them under Rows."
         return fragment(
             "table.html",
@@ -178,11 +191,6 @@ class KernelsPage(PageBase):
             previous=max(0, first - PAGE_ROW_COUNT) if first > 0 else None,
             following=first + PAGE_ROW_COUNT if last < total else None,
         )
-
-
-def is_trace(run: Run) -> bool:
-    """Other imported runs have configurations."""
-    return isinstance(run.spec.work, ImportedTrace) and not run.total_configuration_count
 
 
 def _assigned(state: ViewState, assignment: str) -> ViewState:

@@ -279,7 +279,11 @@ class LivePage(PageBase):
         if memory is None:
             return None
         known = [run for run in (memory.run, next((run for run in overview.runs if run.run_id == memory.run_id), None)) if run is not None]
-        return max(known, key=lambda run: (run.state.is_final, run.start_time is not None, run.completed_configuration_count), default=None)
+        return max(
+            known,
+            key=lambda run: (run.state.is_final, run.is_settled, run.start_time is not None, run.completed_configuration_count),
+            default=None,
+        )
 
     def _runs_fragment(self, overview: Overview, selected: tuple[str, ...], now_unix_s: float) -> str:
         runs = [

@@ -112,8 +112,8 @@ class ProfilerServiceServicer:
         """Queues a run. The same request_id with the same body answers with the same run.
 
         Reasons: INVALID_REQUEST, INVALID_PARAMETER, UNKNOWN_PARAMETER, INVALID_EXPRESSION, INVALID_CATALOG, INVALID_SOURCE,
-        TOO_MANY_CONFIGURATIONS, UNKNOWN_KERNEL, DEVICE_NOT_FOUND, BACKEND_UNAVAILABLE, SWITCHED_OFF, REQUEST_ID_REUSED,
-        QUEUE_FULL, STORAGE_FULL, NOT_BUILT_YET.
+        TOO_MANY_CONFIGURATIONS, UNKNOWN_KERNEL, UNKNOWN_MODEL, DEVICE_NOT_FOUND, BACKEND_UNAVAILABLE, SWITCHED_OFF,
+        REQUEST_ID_REUSED, QUEUE_FULL, STORAGE_FULL, NOT_BUILT_YET.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

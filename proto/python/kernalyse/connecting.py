@@ -1,0 +1,90 @@
+"""From an address, or from nothing, to a client."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from kernalyse.channel import Endpoint, is_local
+from kernalyse.client import Client
+from kernalyse.discovery import announcement_path, find_service
+from kernalyse.errors import refusal
+
+
+def connect(
+    address: str | None = None,
+    token: str | None = None,
+    *,
+    token_file: Path | None = None,
+    ca_certificate: bytes | None = None,
+    ca_file: Path | None = None,
+    insecure: bool = False,
+    start: bool = False,
+) -> Client:
+    """A client of an analyzer. Connects at the first call; close it, or use it in a `with` block.
+
+    Args:
+        address: "host:port" or "unix:PATH". None: the analyzer that this user has running on this machine.
+        token: of that analyzer; else it is read from `token_file`, else taken from KERNALYSE_TOKEN. Not needed without an address.
+        ca_certificate, ca_file: PEM, or a file of it; without either there is no TLS.
+        insecure: lets the token travel to another machine without TLS.
+        start: where none runs on this machine, starts a profiler and an analyzer, over the store of the user, that end
+            when the client is closed. Needs the extras profiler and analyzer.
+
+    Raises:
+        RequestError: no analyzer runs here, or what is given does not suffice to talk to the one at `address`.
+        OSError: a file cannot be read.
+    """
+    if address is not None:
+        return Client(_endpoint(address, token, token_file, ca_certificate or _contents(ca_file), insecure=insecure))
+    running = find_service(announcement_path("analyzer"))
+    if running is not None:
+        own_token = Path(running.token_file).read_text().strip()
+        return Client(Endpoint(running.address, own_token, _contents(None if running.ca_file is None else Path(running.ca_file))))
+    if start:
+        endpoint, stop = _start_services()
+        return Client(endpoint, on_close=stop)
+    raise refusal(
+        "analyzer of this machine",
+        found="none that runs",
+        expected="one",
+        remedy="Start it with `kernalyse up`, say connect(start=True), or name one: connect('HOST:7002', token, ca_file=…).",
+        code="UNAVAILABLE",
+        reason="NO_SERVICE",
+    )
+
+
+def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certificate: bytes | None, *, insecure: bool) -> Endpoint:
+    known = token or (token_file.read_text().strip() if token_file is not None else os.environ.get("KERNALYSE_TOKEN"))
+    if not known:
+        raise refusal(
+            f"analyzer {address}",
+            found="no token",
+            expected="token, token_file or the variable KERNALYSE_TOKEN",
+            remedy="It is in ~/.config/kernalyse/token of the user who runs it.",
+        )
+    if ca_certificate is None and not is_local(address) and not insecure:
+        raise refusal(
+            f"analyzer {address}",
+            found="another machine, without TLS",
+            expected="ca_file, so that the token travels encrypted",
+            remedy="Give the analyzer a certificate (README, Security), or say insecure=True.",
+        )
+    return Endpoint(address, known, ca_certificate)
+
+
+def _contents(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()
+
+
+def _start_services() -> tuple[Endpoint, Callable[[], None]]:
+    """Services that live until the function is called, at the latest until this program ends."""
+    from services.cli.session import own_services
+
+    stack = ExitStack()
+    atexit.register(stack.close)
+    client = stack.enter_context(own_services(with_profiler=True))
+    return client.endpoint, stack.close

@@ -1,0 +1,82 @@
+"""What this library raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+STATUS_KEY: Final = "grpc-status-details-bin"
+
+
+class RequestError(Exception):
+    """A request that the service refused, that did not reach it, or that could not be sent as written.
+
+    Attributes:
+        code: name of the gRPC status code, e.g. "NOT_FOUND".
+        reason: the service's own reason, e.g. "RUN_NOT_FOUND"; empty when the failure is the transport's.
+        message: what went wrong, for people.
+        metadata: subject, found, expected, remedy, as far as they are named; the properties give them one by one.
+    """
+
+    def __init__(self, code: str, reason: str, message: str, metadata: Mapping[str, str]) -> None:
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.metadata = dict(metadata)
+        super().__init__(code, reason, message, self.metadata)
+
+    @property
+    def subject(self) -> str:
+        """The thing at fault, named as the caller named it; empty: not told."""
+        return self.metadata.get("subject", "")
+
+    @property
+    def found(self) -> str:
+        return self.metadata.get("found", "")
+
+    @property
+    def expected(self) -> str:
+        return self.metadata.get("expected", "")
+
+    @property
+    def remedy(self) -> str:
+        """What can be done now; empty: not told."""
+        return self.metadata.get("remedy", "")
+
+    def __str__(self) -> str:
+        return f"{self.reason or self.code}: {self.message}"
+
+
+def refusal(
+    subject: str, *, found: str, expected: str, remedy: str = "", code: str = "INVALID_ARGUMENT", reason: str = "INVALID_CALL"
+) -> RequestError:
+    """An error of this side: what was asked for cannot be sent."""
+    parts = {"subject": subject, "found": found, "expected": expected, "remedy": remedy}
+    message = f"{subject}: found {found}; expected {expected}.{' ' if remedy else ''}{remedy}"
+    return RequestError(code, reason, message, {name: text for name, text in parts.items() if text})
+
+
+@contextmanager
+def request_errors() -> Iterator[None]:
+    """Raises RequestError for every RpcError inside."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _request_error(error) from error
+
+
+def _request_error(error: grpc.RpcError) -> RequestError:
+    code: str = error.code().name
+    message: str = error.details() or code
+    for key, value in error.trailing_metadata() or ():
+        if key != STATUS_KEY:
+            continue
+        for detail in status_pb2.Status.FromString(value).details:
+            info = error_details_pb2.ErrorInfo()
+            if detail.Unpack(info):
+                return RequestError(code, info.reason, message, info.metadata)
+    return RequestError(code, "", message, {})

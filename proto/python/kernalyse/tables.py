@@ -1,0 +1,93 @@
+"""Rows of the analyzer's tables, and the conditions under which they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from io import BytesIO
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Literal
+
+from kernalyse.errors import refusal
+from kernalyse.v1 import table_pb2
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+Operator = Literal["==", "!=", "<", "<=", ">", ">=", "contains"]
+TableFilter = tuple[str, Operator, str | float | bool]
+"""Column, operator, value: ("duration_median_ns", ">", 1000)."""
+
+OPERATORS: Final = {
+    "==": table_pb2.FILTER_OPERATOR_EQUAL,
+    "!=": table_pb2.FILTER_OPERATOR_NOT_EQUAL,
+    "<": table_pb2.FILTER_OPERATOR_LESS,
+    "<=": table_pb2.FILTER_OPERATOR_LESS_EQUAL,
+    ">": table_pb2.FILTER_OPERATOR_GREATER,
+    ">=": table_pb2.FILTER_OPERATOR_GREATER_EQUAL,
+    "contains": table_pb2.FILTER_OPERATOR_CONTAINS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one table. arrow_ipc: Arrow IPC streams, each complete in itself, all of one schema."""
+
+    name: str
+    arrow_ipc: tuple[bytes, ...] = field(repr=False)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Raises ModuleNotFoundError without polars."""
+        pl = _module("polars")
+        frames = [pl.read_ipc_stream(BytesIO(part)) for part in self.arrow_ipc]
+        frame: polars.DataFrame = pl.concat(frames) if frames else pl.DataFrame()
+        return frame
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Raises ModuleNotFoundError without pandas, and without both pyarrow and polars.
+
+        With polars alone, columns of whole numbers with nulls become floats, pandas' own way of holding them.
+        """
+        pd = _module("pandas")
+        try:
+            return self.to_arrow().to_pandas()
+        except ModuleNotFoundError:
+            frame = self.to_polars()
+            converted: pandas.DataFrame = pd.DataFrame({column.name: column.to_numpy() for column in frame})
+            return converted
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Raises ModuleNotFoundError without pyarrow."""
+        ipc, pa = _module("pyarrow.ipc", "pyarrow"), _module("pyarrow")
+        parts = [ipc.open_stream(part).read_all() for part in self.arrow_ipc]
+        return pa.concat_tables(parts) if parts else pa.table({})
+
+
+def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
+    """Raises RequestError for an operator that there is not."""
+    found = []
+    for column, operator, value in filters:
+        if operator not in OPERATORS:
+            raise refusal(f"filter of column {column}", found=f"operator {operator!r}", expected=" ".join(OPERATORS))
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        found.append(table_pb2.Filter(column=column, operator=OPERATORS[operator], value=text))
+    return found
+
+
+def sort_keys(columns: Iterable[str]) -> list[table_pb2.SortKey]:
+    """Names of columns; those with "-" in front descend."""
+    return [table_pb2.SortKey(column=name.removeprefix("-"), descending=name.startswith("-")) for name in columns]
+
+
+def _module(name: str, package: str | None = None) -> ModuleType:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        package = package or name
+        raise ModuleNotFoundError(
+            f"{package} is not installed, and tables are asked for in its form: pip install {package}", name=package
+        ) from error

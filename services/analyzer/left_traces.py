@@ -1,0 +1,198 @@
+"""Traces that runs leave on their nodes: fetched when a run has ended, read, and added to its tables, beside the collecting.
+
+Which are still to be read stands in the catalogue since the commit that brought the event: whatever dies in between, they are
+taken up again with the next connection to their node. A transfer that breaks off goes on where it broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.arrivals import private_folder
+from services.analyzer.arrived_reading import ArrivedReading, ended
+from services.analyzer.artifact_fetch import ArtifactFetch, WantedFile
+from services.analyzer.import_progress import ImportUnderWay
+from services.analyzer.node_link import NodeLink
+from services.analyzer.node_watching import NodeWatching
+from services.analyzer.reading_tasks import ReadingTask
+from services.analyzer.schema import ARTIFACTS
+from services.analyzer.store import Store
+from services.analyzer.trace_arrival import Arrival, ArrivedTrace
+from services.analyzer.trace_records import LeftTrace
+from services.analyzer.trace_tables import KERNEL_LAUNCHES, TRACE_NAMES
+from services.analyzer.watching import RunWatching
+from services.core.errors import InvalidTraceError, KernalyseError, LimitReachedError, StorageFullError, UnavailableError
+from services.core.model import LogLevel
+
+MAX_FETCH_COUNT: Final = 2
+"""At once, of all nodes. One alone would let a node behind a slow line hold up the others; many share the same line and disk."""
+
+FULL_RETRY_S: Final = 30.0
+"""Until room is looked for again. Somebody has to make it by hand; a trace is not given up for it."""
+
+logger = logging.getLogger(__name__)
+
+
+class LeftTraces:
+    """Of all nodes of one analyzer. max_bytes: of one run's traces, as of one import."""
+
+    def __init__(
+        self, store: Store, reading: ArrivedReading, max_bytes: int, run_watching: RunWatching, node_watching: NodeWatching
+    ) -> None:
+        self._store = store
+        self._reading = reading
+        self._max_bytes = max_bytes
+        self._run_watching = run_watching
+        self._node_watching = node_watching
+        self._fetching = asyncio.Semaphore(MAX_FETCH_COUNT)
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._cut: dict[str, ArtifactFetch] = {}  # of runs whose node went away in the middle
+        self._links: dict[str, NodeLink] = {}  # the newest, by node_id
+
+    async def begin(self, link: NodeLink, node_id: str) -> None:
+        """Takes up what waits on the node, as far as it is not under way."""
+        self._links[node_id] = link
+        for run_id in await asyncio.to_thread(self._store.traces.waiting_run_ids, node_id):
+            if run_id not in self._under_way:
+                task = asyncio.create_task(self._settle(node_id, run_id), name=f"traces of {run_id}")
+                self._under_way[run_id] = task
+                task.add_done_callback(partial(self._end, run_id))
+
+    def _end(self, run_id: str, _: asyncio.Task[None]) -> None:
+        self._under_way.pop(run_id, None)
+
+    async def close(self) -> None:
+        """What is not read by now is taken up by the next analyzer."""
+        await ended(*self._under_way.values())
+
+    async def _settle(self, node_id: str, run_id: str) -> None:
+        """Ends with the traces in the run's tables, or with the reason for their absence in its log; unless its node is gone."""
+        try:
+            while True:
+                link = self._links[node_id]
+                try:
+                    await self._read(link, run_id)
+                    return
+                except StorageFullError as error:
+                    logger.warning("Traces of run %s wait: %s", run_id, error.message)
+                    await asyncio.sleep(FULL_RETRY_S)
+                except UnavailableError as error:
+                    if self._links[node_id] is link:
+                        logger.info("Traces of run %s are taken up when its node is back: %s", run_id, error.message)
+                        return
+        except KernalyseError as error:  # gone, damaged, too large: asking again would get the same answer for ever
+            await self._refuse(run_id, error.message)
+        except Exception as error:
+            logger.exception("Traces of run %s cannot be read", run_id)
+            await self._refuse(run_id, f"{type(error).__name__}: {error}")
+
+    async def _read(self, link: NodeLink, run_id: str) -> None:
+        left = await asyncio.to_thread(self._store.traces.of, run_id)
+        async with self._fetched(link, run_id, left) as traces, private_folder(self._store.arrivals_folder) as folder:
+            task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name)
+            answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay())
+            assert answer.run is not None
+            collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
+            if not (task.folder / f"{TRACE_NAMES.table_name}.parquet").exists():
+                raise InvalidTraceError(
+                    f"file {traces[0].file_name}",
+                    found="nothing recorded in it" if not any(task.folder.iterdir()) else "results of another tool",
+                    expected=f"a trace of {collectors}",
+                    remedy="See what the collector says in the run's log.",
+                )
+            launch_count = await asyncio.to_thread(_row_count, task.folder / f"{KERNEL_LAUNCHES.table_name}.parquet")
+            said = f"Trace of {collectors} read: {launch_count:,} launches of kernels."
+            await self._publish(run_id, task.folder, "\n".join(filter(None, (said, answer.run.notes))))
+
+    async def _refuse(self, run_id: str, reason: str) -> None:
+        await self._publish(run_id, None, f"The trace could not be read: {' '.join(reason.split())}", LogLevel.WARNING)
+
+    async def _publish(self, run_id: str, folder: Path | None, notes: str, level: LogLevel = LogLevel.INFO) -> None:
+        """Carried through once begun: the rows must not go while the store takes them over."""
+        storing = asyncio.create_task(asyncio.to_thread(self._store.settle_traces, run_id, folder, notes, level=level))
+        try:
+            commit = await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            await asyncio.wait({storing})
+            raise
+        if commit is not None and commit.run is not None:
+            await self._run_watching.publish([commit])
+            self._node_watching.publish(runs=[commit.run])
+
+    # ------------------------------------------------------------ from the node
+
+    @asynccontextmanager
+    async def _fetched(self, link: NodeLink, run_id: str, left: Sequence[LeftTrace]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
+        """The files of all traces of the run, which are there until the block ends.
+
+        Raises:
+            InvalidTraceError: an artifact is missing, or its bytes do not have the digest of the journal.
+            LimitReachedError: more than max_bytes.
+            StorageFullError: there is no room.
+            UnavailableError: the node went away; what it has sent is kept for the next attempt.
+        """
+        fetch = self._cut.pop(run_id, None) or await self._begun(run_id, left)
+        try:
+            async with self._fetching:
+                await fetch.go_on(link, run_id)
+        except UnavailableError:
+            self._keep(run_id, fetch)
+            raise
+        except OSError as error:
+            fetch.discard()
+            raise StorageFullError(
+                f"folder of arriving traces {self._store.arrivals_folder}",
+                found=str(error),
+                expected="room to write",
+                remedy="Free space on that disk.",
+            ) from error
+        except BaseException:
+            fetch.discard()
+            raise
+        try:
+            yield fetch.whole()
+        finally:
+            fetch.discard()
+
+    def _keep(self, run_id: str, fetch: ArtifactFetch) -> None:
+        try:
+            fetch.pause()
+            self._cut[run_id] = fetch
+        except OSError:  # no room for what was still in memory
+            fetch.discard()
+
+    async def _begun(self, run_id: str, left: Sequence[LeftTrace]) -> ArtifactFetch:
+        artifacts = (await asyncio.to_thread(lambda: self._store.read(ARTIFACTS, [run_id]).collect())).rows(named=True)
+        known = {row["artifact_name"]: row for row in artifacts}
+        files = []
+        for trace in left:
+            for place, name in enumerate(trace.artifact_names):
+                if name not in known:
+                    raise InvalidTraceError(
+                        f"artifact {name} of run {run_id}", found="no such file of the run", expected="a file that it has stored before"
+                    )
+                files.append(WantedFile(name, known[name]["digest"], known[name]["size_bytes"], is_trace=place == 0))
+        if not files:
+            raise InvalidTraceError(f"trace of run {run_id}", found="no file", expected="at least one")
+        size_bytes = sum(file.size_bytes for file in files)
+        if size_bytes > self._max_bytes:
+            raise LimitReachedError(
+                f"trace of run {run_id}",
+                found=f"{size_bytes} bytes",
+                expected=f"at most {self._max_bytes}",
+                remedy="Record a shorter part, or raise import_max_bytes of the analyzer; the node keeps the files as artifacts.",
+            )
+        return ArtifactFetch(files, Arrival(Path(tempfile.mkdtemp(dir=self._store.arrivals_folder)), self._max_bytes))
+
+
+def _row_count(path: Path) -> int:
+    return int(pl.scan_parquet(path).select(pl.len()).collect().item()) if path.exists() else 0

@@ -1,0 +1,90 @@
+"""`kernalyse model`: times a whole model, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from services.cli import bench_options as options
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+WORK: Final = "What the model does"
+
+VariantOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant", metavar="NAME", help="baseline or fused; given twice, both take turns and are compared.", rich_help_panel=WORK
+    ),
+]
+BatchSizeOption = Annotated[int, typer.Option("--batch-size", metavar="N", min=1, help="Sequences of one pass.", rich_help_panel=WORK)]
+SequenceLengthOption = Annotated[int, typer.Option("--seq-len", metavar="N", min=1, help="Tokens of each.", rich_help_panel=WORK)]
+VocabularyOption = Annotated[
+    int, typer.Option("--vocab-size", metavar="N", min=1, help="Tokens that the model knows.", rich_help_panel=WORK)
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(model)
+
+
+def model(
+    model_name: Annotated[str, typer.Argument(metavar="NAME", help="gpt-nano, gpt-micro, gpt-mini, gpt-tile-small, …-medium, …-large.")],
+    variants: VariantOption = None,
+    batch_size: BatchSizeOption = 4,
+    sequence_length: SequenceLengthOption = 64,
+    vocabulary_size: VocabularyOption = 1024,
+    target: options.TargetOption = None,
+    samples: options.SamplesOption = None,
+    min_time: options.MinTimeOption = None,
+    max_time: options.MaxTimeOption = None,
+    seed: options.SeedOption = 0,
+    no_verify: options.NoVerifyOption = False,
+    backend: options.BackendOption = options.BackendChoice.AUTO,
+    device: options.DeviceOption = None,
+    node: options.NodeOption = "",
+    json_path: options.JsonOption = None,
+    title: options.TitleOption = "",
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Time passes through a model and every launch of them: live progress, then latency, layers and, of two variants, what changed.
+
+    Status 1: the run or a verification failed.
+    """
+    from services.cli.measuring_words import MeasuringWords
+    from services.cli.model_results import follow_and_show_model
+    from services.cli.revision import revision_of
+    from services.cli.session import Server, analyzer_session
+    from services.cli.terminal import console as make_console
+    from services.core.model import BackendName, ModelRun, RunSpec
+
+    measuring = MeasuringWords(
+        target=target,
+        max_sample_count=samples,
+        min_duration_s=min_time,
+        max_duration_s=max_time,
+        seed=seed,
+        skip_verification=no_verify,
+    )
+    work = ModelRun(
+        model_name=model_name,
+        variants=tuple(variants or ()),
+        batch_size=batch_size,
+        sequence_length=sequence_length,
+        backend=BackendName[backend.name],
+        device_id=device,
+        vocabulary_size=vocabulary_size,
+        seed=seed,
+        measuring=measuring.options(),
+    )
+    spec = RunSpec(work, title=title, revision=revision_of(Path.cwd()))
+    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+        run = client.start_run(spec, node_id=client.node_id_of(node))
+        is_good = follow_and_show_model(client, run, json_path, make_console(stderr=True))
+    if not is_good:
+        raise typer.Exit(1)

@@ -1,0 +1,205 @@
+"""AS-IS and TO-BE: variants of a model, runs, files and traces as comparison_data.json, with interval and verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from services.analyzer.analyses.compare import ComparedRun, timings_of
+from services.analyzer.analyses.model_passes import models
+from services.analyzer.schema import CEILINGS
+from services.analyzer.threshold_table import THRESHOLDS
+from services.cli.compared_runs import ComparedTrace, compared_sides
+from services.cli.model_profiling import ProfilingRequest, finished_runs, metadata_of
+from services.cli.usage import UsageError
+from services.compat.model_dashboards.profile_document import NS_PER_MS, Document, compared_of, file_name_of, side_of
+from services.core.comparison import Timings, compare_processes
+
+if TYPE_CHECKING:
+    from services.cli.session import Server
+
+Row = dict[str, Any]
+
+BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
+AS_IS: Final = "as_is"
+TO_BE: Final = "to_be"
+MAX_TRACE_LAYERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What models took in one run, or in one variant of it. passes: rows of table models; timings: of each, by its place."""
+
+    name: str
+    passes: Sequence[Row]
+    timings: Sequence[Timings | None]
+    layers: Sequence[dict[str, float]]  # of each: nanoseconds by kind of layer
+    margin_ratio: float
+
+
+# ---------------------------------------------------------------- variants that are timed now
+
+
+def compared_models(request: ProfilingRequest, server: Server) -> Document:
+    """comparison_data.json of two variants that take turns in one run of each model. Raises as `finished_runs` does."""
+    from services.cli.session import analyzer_session
+
+    as_is, to_be = request.variants
+    metadata: Document = {}
+    comparisons: Document = {}
+    with analyzer_session(server) as client:
+        for run in finished_runs(client, request):
+            metadata = metadata or metadata_of(client, run)
+            before, after = (_side(_measured(client.table("measurements", [run.run_id])), name) for name in (as_is, to_be))
+            pair = client.table("paired_comparisons", [run.run_id])
+            for name, entry in _entries(before, after, (as_is, to_be)):
+                comparisons[name] = entry | (_verdict_of_pair(pair.row(0, named=True)) if pair.height else {})
+    return {"metadata": metadata | {AS_IS: as_is, TO_BE: to_be}, "comparisons": comparisons}
+
+
+def _verdict_of_pair(pair: Row) -> Document:
+    """Blocks of both took turns; its ratio is the later variant's time over the first's."""
+    return _verdict(pair["duration_ratio"], pair["duration_ratio_low"], pair["duration_ratio_high"], pair["verdict"], pair["reason"])
+
+
+# ---------------------------------------------------------------- runs, files and traces
+
+
+def compared_names(as_is: str, to_be: str, server: Server) -> Document:
+    """comparison_data.json of two of what `kernalyse compare` takes; RUN@VARIANT is one variant of a model's run.
+
+    Raises:
+        UsageError: a trace and a run that is none, or nothing that both have.
+        RunNotFoundError, InvalidTraceError: as `compared_sides`.
+    """
+    names, variants = zip(*(_split(text) for text in (as_is, to_be)), strict=True)
+    first, second = compared_sides(names, server, None)
+    metadata = {AS_IS: as_is, TO_BE: to_be}
+    if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
+        return {"metadata": metadata, "comparisons": {"whole trace": _of_traces(first, second)}}
+    if isinstance(first, ComparedTrace) or isinstance(second, ComparedTrace):
+        raise UsageError(f"{as_is} and {to_be}", found="a trace and measurements", expected="two traces, or two runs of models")
+    before, after = _side(first, variants[0]), _side(second, variants[1])
+    comparisons = dict(_entries(before, after, (AS_IS, TO_BE)))
+    if not comparisons:
+        raise UsageError(
+            f"{as_is} and {to_be}",
+            found="no model of the same batch and sequence in both",
+            expected="runs of models: kernalyse model, or profiling_data.json",
+            remedy="kernalyse compare holds sweeps of kernels against each other.",
+        )
+    return {"metadata": metadata, "comparisons": comparisons}
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    name, _, variant = text.partition("@")
+    return name, variant or None
+
+
+def _measured(measurements: pl.DataFrame) -> ComparedRun:
+    """Of a run whose verdict comes from elsewhere: without samples."""
+    return ComparedRun(
+        "", measurements, pl.DataFrame(schema={"configuration_index": pl.Int64, "is_discarded": pl.Boolean, "duration_ns": pl.Float64})
+    )
+
+
+def _side(run: ComparedRun, variant: str | None) -> Side:
+    """variant: None for whatever it has."""
+    measured = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
+    found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
+    timings = timings_of(run)
+    passes = found.to_dicts()
+    indexes = [_index_of(measured, row) for row in passes]
+    layers = [_layers(measured, row["variant"]) for row in passes]
+    return Side(run.run_id, passes, [timings.get(index) for index in indexes], layers, run.margin_ratio)
+
+
+def _index_of(measurements: pl.DataFrame, model: Row) -> int:
+    own = measurements.filter(
+        pl.col("category").eq_missing("model"),
+        pl.coalesce("model_name", "kernel_name") == model["model_name"],
+        pl.col("duration_mean_ns").eq_missing(model["duration_mean_ns"]),
+    )
+    return int(own["configuration_index"][0])
+
+
+def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]:
+    """Nanoseconds of a pass by kind of layer, those of all blocks together."""
+    kinds = (
+        measurements.filter(pl.col("layer_path").is_not_null(), pl.col("variant").replace("", None).eq_missing(pl.lit(variant)))
+        .group_by(pl.col("layer_path").str.replace_all(BLOCK_NUMBER, ".*${1}"), maintain_order=True)
+        .agg(pl.col("duration_median_ns").sum())
+    )
+    return dict(kinds.iter_rows())
+
+
+def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
+    """Of each model that both sides have; of several variants in both each with its like, else the first with the first."""
+    for place, model in enumerate(before.passes):
+        shape = _shape(model)
+        candidates = [index for index, other in enumerate(after.passes) if _shape(other) == shape]
+        same = [index for index in candidates if after.passes[index]["variant"] == model["variant"]]
+        is_alone = sum(_shape(other) == shape for other in before.passes) == 1 and len(candidates) == 1
+        chosen = same or (candidates if is_alone else [])
+        if chosen:
+            name = file_name_of(model["model_name"]) + ("" if is_alone else f" {model['variant']}")
+            yield name, _entry(before, place, after, chosen[0], names)
+
+
+def _shape(model: Row) -> tuple[object, ...]:
+    return model["model_name"].replace("-", "_"), model["batch_size"], model["sequence_length"]
+
+
+def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, str]) -> Document:
+    first, second = before.passes[place], after.passes[other]
+    entry: Document = compared_of(first) | {names[0]: side_of(first), names[1]: side_of(second)}
+    entry["speedup"] = _time_ns(first) / _time_ns(second)
+    judged, baseline = after.timings[other], before.timings[place]
+    if judged is not None and baseline is not None:
+        compared = compare_processes([judged], [baseline], max(before.margin_ratio, after.margin_ratio))
+        ratio = compared.duration
+        entry |= _verdict(ratio.ratio, ratio.low, ratio.high, compared.verdict.value, compared.reason)
+    return entry | _layer_rows(before.layers[place], after.layers[other])
+
+
+def _time_ns(model: Row) -> float:
+    return float(model["duration_median_ns"] or model["duration_mean_ns"])
+
+
+def _verdict(ratio: float, low: float, high: float, verdict: str, reason: str) -> Document:
+    """Ratios of durations become speed-ups: their ends change places."""
+    return {"speedup": 1 / ratio, "speedup_low": 1 / high, "speedup_high": 1 / low, "verdict": verdict, "reason": reason}
+
+
+def _layer_rows(before_ns: dict[str, float], after_ns: dict[str, float]) -> Document:
+    rows = [
+        {"layer": layer, "as_is_ms": _ms(before_ns.get(layer)), "to_be_ms": _ms(after_ns.get(layer))} for layer in {**before_ns, **after_ns}
+    ]
+    return {"layers": rows} if rows else {}
+
+
+def _of_traces(before: ComparedTrace, after: ComparedTrace) -> Document:
+    """Device time of all kernels: one execution each, of which no interval can be told."""
+    totals_ms = [float(side.tables["kernels"]["duration_sum_ns"].sum()) / NS_PER_MS for side in (before, after)]
+    layers = [
+        dict(side.tables["layers"].drop_nulls("layer").group_by("layer").agg(pl.col("duration_sum_ns").sum()).iter_rows())
+        for side in (before, after)
+    ]
+    longest = sorted({**layers[0], **layers[1]}, key=lambda name: max(side.get(name, 0) for side in layers), reverse=True)[
+        :MAX_TRACE_LAYERS
+    ]
+    shown = [{name: side[name] for name in longest if name in side} for side in layers]
+    return {
+        AS_IS: {"mean_ms": totals_ms[0]},
+        TO_BE: {"mean_ms": totals_ms[1]},
+        "speedup": totals_ms[0] / totals_ms[1] if totals_ms[1] else None,
+        "reason": "Device time of all kernels of one execution each: that has no interval, and so no verdict.",
+        **_layer_rows(*shown),
+    }
+
+
+def _ms(value_ns: float | None) -> float | None:
+    return None if value_ns is None else value_ns / NS_PER_MS

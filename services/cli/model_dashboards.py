@@ -1,0 +1,142 @@
+"""`kernalyse perf-dashboard` and `kernalyse perf-comparison`: models as HTML files that need no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, NodeOption
+from services.cli.model import BatchSizeOption, SequenceLengthOption
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+if TYPE_CHECKING:
+    from services.cli.model_profiling import ProfilingRequest
+    from services.cli.session import Server
+    from services.compat.model_dashboards.profile_document import Document
+
+OUTPUT_FOLDER: Final = Path("profiling_results")
+
+OutputOption = Annotated[
+    Path, typer.Option("--output-dir", "-o", metavar="FOLDER", file_okay=False, help="Where the files are written, and looked for.")
+]
+DataOption = Annotated[Path | None, typer.Option("--data", metavar="FILE", help="Draw from this file; nothing is timed.")]
+ModelsOption = Annotated[
+    list[str] | None, typer.Option("--model", metavar="NAME", help="tile-medium, gpt_nano…; may be given several times. Default: all six.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("perf-dashboard")(perf_dashboard)
+    app.command("perf-comparison")(perf_comparison)
+
+
+def perf_dashboard(
+    run_profiling: Annotated[bool, typer.Option("--run-profiling", help="Time the models now.")] = False,
+    data: DataOption = None,
+    models: ModelsOption = None,
+    variant: Annotated[str, typer.Option("--variant", metavar="NAME", help="baseline or fused.")] = "fused",
+    batch_size: BatchSizeOption = 4,
+    sequence_length: SequenceLengthOption = 64,
+    backend: BackendOption = BackendChoice.AUTO,
+    device: DeviceOption = None,
+    node: NodeOption = "",
+    output_folder: OutputOption = OUTPUT_FOLDER,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Write a dashboard of whole models: latency, throughput, percentiles, architecture, efficiency of their layers.
+
+    --run-profiling times them and writes profiling_data.json too; --data draws from such a file.
+    """
+    from services.cli.model_profiling import ProfilingRequest, profiled_models
+    from services.cli.session import Server
+    from services.compat.model_dashboards.performance import PerformanceDashboard
+
+    dashboard = PerformanceDashboard(output_folder)
+    if run_profiling and data is None:
+        request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node)
+        dashboard.data = profiled_models(request, Server(server, token, token_file, ca_file, insecure))
+        typer.echo(f"wrote {dashboard.save_data()}")
+    elif data is not None and not run_profiling:
+        dashboard.load_data(data)
+    else:
+        _refuse("perf-dashboard", "either --run-profiling or --data FILE")
+    typer.echo(f"wrote {dashboard.generate_dashboard()}")
+
+
+def perf_comparison(
+    models: ModelsOption = None,
+    compare_all: Annotated[bool, typer.Option("--compare-all", help="All six built-in models.")] = False,
+    benchmark: Annotated[bool, typer.Option("--benchmark", help="Time both variants now, in turns.")] = False,
+    as_is: Annotated[
+        str | None, typer.Option("--as-is", metavar="RUN", help="What is compared with: a run, RUN@VARIANT, last, or a file.")
+    ] = None,
+    to_be: Annotated[str | None, typer.Option("--to-be", metavar="RUN", help="What is judged by it: likewise.")] = None,
+    data: DataOption = None,
+    variants: Annotated[
+        tuple[str, str], typer.Option("--variants", metavar="AS-IS TO-BE", help="Of --benchmark: the two that are compared.")
+    ] = ("baseline", "fused"),
+    batch_size: BatchSizeOption = 4,
+    sequence_length: SequenceLengthOption = 64,
+    backend: BackendOption = BackendChoice.AUTO,
+    device: DeviceOption = None,
+    node: NodeOption = "",
+    output_folder: OutputOption = OUTPUT_FOLDER,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Write a dashboard of two implementations side by side, AS-IS and TO-BE: speed-up with its interval, and a verdict.
+
+    --benchmark times two variants of the models in turns. --as-is and --to-be hold runs, files or imported traces against
+    each other. --data, or neither, draws from a comparison_data.json that is there.
+    """
+    from services.cli.model_profiling import ProfilingRequest
+    from services.cli.session import Server
+    from services.compat.model_dashboards.comparison import DATA_FILE, ComparisonDashboard
+
+    if bool(models) and compare_all:
+        _refuse("perf-comparison", "either --model or --compare-all")
+    if (as_is is None) != (to_be is None) or (as_is is not None and benchmark):
+        _refuse("perf-comparison", "both --as-is and --to-be, or --benchmark")
+    dashboard = ComparisonDashboard(output_folder)
+    services_of = Server(server, token, token_file, ca_file, insecure)
+    if benchmark and data is None:
+        if not models and not compare_all:
+            _refuse("perf-comparison --benchmark", "--model NAME or --compare-all")
+        request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node)
+        dashboard.data = _benchmarked(request, services_of)
+    elif as_is is not None and to_be is not None:
+        dashboard.data = _held_against(as_is, to_be, services_of)
+    else:
+        dashboard.load_data(data or output_folder / DATA_FILE)
+    if data is None:
+        typer.echo(f"wrote {dashboard.save_data()}")
+    for line in dashboard.summary_lines():
+        typer.echo(line)
+    typer.echo(f"wrote {dashboard.generate_dashboard()}")
+
+
+def _benchmarked(request: ProfilingRequest, server: Server) -> Document:
+    from services.cli.model_comparison import compared_models
+
+    return compared_models(request, server)
+
+
+def _held_against(as_is: str, to_be: str, server: Server) -> Document:
+    from services.cli.model_comparison import compared_names
+
+    return compared_names(as_is, to_be, server)
+
+
+def _refuse(subject: str, expected: str) -> None:
+    from services.cli.usage import UsageError
+
+    raise UsageError(f"command {subject}", found="other options", expected=expected, remedy="kernalyse --help says what there is.")

@@ -1,0 +1,155 @@
+"""Models on the terminal: whole passes, their layers, and what became of these from one variant to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.terminal import plain_table
+from services.core.quantities import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
+"""In layer paths: blocks of a model are alike, and a terminal shows each kind of layer once."""
+
+
+def model_table(models: pl.DataFrame) -> Table:
+    """One row per model and variant. Input: table models."""
+    table = _table(("model", "variant"), ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s", "GFLOP/s", "efficiency"), ("verified",))
+    for row in models.iter_rows(named=True):
+        cells = (
+            row["model_name"],
+            row["variant"] or UNKNOWN,
+            _median(row),
+            f"{duration(row['duration_mean_ns'])} ± {duration(row['duration_standard_deviation_ns'])}",
+            duration(row["duration_p95_ns"]),
+            duration(row["duration_p99_ns"]),
+            rate(row["tokens_per_s"], "tokens/s").removesuffix("tokens/s"),
+            giga(row["achieved_flop_per_s"]),
+            percentage(row["efficiency_ratio"]),
+            (row["verification_state"] or UNKNOWN).lower().replace("_", " "),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def layer_table(layers: pl.DataFrame) -> Table:
+    """One row per kind of layer, over all blocks. Input: table layers of one variant."""
+    import polars as pl
+
+    time_ns = pl.col("duration_sum_ns")
+    kinds = (
+        layers.with_columns(kind=_kind())
+        .group_by("kind", maintain_order=True)
+        .agg(
+            pl.col("launch_count", "duration_sum_ns", "share_ratio").sum(),
+            pl.col("bound").first(),
+            flop=_known_sum("flop"),
+            bytes=_known_sum("bytes"),
+            efficiency_ratio=_over_time("efficiency_ratio"),
+        )
+        .with_columns(flop_per_s=pl.col("flop") / time_ns * 1e9, bytes_per_s=pl.col("bytes") / time_ns * 1e9)
+        .sort("duration_sum_ns", descending=True)
+    )
+    table = _table(("layer",), ("launches", "time", "share", "GFLOP/s", "GB/s", "efficiency"), ("bound",))
+    for row in kinds.iter_rows(named=True):
+        cells = (
+            row["kind"],
+            str(row["launch_count"]),
+            duration(row["duration_sum_ns"]),
+            percentage(row["share_ratio"]),
+            giga(row["flop_per_s"]),
+            giga(row["bytes_per_s"]),
+            percentage(row["efficiency_ratio"]),
+            row["bound"] or UNKNOWN,
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def variant_table(layer_variants: pl.DataFrame) -> Table:
+    """One row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
+    import polars as pl
+
+    kinds = (
+        layer_variants.with_columns(kind=_kind())
+        .group_by("variant", "baseline_variant", "kind", maintain_order=True)
+        .agg(
+            _known_sum("duration_sum_ns"),
+            _known_sum("baseline_duration_sum_ns"),
+            pl.col("duration_delta_ns").sum(),
+            efficiency_ratio=_over_time("efficiency_ratio"),
+            baseline_efficiency_ratio=_over_time("efficiency_ratio", "baseline_"),
+        )
+        .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
+    )
+    table = _table(("layer",), ("before", "after", "change", "saved", "efficiency before", "after"), ("variants",))
+    for row in kinds.iter_rows(named=True):
+        after_ns, before_ns = row["duration_sum_ns"], row["baseline_duration_sum_ns"]
+        cells = (
+            row["kind"],
+            duration(before_ns),
+            duration(after_ns),
+            change(after_ns / before_ns) if after_ns is not None and before_ns else UNKNOWN,
+            duration(-row["duration_delta_ns"]),
+            percentage(row["baseline_efficiency_ratio"]),
+            percentage(row["efficiency_ratio"]),
+            f"{row['baseline_variant']} → {row['variant']}",
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def pair_lines(comparisons: pl.DataFrame) -> list[str]:
+    """What blocks of passes that took turns say of two variants. Input: table paired_comparisons of a model's run."""
+    return [_pair_line(row) for row in comparisons.iter_rows(named=True)]
+
+
+def _pair_line(row: dict[str, Any]) -> str:
+    speed, low, high = (1 / row[name] for name in ("duration_ratio", "duration_ratio_high", "duration_ratio_low"))
+    names = f"{_last_word(row['label'])} against {_last_word(row['baseline_label'])}"
+    return f"{names}: {row['verdict'].lower()}, ×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed; {row['reason']}"
+
+
+def _last_word(label: str) -> str:
+    """The variant, which ends the label of a whole pass."""
+    return label.rpartition(" ")[2]
+
+
+def _kind() -> pl.Expr:
+    import polars as pl
+
+    return pl.col("layer").str.replace_all(BLOCK_NUMBER, ".*${1}")
+
+
+def _known_sum(name: str) -> pl.Expr:
+    """Null where nothing is known."""
+    import polars as pl
+
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
+
+
+def _over_time(name: str, prefix: str = "") -> pl.Expr:
+    """Efficiency of layers together: time at the roof over time taken, of those whose efficiency is known."""
+    import polars as pl
+
+    known_ns = pl.col(f"{prefix}duration_sum_ns").filter(pl.col(f"{prefix}{name}").is_not_null())
+    at_roof_ns = pl.col(f"{prefix}{name}") * pl.col(f"{prefix}duration_sum_ns")
+    return pl.when(known_ns.sum() > 0).then(at_roof_ns.sum() / known_ns.sum())
+
+
+def _median(row: dict[str, Any]) -> str:
+    if row["duration_median_low_ns"] is None:
+        return duration(row["duration_median_ns"])
+    return median_with_interval(row["duration_median_ns"], row["duration_median_low_ns"], row["duration_median_high_ns"])
+
+
+def _table(texts: tuple[str, ...], numbers: tuple[str, ...], last: tuple[str, ...]) -> Table:
+    table = plain_table()
+    for heading in (*texts, *numbers, *last):
+        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=heading in texts)
+    return table

@@ -1,0 +1,147 @@
+"""Runs of models for the dashboards: timed one after the other, and what they took as documents of the files' layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
+from services.core.errors import DeviceNotFoundError, UnmetConditionError
+from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from services.cli.analyzer_client import AnalyzerClient
+    from services.cli.session import Server
+
+MAX_DURATION_NS: Final = 3_000_000_000
+"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
+
+EXPECTED_S: Final = 12
+"""One variant of a model on a CPU: compiling and checking included. Said before, so that nobody thinks that it hangs."""
+
+VARIANT: Final = "fused"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingRequest:
+    """model_names: empty for all built-in ones. backend: auto, pycuda or opencl."""
+
+    model_names: tuple[str, ...] = ()
+    variants: tuple[str, ...] = (VARIANT,)
+    batch_size: int = 4
+    sequence_length: int = 64
+    backend: str = "auto"
+    device_id: str | None = None
+    node: str = ""
+
+    def specs(self) -> list[RunSpec]:
+        """One run for each model."""
+        from services.profiler.workloads.gpt.architecture import MODEL_NAMES
+
+        works = (
+            ModelRun(
+                model_name=name.replace("_", "-"),
+                variants=self.variants,
+                batch_size=self.batch_size,
+                sequence_length=self.sequence_length,
+                backend=BackendName[self.backend.upper()],
+                device_id=self.device_id,
+                measuring=MeasuringOptions(max_duration_ns=MAX_DURATION_NS),
+            )
+            for name in self.model_names or MODEL_NAMES
+        )
+        return [RunSpec(work) for work in works]
+
+
+def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
+    """profiling_data.json of models that are timed now.
+
+    Args:
+        server: the analyzer to ask; None: the one of this machine, or one of its own.
+
+    Raises:
+        KernalyseError: what StartRun raises, or a run that did not succeed.
+    """
+    from services.cli.session import Server, analyzer_session
+
+    metadata: Document = {}
+    benchmarks: Document = {}
+    with analyzer_session(server or Server()) as client:
+        for run in finished_runs(client, request):
+            metadata = metadata or metadata_of(client, run)
+            benchmarks |= dict(_benchmarks(client, run))
+    return {"metadata": metadata | {"variant": request.variants[0]}, "benchmarks": benchmarks}
+
+
+def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator[Run]:
+    """Starts the request's runs one after the other and answers with each when it has succeeded."""
+    from services.cli.run_results import follow
+    from services.cli.terminal import console as make_console
+
+    console = make_console(stderr=True)
+    specs = request.specs()
+    _say_what_to_expect(console, len(specs), len(request.variants))
+    for spec in specs:
+        run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
+        if run.state is not RunState.SUCCEEDED:
+            raise UnmetConditionError(
+                f"run {run.run_id}",
+                found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
+                expected="a model that was timed",
+                remedy=f"kernalyse show {run.run_id} log_lines has its log.",
+            )
+        yield run
+
+
+def metadata_of(client: AnalyzerClient, run: Run) -> Document:
+    """Of a document: when, with what and on which device a run of a model was. What is not known is left out."""
+    work = run.spec.work
+    backend = run.device_id.partition(":")[0] if run.device_id else None
+    known: dict[str, Any] = {
+        "timestamp": datetime.now(UTC).replace(tzinfo=None).isoformat(),
+        **_device_facts(client, run),
+        "backend": {"cuda": "pycuda"}.get(backend or "", backend),
+        "batch_size": getattr(work, "batch_size", None),
+        "seq_len": getattr(work, "sequence_length", None),
+        "run_id": run.run_id,
+        "kernalyse_version": version("kernalyse"),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _device_facts(client: AnalyzerClient, run: Run) -> Document:
+    node = next((status.node for status in client.nodes() if status.node is not None and status.node.node_id == run.node_id), None)
+    host = {} if node is None else {"cpu_model": node.cpu_model}
+    try:
+        device = client.device(run.node_id, run.device_id or "")
+    except DeviceNotFoundError:
+        return host
+    return host | {
+        "gpu_name": device.name,
+        "compute_capability": device.compute_capability,
+        "cuda_version": device.toolkit_version,
+        "driver_version": device.driver_version,
+        "runtime": device.runtime,
+    }
+
+
+def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Document]]:
+    """Name and entry of each variant that the run has timed."""
+    models, layers = (client.table(name, [run.run_id]) for name in ("models", "layers"))
+    in_order = client.table("configurations", [run.run_id])["layer_path"].drop_nulls().unique(maintain_order=True).to_list()
+    rank = {path: place for place, path in enumerate(in_order)}
+    for model in models.iter_rows(named=True):
+        own = [layer for layer in layers.iter_rows(named=True) if layer["variant"] == model["variant"]]
+        own.sort(key=lambda layer: rank.get(layer["layer"], len(rank)))
+        yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own])
+
+
+def _say_what_to_expect(console: Console, model_count: int, variant_count: int) -> None:
+    seconds = model_count * variant_count * EXPECTED_S
+    models = "1 model" if model_count == 1 else f"{model_count} models"
+    console.print(f"Timing {models}: about {seconds} s on a CPU, less on a GPU. Ctrl-C cancels.", highlight=False)

@@ -1,0 +1,65 @@
+"""A profile that was just submitted: its output and progress while it runs, then its kernels and layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from services.core.model import ModelRun, TableQuery
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from services.cli.analyzer_client import AnalyzerClient
+    from services.core.model import Run
+
+SHOWN_ROW_COUNT: Final = 10
+SHOWN_TABLES: Final = ("kernels", "layers")
+
+
+def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
+    """Follows the run until its trace has been read, and shows what it came to; answers whether there is something to show."""
+    from services.cli.model_results import follow_and_show_model
+    from services.cli.run_display import outcome_line
+    from services.cli.run_results import follow
+
+    console.print(f"run {run.run_id}", markup=False, highlight=False)
+    if isinstance(run.spec.work, ModelRun):
+        is_good = follow_and_show_model(client, run, None, console)
+        console.print(_where(run), markup=False, highlight=False, soft_wrap=True)
+        return is_good
+    run = follow(client, run, console, shows_program=True)
+    shown_count = _show_tables(client, run)
+    for line in run.notes.splitlines()[1:]:  # the first one came with the log
+        console.print(line, markup=False, highlight=False, style="dim")
+    console.print(outcome_line(run), markup=False, highlight=False)
+    if shown_count:
+        console.print(_where(run), markup=False, highlight=False, soft_wrap=True)
+    return run.state == "SUCCEEDED" and (shown_count > 0 or _has_trace(client, run))
+
+
+def _show_tables(client: AnalyzerClient, run: Run) -> int:
+    """The longest kernels and layers; how many tables have rows."""
+    from services.analyzer.querying import QueryResult
+    from services.cli.show import of_its_kind, print_result
+    from services.cli.terminal import console as make_console
+
+    shown_count = 0
+    for name in SHOWN_TABLES:
+        frame, total_row_count = client.rows(TableQuery(name, (run.run_id,), limit=SHOWN_ROW_COUNT))
+        if total_row_count:
+            shown_count += 1
+            print_result(make_console(), name, QueryResult(of_its_kind(frame), total_row_count), SHOWN_ROW_COUNT)
+    return shown_count
+
+
+def _has_trace(client: AnalyzerClient, run: Run) -> bool:
+    """A program may have launched nothing."""
+    return client.rows(TableQuery("trace_names", (run.run_id,), limit=1))[1] > 0
+
+
+def _where(run: Run) -> str:
+    """Where the rest of it is: on the run's page, where a dashboard runs here."""
+    from services.cli.local_services import running_page_url
+
+    url = running_page_url(f"/live?runs={run.run_id}")
+    return f"All of it: {url or f'kernalyse show {run.run_id} kernels layers gaps launches memory'}"

@@ -1,0 +1,181 @@
+"""The comparison dashboard: two implementations of models side by side, AS-IS and TO-BE, from comparison_data.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from services.compat.model_dashboards.page import Chart, FigureTable, write_page
+from services.compat.model_dashboards.performance import OUTPUT_FOLDER
+from services.compat.model_dashboards.profile_document import Document, read_document, sides_of, write_document
+from services.compat.model_dashboards.system_panel import facts_of
+from services.core.errors import InvalidRequestError
+from services.core.quantities import change
+from services.ui import theme
+from services.ui.charts.models import MILLISECOND_TICKS, Bar, bar_chart
+from services.ui.theme import LIGHT
+
+DATA_FILE: Final = "comparison_data.json"
+DASHBOARD_FILE: Final = "comparison_dashboard.html"
+TITLE: Final = "AS-IS and TO-BE"
+MAX_LAYER_COUNT: Final = 16
+"""Bars of one chart; on a narrow screen more of them have no room for their names."""
+
+SPEED_UP_TICKS: Final = "return '×' + String(parseFloat(tick.toPrecision(3)))"
+
+Entries = Mapping[str, Document]
+
+
+class ComparisonDashboard:
+    """Two implementations of models, and the page that shows them. data: as comparison_data.json has it."""
+
+    def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
+        self.output_dir = Path(output_dir)
+        self.data: Document = {}
+
+    def load_data(self, path: str | Path) -> Document:
+        """Reads a file of that layout. Raises InvalidTraceError."""
+        self.data = read_document(Path(path), "comparisons")
+        return self.data
+
+    def save_data(self, path: str | Path | None = None) -> Path:
+        """Writes comparison_data.json; answers with its path."""
+        self._require_data()
+        found = Path(path) if path is not None else self.output_dir / DATA_FILE
+        write_document(self.data, found)
+        return found
+
+    def generate_dashboard(self, path: str | Path | None = None) -> Path:
+        """Writes the page as one file that needs no server; answers with its path."""
+        self._require_data()
+        found = Path(path) if path is not None else self.output_dir / DASHBOARD_FILE
+        entries: Entries = self.data["comparisons"]
+        metadata = self.data.get("metadata") or {}
+        write_page(found, TITLE, facts_of(metadata), [_table(entries)], list(_charts(entries)))
+        return found
+
+    def summary_lines(self) -> list[str]:
+        """A sentence for each model."""
+        entries: Entries = self.data["comparisons"]
+        return [
+            f"{name}: {to_be} ×{_speedup(entries[name], before, after):.3g} of {as_is}"
+            + (f", {str(entries[name]['verdict']).lower()}: {entries[name]['reason']}" if entries[name].get("verdict") else "")
+            for name, (as_is, before, to_be, after) in _paired(entries).items()
+        ]
+
+    def _require_data(self) -> None:
+        if not self.data:
+            raise InvalidRequestError("dashboard", found="no data", expected="models that were compared", remedy="Call load_data.")
+
+
+def _pair(entry: Document) -> tuple[str, Document, str, Document]:
+    """The first two sides: name and times of what is compared with, then of what is judged."""
+    (as_is, before), (to_be, after) = list(sides_of(entry).items())[:2]
+    return as_is, before, to_be, after
+
+
+def _paired(entries: Entries) -> dict[str, tuple[str, Document, str, Document]]:
+    found = {name: _pair(entry) for name, entry in entries.items() if len(sides_of(entry)) > 1}
+    if not found:
+        raise InvalidRequestError(
+            "comparison", found="one implementation of each model", expected="two", remedy="Measure both, for example with --benchmark."
+        )
+    return found
+
+
+def _table(entries: Entries) -> FigureTable:
+    headings = ("model", "AS-IS", "AS-IS latency", "TO-BE", "TO-BE latency", "speed-up", "interval", "verdict", "why")
+    rows = []
+    for name, (as_is, before, to_be, after) in _paired(entries).items():
+        entry = entries[name]
+        low, high = entry.get("speedup_low"), entry.get("speedup_high")
+        verdict = entry.get("verdict")
+        rows.append(
+            (
+                name,
+                as_is,
+                _time(before),
+                to_be,
+                _time(after),
+                f"×{_speedup(entry, before, after):.3g}",
+                theme.UNKNOWN if low is None or high is None else f"×{low:.3g} to ×{high:.3g}",
+                str(verdict).lower() if verdict else theme.UNKNOWN,
+                entry.get("reason") or "The file states no interval, and without one there is no verdict.",
+            )
+        )
+    note = "Latency is the mean with its standard deviation; speed-up is the time of AS-IS over that of TO-BE."
+    return FigureTable("Verdict", headings, ("AS-IS latency", "TO-BE latency", "speed-up", "interval"), rows, note)
+
+
+def _charts(entries: Entries) -> Sequence[Chart]:
+    pairs = _paired(entries)
+    names = list(pairs)
+    sides = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
+    key = [(" / ".join(side), LIGHT.series[place]) for place, side in enumerate(sides)]
+    befores = [_bar(name, as_is, before) for name, (as_is, before, _, _) in pairs.items()]
+    afters = [_bar(name, to_be, after) for name, (_, _, to_be, after) in pairs.items()]
+    speedups = [_speedup_bar(name, entries[name], before, after) for name, (_, before, _, after) in pairs.items()]
+    charts = [
+        Chart(
+            "Latency side by side",
+            bar_chart(names, [befores, afters], "mean", LIGHT, ticks=MILLISECOND_TICKS),
+            key=key,
+            note="Mean of the passes; whiskers of one standard deviation, where it is known.",
+        ),
+        Chart(
+            "Speed-up",
+            bar_chart(names, [speedups], "AS-IS ÷ TO-BE", LIGHT, ticks=SPEED_UP_TICKS, base=1.0),
+            note="Above 1 TO-BE is faster; whiskers are the interval of the ratio.",
+        ),
+    ]
+    for name in names:
+        layers = sorted(entries[name].get("layers") or (), key=_longest, reverse=True)[:MAX_LAYER_COUNT]
+        if layers:
+            kinds = [layer["layer"] for layer in layers]
+            bars = [[_layer_bar(layer, member) for layer in layers] for member in ("as_is_ms", "to_be_ms")]
+            title = f"Layers of {name}"
+            charts.append(
+                Chart(title, bar_chart(kinds, bars, "time of a pass", LIGHT, 340, MILLISECOND_TICKS), "wide", _layer_note(layers), key)
+            )
+    return charts
+
+
+def _bar(name: str, side_name: str, side: Document) -> Bar:
+    mean, deviation = side["mean_ms"], side.get("std_ms")
+    text = f"{name}, {side_name}: {_time(side)}"
+    return Bar(mean, text=text) if deviation is None else Bar(mean, mean - deviation, mean + deviation, text)
+
+
+def _speedup_bar(name: str, entry: Document, before: Document, after: Document) -> Bar:
+    ratio = _speedup(entry, before, after)
+    return Bar(ratio, entry.get("speedup_low"), entry.get("speedup_high"), f"{name}: ×{ratio:.3g}")
+
+
+def _speedup(entry: Document, before: Document, after: Document) -> float:
+    """As measured in pairs, where it was; else of the means."""
+    stated = entry.get("speedup")
+    return float(stated) if isinstance(stated, int | float) else float(before["mean_ms"] / after["mean_ms"])
+
+
+def _longest(layer: Document) -> float:
+    return max(layer.get("as_is_ms") or 0.0, layer.get("to_be_ms") or 0.0)
+
+
+def _layer_bar(layer: Document, member: str) -> Bar | None:
+    value = layer.get(member)
+    return None if value is None else Bar(value, text=f"{layer['layer']}: {theme.duration(value * 1e6)}")
+
+
+def _layer_note(layers: Sequence[Document]) -> str:
+    matched = [layer for layer in layers if layer.get("as_is_ms") and layer.get("to_be_ms")]
+    if not matched:
+        return ""
+    most = max(matched, key=lambda layer: abs(layer["as_is_ms"] - layer["to_be_ms"]))
+    return f"Changed most: {most['layer']}, {change(most['to_be_ms'] / most['as_is_ms'])} of time. Layers of all blocks together."
+
+
+def _time(side: Mapping[str, Any]) -> str:
+    deviation = side.get("std_ms")
+    mean = theme.duration(side["mean_ms"] * 1e6)
+    return mean if deviation is None else f"{mean} ± {theme.duration(deviation * 1e6)}"

@@ -1,0 +1,193 @@
+"""The performance dashboard: latency, throughput, percentiles, architecture and efficiency of models, from profiling_data.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from services.compat.model_dashboards.page import Chart, FigureTable, write_page
+from services.compat.model_dashboards.profile_document import Document, read_document, write_document
+from services.compat.model_dashboards.system_panel import facts_of
+from services.core.errors import InvalidRequestError
+from services.ui import theme
+from services.ui.charts.models import MILLISECOND_TICKS, Bar, Line, Share, bar_chart, layer_map, line_chart, scatter_chart
+from services.ui.theme import LIGHT
+
+OUTPUT_FOLDER: Final = "profiling_results"
+DATA_FILE: Final = "profiling_data.json"
+DASHBOARD_FILE: Final = "performance_dashboard.html"
+TITLE: Final = "Performance of models"
+PERCENTILES: Final = ("min", "median", "p95", "p99", "max")
+SHAPE: Final = {"Layers": "n_layer", "Width": "n_embd", "Heads": "n_head"}
+BLOCK_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
+
+Entries = Mapping[str, Document]
+
+
+class PerformanceDashboard:
+    """Figures of models, and the page that shows them.
+
+    data: as profiling_data.json has it; empty until `load_data` or `run_profiling`.
+    """
+
+    def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
+        self.output_dir = Path(output_dir)
+        self.data: Document = {}
+
+    def load_data(self, path: str | Path) -> Document:
+        """Reads a file of that layout. Raises InvalidTraceError."""
+        self.data = read_document(Path(path), "benchmarks")
+        return self.data
+
+    def run_profiling(self, batch_size: int = 4, seq_len: int = 64, backend: str = "auto", models: Sequence[str] = ()) -> Document:
+        """Times models on this machine, or on the nodes of the analyzer that runs here. models: empty for all built-in ones.
+
+        Raises:
+            KernalyseError: a model or a backend that there is not, a run that failed.
+        """
+        from services.cli.model_profiling import ProfilingRequest, profiled_models
+
+        self.data = profiled_models(ProfilingRequest(tuple(models), batch_size=batch_size, sequence_length=seq_len, backend=backend))
+        return self.data
+
+    def save_data(self, path: str | Path | None = None) -> Path:
+        """Writes profiling_data.json; answers with its path."""
+        self._require_data()
+        found = Path(path) if path is not None else self.output_dir / DATA_FILE
+        write_document(self.data, found)
+        return found
+
+    def generate_dashboard(self, path: str | Path | None = None) -> Path:
+        """Writes the page as one file that needs no server; answers with its path."""
+        self._require_data()
+        found = Path(path) if path is not None else self.output_dir / DASHBOARD_FILE
+        entries: Entries = self.data["benchmarks"]
+        write_page(found, TITLE, facts_of(self.data.get("metadata") or {}), [_table(entries)], list(_charts(entries)))
+        return found
+
+    def _require_data(self) -> None:
+        if not self.data:
+            raise InvalidRequestError(
+                "dashboard", found="no data", expected="models that were timed", remedy="Call load_data or run_profiling."
+            )
+
+
+def _table(entries: Entries) -> FigureTable:
+    headings = ("model", "latency", "median", "p95", "p99", "tokens/s", "config", "peak memory")
+    rows = []
+    for name, entry in entries.items():
+        timing, memory_mb = entry["timing"], entry.get("peak_memory_mb")
+        config = entry.get("config") or {}
+        shape = ", ".join(f"{config[key]}{letter}" for key, letter in (("n_layer", "L"), ("n_head", "H"), ("n_embd", "D")) if key in config)
+        rows.append(
+            (
+                name,
+                f"{_ms(timing['mean'])} ± {_ms(timing.get('std'))}",
+                *(_ms(timing.get(statistic)) for statistic in ("median", "p95", "p99")),
+                theme.si(_throughput(entry), "").strip(),
+                shape or theme.UNKNOWN,
+                theme.UNKNOWN if memory_mb is None else f"{memory_mb:.3g} MB",
+            )
+        )
+    return FigureTable("Summary", headings, ("latency", "median", "p95", "p99", "tokens/s", "peak memory"), rows, _fastest(entries))
+
+
+def _fastest(entries: Entries) -> str:
+    name = min(entries, key=lambda model: entries[model]["timing"]["mean"])
+    entry = entries[name]
+    rate = theme.si(_throughput(entry), "tokens/s")
+    return f"Fastest: {name}, {_ms(entry['timing']['mean'])} a pass, {rate}. Latency is the mean with its standard deviation."
+
+
+def _charts(entries: Entries) -> Sequence[Chart]:
+    names = list(entries)
+    colors = [(name, LIGHT.series[index % len(LIGHT.series)]) for index, name in enumerate(names)]
+    charts = [
+        Chart(
+            "Latency of a pass",
+            bar_chart(names, [[_latency(name, entries[name]) for name in names]], "mean", LIGHT, ticks=MILLISECOND_TICKS),
+            note="Mean of the passes; whiskers of one standard deviation.",
+        ),
+        Chart("Throughput", bar_chart(names, [[_rate_bar(name, entries[name]) for name in names]], "tokens/s", LIGHT)),
+        Chart(
+            "Percentiles of latency",
+            line_chart(
+                PERCENTILES,
+                [Line(name, [entries[name]["timing"].get(statistic) for statistic in PERCENTILES]) for name in names],
+                "latency",
+                LIGHT,
+            ),
+            key=colors,
+        ),
+        Chart(
+            "Throughput for each layer",
+            scatter_chart(_throughput_points(entries), ("width of the embedding", "tokens/s ÷ layers"), LIGHT),
+            note="Tokens a second over the count of layers: what one layer of this width costs.",
+        ),
+        *(
+            Chart(f"Architecture: {title.lower()}", bar_chart(names, [_shape_bars(entries, member)], title.lower(), LIGHT, 240), "third")
+            for title, member in SHAPE.items()
+            if any(member in (entry.get("config") or {}) for entry in entries.values())
+        ),
+    ]
+    cells = [cell for name, entry in entries.items() for cell in _layer_cells(name, entry)]
+    if any(cell.efficiency_ratio is not None for cell in cells):
+        note = "Percent of what the device's roofline allows, launches of all blocks together. Kinds of layers in the order of a pass."
+        charts.append(Chart("Efficiency of each kind of layer", layer_map(cells, LIGHT), "wide", note))
+    return charts
+
+
+def _latency(name: str, entry: Document) -> Bar:
+    mean, deviation = entry["timing"]["mean"], entry["timing"].get("std")
+    text = f"{name}: {_ms(mean)} ± {_ms(deviation)}"
+    return Bar(mean, text=text) if deviation is None else Bar(mean, mean - deviation, mean + deviation, text)
+
+
+def _rate_bar(name: str, entry: Document) -> Bar | None:
+    rate = _throughput(entry)
+    return None if rate is None else Bar(rate, text=f"{name}: {theme.si(rate, 'tokens/s')}")
+
+
+def _throughput(entry: Document) -> float | None:
+    """As the file states it, else what its mean comes to."""
+    stated = entry.get("throughput_tokens_per_sec")
+    if stated is not None:
+        return float(stated)
+    batch_size, sequence_length = entry.get("batch_size"), entry.get("seq_len")
+    return None if batch_size is None or sequence_length is None else batch_size * sequence_length / entry["timing"]["mean"] * 1e3
+
+
+def _throughput_points(entries: Entries) -> list[tuple[str, float, float]]:
+    points = []
+    for name, entry in entries.items():
+        config, rate = entry.get("config") or {}, _throughput(entry)
+        if rate is not None and config.get("n_layer") and config.get("n_embd"):
+            points.append((name, float(config["n_embd"]), rate / config["n_layer"]))
+    return points
+
+
+def _shape_bars(entries: Entries, member: str) -> list[Bar | None]:
+    values = {name: (entry.get("config") or {}).get(member) for name, entry in entries.items()}
+    return [None if value is None else Bar(float(value), text=f"{name}: {value}") for name, value in values.items()]
+
+
+def _layer_cells(model_name: str, entry: Document) -> list[Share]:
+    """Kinds of layers, those of all blocks together: efficiency is time at the roof over time taken."""
+    kinds: dict[str, list[Document]] = {}
+    for layer in entry.get("layers") or ():
+        kinds.setdefault(BLOCK_NUMBER.sub(".*", layer["layer"]), []).append(layer)
+    cells = []
+    for kind, layers in kinds.items():
+        known = [layer for layer in layers if layer.get("efficiency") is not None and layer["time"] > 0]
+        time_ms, known_ms = sum(layer["time"] for layer in layers), sum(layer["time"] for layer in known)
+        ratio = sum(layer["efficiency"] * layer["time"] for layer in known) / known_ms if known_ms else None
+        share = sum(layer.get("share") or 0.0 for layer in layers)
+        text = f"{model_name}, {kind}: {theme.percent(ratio)} of the roof, {_ms(time_ms)}, {theme.percent(share)} of the pass"
+        cells.append(Share(model_name, kind, ratio, text))
+    return cells
+
+
+def _ms(value: Any) -> str:
+    return theme.UNKNOWN if value is None else theme.duration(float(value) * 1e6)

@@ -1,0 +1,26 @@
+"""Two implementations of models side by side: `python -m visualize_comparison --compare-all --benchmark`.
+
+Installed, this file is also a top-level module. It holds names only; docs/models.md says more.
+"""
+
+from __future__ import annotations
+
+try:
+    from services.compat.model_dashboards.comparison import ComparisonDashboard
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"visualize_comparison needs the Python module {error.name}. Install it with: pip install 'kernalyse[all]'", name=error.name
+    ) from error
+
+__all__ = ["ComparisonDashboard", "main"]
+
+
+def main() -> None:
+    """The command line's arguments are those of `kernalyse perf-comparison`."""
+    from services.cli.main import main_of
+
+    main_of("perf-comparison")
+
+
+if __name__ == "__main__":
+    main()

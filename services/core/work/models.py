@@ -1,0 +1,25 @@
+"""Which model tells the work of which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from services.core.work.attention import ATTENTION
+from services.core.work.convolutions import CONVOLUTIONS
+from services.core.work.elementwise import ELEMENTWISE
+from services.core.work.kinds import Model, Work
+from services.core.work.moves import MOVES
+from services.core.work.norms import NORMS
+from services.core.work.operator_call import OperatorCall
+from services.core.work.products import PRODUCTS
+from services.core.work.reductions import REDUCTIONS
+
+MODELS: Final[Mapping[str, Model]] = {**PRODUCTS, **CONVOLUTIONS, **ATTENTION, **NORMS, **ELEMENTWISE, **REDUCTIONS, **MOVES}
+"""By the name that PyTorch records."""
+
+
+def work_of(call: OperatorCall) -> Work | None:
+    """None: no model knows the operator, or what was recorded of it does not tell."""
+    model = MODELS.get(call.name)
+    return None if model is None else model(call)

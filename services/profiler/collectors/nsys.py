@@ -1,0 +1,204 @@
+"""Nsight Systems around a command: where it is, what it can, the call, and its report with an export that the analyzer reads."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import CollectorUnavailableError
+from services.core.model import CommandProfile
+from services.profiler.collectors.collector import (
+    PROGRAM_MARK,
+    Collected,
+    KeptFile,
+    Toolbox,
+    ToolEnd,
+    Workplace,
+    files_below,
+    no_trace,
+)
+from services.profiler.collectors.preflight import check_cpu_sampling
+
+NAME: Final = "nsys"
+INSTALL_REMEDY: Final = (
+    "Install Nsight Systems (it comes with the CUDA toolkit, or as the package nsight-systems-cli); put its folder on PATH, or set "
+    "nsys_program on the node."
+)
+USUAL_PLACES: Final = ("/opt/nvidia", "/usr/local", "/usr/lib")
+USUAL_NAMES: Final = ("nsight-systems*/bin/nsys", "nsight-systems*/*/bin/nsys", "nsight-systems*/*/target-linux-*/nsys", "cuda*/bin/nsys")
+
+TRACES: Final = ("cuda", "nvtx", "osrt", "cublas", "cudnn")
+ALWAYS: Final = ("cuda", "nvtx", "osrt")  # the others where that nsys has them
+
+FOLDER_TYPE: Final = "parquetdir"
+FILE_TYPE: Final = "sqlite"  # what every version exports
+
+PROBE_LIMIT_S: Final = 20.0  # --help takes tenths of a second; an installation that lacks libraries may take longer to say so
+REPORT: Final = "report.nsys-rep"
+LEFTOVER_REMEDY: Final = "The raw file is kept as an artifact: QdstrmImporter of the same nsys may still make a report of it."
+
+
+@dataclass(frozen=True, slots=True)
+class NsysProgram:
+    """One installation. profile_help, export_help: what it says of its options, which differ from version to version."""
+
+    path: str
+    profile_help: str
+    export_help: str
+
+    def can(self, option: str) -> bool:
+        return option in self.profile_help
+
+    @property
+    def traces(self) -> str:
+        return ",".join(trace for trace in TRACES if trace in ALWAYS or re.search(rf"\b{trace}\b", self.profile_help))
+
+    @property
+    def export_type(self) -> str:
+        return FOLDER_TYPE if FOLDER_TYPE in self.export_help else FILE_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class Nsys:
+    """Collects with one call of nsys and exports with a second one."""
+
+    program: NsysProgram
+    profile: CommandProfile
+    workplace: Workplace
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def report(self) -> Path:
+        return self.workplace.collected / REPORT
+
+    def command(self, target: Sequence[str]) -> list[str]:
+        # Registered strings alone would open a range by default: most programs name theirs with plain ones.
+        variables = f"{PROGRAM_MARK}=1,NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
+        # Its own CPU sampling is on unless told otherwise, and has been seen to hang for good in virtual machines.
+        sampling = () if self.profile.with_cpu_sampling else ("--sample=none", "--cpuctxsw=none")
+        graphs = ("--cuda-graph-trace=node",) if self.program.can("--cuda-graph-trace") else ()
+        return [
+            *(self.program.path, "profile", f"--trace={self.program.traces}", *graphs, *sampling, *self._capture_range()),
+            *(f"--env-var={variables}", "--force-overwrite=true", f"--output={self.report.with_suffix('')}"),
+            *target,
+        ]
+
+    def _capture_range(self) -> tuple[str, ...]:
+        """Options for it; the program goes on when the range has ended."""
+        if not self.profile.capture_range:
+            return ()
+        end = ("--capture-range-end=stop",) if self.program.can("--capture-range-end") else ("--stop-on-range-end=true",)
+        kind, _, nvtx_range = self.profile.capture_range.partition(":")
+        return (f"--capture-range={kind}", *end, *((f"--nvtx-capture={nvtx_range}",) if nvtx_range else ()))
+
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def is_finishing(self) -> bool:
+        return False
+
+    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        if not self.report.is_file() or self.report.stat().st_size == 0:
+            return self._leftovers(end)
+        report = KeptFile(REPORT, self.report)
+        export_type = self.program.export_type
+        target = self.workplace.collected / f"export.{export_type}"
+        exporting = toolbox.run(
+            [self.program.path, "export", "--type", export_type, "--quiet", "true", "--output", str(target), str(self.report)],
+            "exporting the report",
+        )
+        found = tuple(files_below(target)) if target.is_dir() else (target,) if target.is_file() else ()
+        if exporting.exit_code != 0 or exporting.is_over_time or not found:
+            problem = no_trace(
+                "nsys export",
+                exporting,
+                f"a report of {self.report.stat().st_size} bytes that it does not export",
+                "The report is kept as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
+            )
+            return Collected(files=(report,), problem=problem)
+        files = tuple(KeptFile(str(path.relative_to(self.workplace.collected)), path) for path in found)
+        return Collected(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
+
+    def _leftovers(self, end: ToolEnd) -> Collected:
+        """Without a report: its raw file, where the importer has failed or was not reached."""
+        folders = (self.workplace.collected, self.workplace.temporary)
+        raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
+        names = ", ".join(path.name for path in raw)
+        if raw:
+            problem = no_trace(NAME, end, f"no report, but a raw file that was not imported ({names})", LEFTOVER_REMEDY)
+        elif self.profile.capture_range:
+            remedy = "A range that never begins leaves no report: look at its name and domain, and at what the program printed."
+            problem = no_trace(NAME, end, f"no report; was {self.profile.capture_range} ever reached?", remedy)
+        else:
+            problem = no_trace(
+                NAME, end, "no report", "Run the same under nsys in a shell of that node; `kernalyse doctor` looks at it too."
+            )
+        return Collected(files=tuple(KeptFile(path.name, path) for path in raw), problem=problem)
+
+
+def find_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """nsys of the node's setting, of PATH, of CUDA_HOME, or of the usual places; of several versions side by side the newest."""
+    if setting is not None:
+        return shutil.which(setting, path=environment.get("PATH"))
+    candidates = [Path(found)] if (found := shutil.which(NAME, path=environment.get("PATH"))) else []
+    candidates += [Path(environment[name]) / "bin" / NAME for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
+    for place in map(Path, USUAL_PLACES):
+        candidates += sorted((path for pattern in USUAL_NAMES for path in place.glob(pattern)), key=_version, reverse=True)
+    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+def open_nsys(profile: CommandProfile, workplace: Workplace, setting: str | None) -> Nsys:
+    """Raises CollectorUnavailableError: there is no nsys, it does not start, or it may not sample the CPU."""
+    path = find_nsys(setting, workplace.environment)
+    if path is None:
+        raise CollectorUnavailableError(
+            "collector nsys",
+            found="no nsys on this node" if setting is None else f"nsys_program {setting}, which is no program",
+            expected="Nsight Systems",
+            remedy=INSTALL_REMEDY,
+        )
+    if profile.with_cpu_sampling:
+        check_cpu_sampling()
+    return Nsys(NsysProgram(path, _help(path, "profile", workplace), _help(path, "export", workplace)), profile, workplace)
+
+
+def _help(path: str, command: str, workplace: Workplace) -> str:
+    said = workplace.temporary / "help"
+    try:
+        with said.open("wb") as output:  # no pipe: whatever it leaves behind could hold that open
+            done = subprocess.run(
+                [path, command, "--help"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=PROBE_LIMIT_S,
+                check=False,
+                cwd=workplace.program,
+                env=dict(workplace.environment),
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CollectorUnavailableError("collector nsys", found=f"{path} {command} --help: {error}", remedy=INSTALL_REMEDY) from error
+    text = said.read_text(errors="replace")
+    said.unlink()
+    if done.returncode != 0:
+        raise CollectorUnavailableError(
+            "collector nsys",
+            found=f"{path} {command} --help ends with status {done.returncode}: {text.strip()[-500:]}",
+            expected="its options",
+            remedy="Install it anew with the libraries that it needs, or set nsys_program to another one.",
+        )
+    return text
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """By the numbers in its path: nsight-systems/2025.1.1, cuda-12.8."""
+    return tuple(int(number) for number in re.findall(r"\d+", str(path)))

@@ -1,0 +1,162 @@
+"""Kineto and Proton: collectors that a hook starts inside the Python programs of a command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from services.core.errors import CollectorFailedError, CollectorUnavailableError, KernalyseError
+from services.core.model import CommandProfile
+from services.profiler.collectors import python_hook
+from services.profiler.collectors.collector import PROGRAM_MARK, Collected, KeptFile, Toolbox, ToolEnd, Workplace, no_trace
+
+PROBE_LIMIT_S: Final = 20.0
+INTERPRETER: Final = re.compile(r"python(\d+(\.\d+)*)?")
+PROBE: Final = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec(sys.argv[1]) else 3)"
+ABSENT_STATUS: Final = 3
+
+TRACE_PATTERNS: Final = {"kineto": ("trace-*.json.gz", "trace-*.json"), "proton": ("profile-*.hatchet",)}
+"""Of the files that are traces; a later one counts where there is none of an earlier one: not compressed to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCollector:
+    """name: "kineto" or "proton"."""
+
+    profile: CommandProfile
+    workplace: Workplace
+
+    @property
+    def name(self) -> str:
+        return self.profile.collector
+
+    @property
+    def module_name(self) -> str:
+        return python_hook.MODULES[self.name]
+
+    def command(self, target: Sequence[str]) -> list[str]:
+        return list(target)
+
+    def environment(self) -> Mapping[str, str]:
+        hook_folder = self.workplace.collected / "hook"
+        own = self.workplace.environment.get("PYTHONPATH", "")
+        steps = {} if self.profile.step_count is None else {python_hook.STEPS_VARIABLE: str(self.profile.step_count)}
+        return {
+            "PYTHONPATH": f"{hook_folder}:{own}" if own else str(hook_folder),
+            python_hook.FOLDER_VARIABLE: str(self.workplace.collected),
+            python_hook.COLLECTOR_VARIABLE: self.name,
+            PROGRAM_MARK: "1",
+            **steps,
+        }
+
+    def is_finishing(self) -> bool:
+        return any(note.get("state") == "finishing" for note in self._notes())
+
+    def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        found = next((paths for pattern in TRACE_PATTERNS[self.name] if (paths := self._files(pattern))), [])
+        if not found:
+            problem = self._problem(end)
+            return Collected(problem=problem, is_within_program=not isinstance(problem, CollectorUnavailableError))
+        kept = tuple(KeptFile(self._artifact_name(path, len(found)), path) for path in found)
+        failures = tuple(str(note["error"]) for note in self._notes() if note.get("state") == "failed")
+        return Collected(kept, tuple((file.artifact_name,) for file in kept), is_within_program=True, notices=failures)
+
+    def install(self) -> None:
+        """Puts the hook where the program's PYTHONPATH has it."""
+        folder = self.workplace.collected / "hook"
+        folder.mkdir()
+        shutil.copyfile(python_hook.__file__, folder / "sitecustomize.py")
+
+    def _files(self, pattern: str) -> list[Path]:
+        return sorted(path for path in self.workplace.collected.glob(pattern) if path.stat().st_size)
+
+    def _artifact_name(self, path: Path, count: int) -> str:
+        """Of several processes each has its rank in the name, or its process id where it has none."""
+        stem, _, rest = path.name.partition(".")
+        kind, _, process_id = stem.partition("-")
+        if count == 1:
+            return f"{kind}.{rest}"
+        rank = next((str(note["rank"]) for note in self._notes() if note["process_id"] == process_id and note.get("rank")), "")
+        return f"{kind}.{f'rank{rank}' if rank else process_id}.{rest}"
+
+    def _notes(self) -> list[dict[str, Any]]:
+        notes = list[dict[str, Any]]()
+        for path in self.workplace.collected.glob("*.json"):
+            if path.stem.isdecimal():
+                notes.append({**json.loads(path.read_text()), "process_id": path.stem})
+        return notes
+
+    def _problem(self, end: ToolEnd) -> KernalyseError:
+        notes = self._notes()
+        failed = [note for note in notes if note.get("state") == "failed"]
+        if failed:
+            return CollectorFailedError(
+                f"collector {self.name}",
+                found=f"{self.module_name} {failed[0].get('version', '')} of {failed[0]['python']} refused: {failed[0]['error']}".strip(),
+                expected="a trace",
+                remedy="The program itself ran on. Try another version of it, or another collector.",
+            )
+        if f"No module named '{self.module_name}'" in end.output:
+            return absent(self.name, self.module_name, "the Python that the command started")
+        if not (self.workplace.collected / python_hook.SEEN_FILE).exists():
+            return no_trace(
+                self.name,
+                end,
+                "no Python that took the hook",
+                "The command has to start Python without -I, -E and -S, and to keep PYTHONPATH; or use the collector nsys.",
+            )
+        if not notes:
+            return no_trace(
+                self.name, end, f"no import of {self.module_name}", f"Only programs that use {self.module_name} have such a trace."
+            )
+        states = ", ".join(sorted({str(note["state"]) for note in notes}))
+        return no_trace(
+            self.name,
+            end,
+            f"no trace (state of its process: {states})",
+            "It is written when the program ends by itself, by an exception or by TERM; os._exit and KILL leave none. With a step count "
+            "the program has to take at least two optimizer steps.",
+        )
+
+
+def open_python_collector(profile: CommandProfile, workplace: Workplace) -> PythonCollector:
+    """Raises CollectorUnavailableError where the command's own interpreter lacks the module."""
+    collector = PythonCollector(profile, workplace)
+    program = profile.arguments[0]
+    if INTERPRETER.fullmatch(Path(program).name) and _lacks(program, collector.module_name, workplace):
+        raise absent(collector.name, collector.module_name, program)
+    collector.install()
+    return collector
+
+
+def absent(collector: str, module_name: str, python: str) -> CollectorUnavailableError:
+    return CollectorUnavailableError(
+        f"collector {collector}",
+        found=f"no {module_name} in {python}",
+        expected=f"a Python that can import {module_name}",
+        remedy=f"Install it there (python -m pip install {module_name}), or give the Python of the environment that has it.",
+    )
+
+
+def _lacks(python: str, module_name: str, workplace: Workplace) -> bool:
+    """Only a clear no counts: whatever else goes wrong, the program itself will show."""
+    try:
+        done = subprocess.run(
+            [shutil.which(python, path=workplace.environment.get("PATH")) or python, "-c", PROBE, module_name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+            cwd=workplace.program,
+            env=dict(workplace.environment),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == ABSENT_STATUS

@@ -1,0 +1,270 @@
+"""Collects inside the Python programs that a profiled command starts.
+
+A copy of this file lies as sitecustomize.py in a folder on their PYTHONPATH: each of them loads it at its start, runs as it
+would without, and begins to collect when it has imported torch (kineto) or triton (proton). Standard library only, and
+Python 3.8 on: it is the user's interpreter. What became of it stands in a file of its process, PID.json.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+import weakref
+from typing import Any
+
+FOLDER_VARIABLE = "KERNALYSE_COLLECT_FOLDER"
+COLLECTOR_VARIABLE = "KERNALYSE_COLLECTOR"
+STEPS_VARIABLE = "KERNALYSE_STEP_COUNT"
+SEEN_FILE = "python_seen"  # some Python has loaded this
+MODULES = {"kineto": "torch", "proton": "triton"}
+TERMINATED_STATUS = 128 + signal.SIGTERM
+
+
+class Note:
+    """What the profiler's worker learns of this process."""
+
+    def __init__(self, folder: str, module_name: str) -> None:
+        self._path = os.path.join(folder, f"{os.getpid()}.json")
+        self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
+
+    def tell(self, state: str, **fields: object) -> None:
+        """States: recording, finishing, stored, empty, failed."""
+        self._fields.update(fields, state=state)
+        with open(self._path + ".new", "w", encoding="utf-8") as file:
+            json.dump(self._fields, file)
+        os.replace(self._path + ".new", self._path)
+
+
+class ModuleRanges:
+    """A range around the forward pass of every nn.Module, by the name that it has in the module around it."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._local = threading.local()
+        self._names: Any = weakref.WeakKeyDictionary()
+        self._is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+        module = torch.nn.modules.module
+        self._handles = [module.register_module_forward_pre_hook(self._enter)]
+        try:
+            self._handles.append(module.register_module_forward_hook(self._leave, always_call=True))
+        except TypeError:  # until PyTorch 2.0
+            self._handles.append(module.register_module_forward_hook(self._leave))
+
+    def end(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _enter(self, module: Any, inputs: Any) -> None:
+        if self._is_compiling():  # the compiler follows what is called here, and would split its graph at a range
+            return
+        stack = self._stack()
+        scope = self._torch.autograd.profiler.record_function(f"nn.Module: {self._name(module, stack[-1][0] if stack else None)}")
+        scope.__enter__()
+        stack.append((module, scope))
+
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._is_compiling():
+            return
+        stack = self._stack()
+        if any(open_module is module for open_module, _ in stack):
+            while True:  # what an exception has left open ends with what is around it
+                open_module, scope = stack.pop()
+                scope.__exit__(None, None, None)
+                if open_module is module:
+                    return
+
+    def _stack(self) -> list[tuple[Any, Any]]:
+        if not hasattr(self._local, "stack"):
+            self._local.stack = []
+        stack: list[tuple[Any, Any]] = self._local.stack
+        return stack
+
+    def _name(self, module: Any, parent: Any) -> str:
+        if parent is not None:
+            names = self._names.get(parent)
+            if names is None or id(module) not in names:
+                names = self._names[parent] = {id(child): name for name, child in parent.named_modules()}
+            if names.get(id(module)):
+                return str(names[id(module)])
+        return type(module).__name__
+
+
+class Kineto:
+    """torch.profiler around the rest of the program, or around some optimizer steps of it."""
+
+    def __init__(self, folder: str, note: Note) -> None:
+        self._path = os.path.join(folder, f"trace-{os.getpid()}.json")
+        self._note = note
+        steps = os.environ.get(STEPS_VARIABLE)
+        self._steps_left = int(steps) if steps else None
+        self._profile: Any = None
+        self._modules: ModuleRanges | None = None
+
+    def begin(self, torch: Any) -> None:
+        from torch.optim import optimizer  # type: ignore[import-not-found, unused-ignore]
+
+        self._torch = torch
+        self._note.tell("waiting for the first optimizer step", version=torch.__version__)
+        optimizer.register_optimizer_step_post_hook(self._on_step)
+        if self._steps_left is None:
+            self._start()
+
+    def end(self) -> None:
+        """Stops and writes the trace."""
+        if self._profile is None:
+            return
+        profile, self._profile = self._profile, None
+        self._note.tell("finishing")
+        if self._modules is not None:
+            self._modules.end()
+        profile.stop()
+        if not profile.profiler.kineto_results.events():
+            self._note.tell("empty")
+            return
+        profile.export_chrome_trace(self._path)
+        with open(self._path, "rb") as source, gzip.open(self._path + ".gz.new", "wb", compresslevel=1) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.replace(self._path + ".gz.new", self._path + ".gz")
+        os.unlink(self._path)
+        self._note.tell("stored", file_name=os.path.basename(self._path) + ".gz")
+
+    def _start(self) -> None:
+        profiler = self._torch.profiler
+        self._profile = profiler.profile(
+            record_shapes=True,
+            with_flops=True,
+            profile_memory=True,
+            with_modules=True,
+            schedule=lambda step: profiler.ProfilerAction.RECORD,  # with a schedule, each step has a range of its own
+        )
+        self._profile.start()
+        self._modules = ModuleRanges(self._torch)
+        self._note.tell("recording")
+
+    def _on_step(self, *_: Any) -> None:
+        try:
+            if self._profile is not None:
+                self._profile.step()
+            if self._steps_left is None:
+                return
+            if self._profile is None and self._steps_left > 0:
+                self._start()
+                return
+            self._steps_left -= 1
+            if self._steps_left == 0:
+                self.end()
+        except Exception:  # the program's own work goes on
+            self._steps_left = 0
+            self._note.tell("failed", error=traceback.format_exc(limit=-3))
+
+
+class Proton:
+    """Triton's profiler around the rest of the program."""
+
+    def __init__(self, folder: str, note: Note) -> None:
+        self._name = os.path.join(folder, f"profile-{os.getpid()}")
+        self._note = note
+        self._proton: Any = None
+
+    def begin(self, triton: Any) -> None:
+        import triton.profiler as proton  # type: ignore[import-not-found, unused-ignore]
+
+        proton.start(self._name, hook="triton")
+        self._proton = proton
+        self._note.tell("recording", version=triton.__version__)
+
+    def end(self) -> None:
+        if self._proton is None:
+            return
+        proton, self._proton = self._proton, None
+        self._note.tell("finishing")
+        proton.finalize()
+        self._note.tell("stored", file_name=os.path.basename(self._name) + ".hatchet")
+
+
+class Beginning(importlib.abc.MetaPathFinder):
+    """Begins to collect when a module has been imported."""
+
+    def __init__(self, module_name: str, collector: Any, note: Note) -> None:
+        self._module_name = module_name
+        self._collector = collector
+        self._note = note
+        self._is_looking = False
+        self._has_begun = False
+        self._process_id = os.getpid()
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname != self._module_name or self._is_looking or self._has_begun:
+            return None
+        self._is_looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_looking = False
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_begin(module: Any) -> None:
+            load(module)
+            self._begin(module)
+
+        spec.loader.exec_module = load_and_begin  # type: ignore[method-assign]
+        return spec
+
+    def _begin(self, module: Any) -> None:
+        # A child of multiprocessing is a data loader's worker as a rule: it ends without a word, and its trace would be of no use.
+        multiprocessing = sys.modules.get("multiprocessing.process")
+        if self._has_begun or os.getpid() != self._process_id or (multiprocessing and multiprocessing.parent_process() is not None):
+            return
+        self._has_begun = True
+        try:
+            self._collector.begin(module)
+        except Exception:
+            self._note.tell("failed", error=traceback.format_exc(limit=-3))
+            return
+        atexit.register(self._end)
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))
+
+    def _end(self) -> None:
+        if os.getpid() != self._process_id:  # forked: the trace is its parent's
+            return
+        try:
+            self._collector.end()
+        except Exception:
+            self._note.tell("failed", error=traceback.format_exc(limit=-3))
+
+
+def watch() -> None:
+    folder, collector_name = os.environ[FOLDER_VARIABLE], os.environ[COLLECTOR_VARIABLE]
+    with open(os.path.join(folder, SEEN_FILE), "a", encoding="utf-8"):
+        pass
+    note = Note(folder, MODULES[collector_name])
+    collector = Kineto(folder, note) if collector_name == "kineto" else Proton(folder, note)
+    sys.meta_path.insert(0, Beginning(MODULES[collector_name], collector, note))
+
+
+def load_hidden_sitecustomize() -> None:
+    """The one that would have been loaded if this file were not in front of it."""
+    own_folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != own_folder]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if __name__ == "sitecustomize":
+    if FOLDER_VARIABLE in os.environ:
+        watch()
+    load_hidden_sitecustomize()

@@ -1,0 +1,200 @@
+"""A user's command under a collector: preflight, run, report, export, and one word on how it ended."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
+from services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
+from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
+from services.profiler.collectors.choice import with_collector
+from services.profiler.collectors.collector import Collected, Collector, ToolEnd, Workplace, last_lines
+from services.profiler.collectors.ncu_profile import open_ncu
+from services.profiler.collectors.nsys import open_nsys
+from services.profiler.collectors.preflight import check_folder, check_room, find_command
+from services.profiler.collectors.python_collector import open_python_collector
+from services.profiler.workloads.events import EventSink, keep_artifact
+from services.profiler.workloads.program_watch import EndCause, ProgramEnd, TimeBudget, Watcher
+
+MAX_LABEL_LENGTH: Final = 80
+MAX_HEARTBEAT_S: Final = 2.0
+SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a signal has ended, is this and its number
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOrder:
+    """What the node gives a command.
+
+    folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+    began: float
+    nsys_program: str | None = None
+
+
+def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
+    """Runs the command and tells what it printed, artifacts, and TraceStored for each trace that it left.
+
+    Raises:
+        CommandNotFoundError, CollectorUnavailableError, StorageFullError: before it starts.
+        CommandFailedError: it ended with a status other than 0; its trace is stored all the same.
+        TimeLimitError: it, or its collector, did not end in time; what was collected is stored.
+        CollectorFailedError: there is no trace that can be read.
+    """
+    activity = _Activity(sink, min(MAX_HEARTBEAT_S, command_limit_s(order.environment) / 4))
+    activity.tell("preparing the command")
+    workplace = _workplace(profile, order)
+    check_folder(order.folder)
+    find_command(profile.arguments[0], workplace.program, workplace.environment)
+    profile = with_collector(profile, workplace.environment, order.nsys_program)
+    collector = _open_collector(profile, workplace, order, sink)
+    assert limits.time_limit_ns is not None  # the service settles it
+    budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)
+    watcher = Watcher(workplace, budget, sink, activity.tell)
+    label = _label(profile)
+    max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
+    end = watcher.run_program(collector, profile.arguments, label, max_duration_s)
+    collected = collector.collect(end.tool, watcher)
+    _store(collected, collector.name, order.folder, sink, activity.tell)
+    problem = _problem(label, limits, end, collected, order.folder)
+    if problem is not None:
+        raise problem
+    activity.tell("")
+
+
+def _workplace(profile: CommandProfile, order: CommandOrder) -> Workplace:
+    """Private folders; the bundle is copied, for the program may write into it."""
+    program, collected = order.folder / "program", order.folder / "collected"
+    if profile.bundle_digest is None:
+        program.mkdir()
+    else:
+        bundle = order.folder / "bundles" / profile.bundle_digest.removeprefix("sha256:")
+        check_room(order.folder, "Free space there.")
+        shutil.copytree(bundle, program)
+    collected.mkdir()
+    inherited = {name: value for name, value in order.environment.items() if name != SILENCE_LIMIT_VARIABLE}
+    given = {variable.name: variable.value for variable in profile.environment}
+    environment = {**inherited, **given}
+    temporary = Path(environment.get("TMPDIR", str(order.folder / "tmp")))
+    return Workplace(program, collected, temporary, environment)
+
+
+def _open_collector(profile: CommandProfile, workplace: Workplace, order: CommandOrder, sink: EventSink) -> Collector:
+    match profile.collector:
+        case "nsys":
+            return open_nsys(profile, workplace, order.nsys_program)
+        case "ncu":
+            collector, notices = open_ncu(profile, workplace, _compute_capability)
+            _warn(sink, notices)
+            return collector
+        case _:
+            return open_python_collector(profile, workplace)
+
+
+def _compute_capability() -> str | None:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByIndex(0))
+    except pynvml.NVMLError:
+        return None
+    return f"{major}.{minor}"
+
+
+def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, tell_activity: Callable[[str], None]) -> None:
+    for file in collected.files:
+        tell_activity("storing the report")
+        try:
+            sink.write(keep_artifact(folder, file.artifact_name, file.path))
+        except OSError as error:
+            raise StorageFullError(
+                f"artifact {file.artifact_name}", found=str(error), expected="room for it", remedy="Free space."
+            ) from error
+    for artifact_names in collected.traces:
+        sink.write(TraceStored(artifact_names, collector))
+    _warn(sink, collected.notices)
+
+
+def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
+    """What the run failed for, the most telling first; None: for nothing."""
+    if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:
+        return _time_limit(label, limits, end, collected)
+    has_failed = end.cause is EndCause.ITSELF and end.tool.exit_code != 0
+    if has_failed and (collected.traces or collected.is_within_program):
+        return _command_failed(label, end.tool, collected)
+    if collected.problem is not None:
+        if not isinstance(collected.problem, CollectorUnavailableError):
+            try:
+                check_room(folder, f"Free space there, then run it again. {collected.problem.message}")
+            except StorageFullError as error:
+                return error
+        return collected.problem
+    return None
+
+
+def _time_limit(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected) -> TimeLimitError:
+    limit_s = (limits.time_limit_ns or 0) / 1e9
+    what = (
+        "its collector, which did not end"
+        if end.cause is EndCause.ITSELF
+        else "still running, and was ended so that its trace could be kept"
+    )
+    left = "; what was collected is stored" if collected.traces else f"; {collected.problem.message}" if collected.problem else ""
+    said = last_lines(end.tool.output)
+    return TimeLimitError(
+        f"command {label}",
+        found=f"{what}{left}{'; it last said:' if said else ''}\n{said}".rstrip(),
+        expected=f"an end, and a report, within {limit_s:g} s",
+        remedy="Give --duration to profile a part of it, or raise the run's time limit.",
+    )
+
+
+def _command_failed(label: str, tool: ToolEnd, collected: Collected) -> CommandFailedError:
+    status = tool.exit_code
+    ending = "the end by a signal" if status is None else f"status {status}"
+    if status is not None and status > SIGNAL_STATUS:
+        ending += f" (signal {status - SIGNAL_STATUS})"
+    said = last_lines(tool.output)
+    nothing = "" if collected.problem is None else f"It left no trace: {collected.problem.found}. "
+    return CommandFailedError(
+        f"command {label}",
+        found=f"{ending}{'; it last said:' if said else ''}\n{said}".rstrip(),
+        expected="status 0",
+        remedy=f"{nothing or 'Its trace is stored all the same. '}The run's log has what it printed.",
+    )
+
+
+class _Activity:
+    """Tells the service what goes on: at once when it is something else, and at intervals, for a silent worker counts as hung."""
+
+    def __init__(self, sink: EventSink, interval_s: float) -> None:
+        self._sink = sink
+        self._interval_s = interval_s
+        self._kind = self._text = ""
+        self._told_time = 0.0
+
+    def tell(self, text: str) -> None:
+        now = time.monotonic()
+        kind = text.partition(" for ")[0]  # that another second has passed is no news
+        if kind != self._kind or now - self._told_time >= self._interval_s:
+            self._kind, self._told_time = kind, now
+            self._sink.write(Progress(0, 0, 0, text))
+
+
+def _warn(sink: EventSink, texts: tuple[str, ...]) -> None:
+    for text in texts:
+        sink.write(LogLines(LogLevel.WARNING, "worker", tuple(text.splitlines())))
+
+
+def _label(profile: CommandProfile) -> str:
+    text = " ".join(shlex.join(profile.arguments).split())
+    return text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 1]}…"

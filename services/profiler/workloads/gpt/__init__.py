@@ -1,0 +1,1 @@
+"""GPT on the project's own kernels."""

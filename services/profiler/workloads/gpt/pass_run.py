@@ -1,0 +1,90 @@
+"""One variant's whole passes, without events between their launches: the model's latency."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from services.core.model import Device, StopReason, TimingMethod, Verification
+from services.profiler.backends.base import PreparedLaunch, TimedSamples, Timing
+from services.profiler.backends.passes import LaunchPass, PassSession
+from services.profiler.measuring.benchmark import Batch, Benchmark, Observer
+from services.profiler.measuring.stopping import StoppingRule
+from services.profiler.workloads.configuration_run import ActivitySink
+from services.profiler.workloads.gpt.loading import LoadedPass
+from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassBench
+
+
+class PassRun:
+    """Call `start`; then `sample`, or let `Turns` alternate two of them; then `finish`."""
+
+    def __init__(self, loaded: LoadedPass, verification: Verification, bench: PassBench, on_activity: ActivitySink) -> None:
+        self._configuration = loaded.planned.whole
+        self._verification = verification
+        self._bench = bench
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
+        self.benchmark: Final = Benchmark(_PassTimer(bench.session), loaded.launches, bench.method, bench.clock_meter, observer)
+        self._elapsed_ns = 0
+
+    @property
+    def label(self) -> str:
+        return self._configuration.label
+
+    @property
+    def configuration_index(self) -> int:
+        return self._configuration.configuration_index
+
+    @property
+    def device(self) -> Device:
+        return self._bench.session.device
+
+    @property
+    def rule(self) -> StoppingRule:
+        return self._bench.method.rule
+
+    def start(self) -> None:
+        self.benchmark.start(lambda: self._verification)
+
+    def sample(self) -> StopReason:
+        """Takes passes until there are enough."""
+        start_ns = time.perf_counter_ns()
+        stop_reason = self.benchmark.sample()
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        return stop_reason
+
+    def take_block(self, count: int) -> TimedSamples:
+        start_ns = time.perf_counter_ns()
+        block = self.benchmark.take_block(count)
+        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        return block
+
+    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
+        return self.benchmark.keep_blocks(blocks)
+
+    def finish(self, stop_reason: StopReason) -> None:
+        """Tells the measurement."""
+        bench, result = self._bench, self.benchmark.result(stop_reason)
+        measured = result.measurement(self.configuration_index, bench.method, self.device, bench.neighbours.read(), self._elapsed_ns)
+        bench.sink.write(replace(measured, seed=bench.seed, input_distribution=INPUT_DISTRIBUTION))
+
+    def _tell_batch(self, batch: Batch) -> None:
+        self._bench.sink.write(batch.event(self.configuration_index))
+
+
+class _PassTimer:
+    """A session whose launches are passes. Each is a sample of its own: a pass is no kernel too short for an event."""
+
+    timing_methods: Final = frozenset({TimingMethod.SINGLE})
+
+    def __init__(self, session: PassSession) -> None:
+        self._session = session
+
+    def run(self, launch: PreparedLaunch) -> None:
+        assert isinstance(launch, LaunchPass)
+        self._session.run_pass(launch)
+
+    def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
+        assert isinstance(launch, LaunchPass)
+        return self._session.time_passes(launch, timing.cache_mode, count)

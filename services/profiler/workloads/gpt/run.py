@@ -1,0 +1,237 @@
+"""Carries out a model run: plan, load, verify, then time every launch and whole passes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from services.core.errors import BackendUnavailableError, VerificationFailedError
+from services.core.model import CacheMode, Device, LogLevel, LogLines, ModelRun, ParameterValue, Verification, VerificationState
+from services.profiler.backends.base import DeviceSession
+from services.profiler.backends.passes import PassSession
+from services.profiler.measuring.benchmark import Method
+from services.profiler.measuring.busy import Neighbours, open_use_meter
+from services.profiler.measuring.clocks import open_clock_meter
+from services.profiler.measuring.verification import SWITCHED_OFF
+from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+from services.profiler.workloads.events import store_artifact
+from services.profiler.workloads.gpt.architecture import Architecture, find_architecture
+from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
+from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
+from services.profiler.workloads.gpt.memory import MemoryNeed, check_memory
+from services.profiler.workloads.gpt.operations import Problem
+from services.profiler.workloads.gpt.pass_bench import PassBench, PassProgress
+from services.profiler.workloads.gpt.pass_run import PassRun
+from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
+from services.profiler.workloads.gpt.step_samples import StepSampling
+from services.profiler.workloads.gpt.weights import Array, parameter_count, random_tokens, random_weights
+from services.profiler.workloads.gpt.workload import variants_of
+from services.profiler.workloads.sweep_compiler import SweepCompiler
+from services.profiler.workloads.turns import Turns
+
+if TYPE_CHECKING:
+    from services.profiler.workloads.models import ModelPlace
+
+PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
+PAIR_LIMIT_FACTOR: Final = 4
+"""Times what both passes may take by their rules. Twenty blocks of a pass of seconds would take the better part of an hour;
+cut short, the comparison comes out as undecided and the measurements stand."""
+
+MODEL_ARTIFACT: Final = "model.json"
+
+
+def run_gpt(work: ModelRun, place: ModelPlace) -> None:
+    """Tells configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
+
+    Raises:
+        MemoryLimitError: names the largest batch and sequence that fit.
+        VerificationFailedError: a variant's logits differ from the reference; nothing has been timed then.
+        KernalyseError: what opening the device, compiling and launching raise.
+    """
+    progress = PassProgress(place.sink, 0)
+    progress.tell("opening the device")
+    session = _pass_session(place.open_session())
+    method = Method.of(work.measuring, session.device)
+    if work.measuring.cache_mode is CacheMode.DEFAULT:  # inside a pass a layer finds what the one before has left
+        method = method.with_cache(CacheMode.HOT)
+    problem = _problem(work, session.device)
+    variants = variants_of(work)
+    need = check_memory(problem, variants, session.device, place.limits)
+    passes = _plan(problem, variants, method.cache_mode)
+    progress = PassProgress(place.sink, sum(planned.configuration_count for planned in passes), session.device.device_id)
+    sources = load_sources()
+    are_settled = tell_ceilings_before_sweep(session, sources, place.sink, place.ceilings_file, progress.total_count)
+
+    bench = PassBench(
+        session=session,
+        sink=place.sink,
+        clock_meter=open_clock_meter(session.device),
+        neighbours=Neighbours(open_use_meter(session.device)),
+        method=method,
+        seed=work.seed,
+    )
+    bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.tell)
+    for planned in passes:
+        place.sink.write(planned.whole)
+        for step in planned.steps:
+            place.sink.write(step.configuration)
+    model = LoadedModel(problem, passes, session)
+    loaded, verifications = _load(work, problem, model, passes, bench, place, progress)
+    _tell_model(problem, need, passes, verifications, place)
+    _sample_steps(loaded, verifications, bench, progress)
+    _sample_passes(loaded, verifications, bench, progress)
+    model.release()
+    if not are_settled:
+        tell_ceilings_after_sweep(session, sources, place.sink, place.ceilings_file)
+
+
+# ---------------------------------------------------------------- before anything is timed
+
+
+def _pass_session(session: DeviceSession) -> PassSession:
+    if isinstance(session, PassSession):
+        return session
+    raise BackendUnavailableError(
+        f"backend of {session.device.name}", found="one that cannot run models", expected="pycuda or opencl", remedy="Choose one of these."
+    )
+
+
+def _problem(work: ModelRun, device: Device) -> Problem:
+    architecture = find_architecture(work.model_name)
+    assert isinstance(architecture, Architecture)  # admitted
+    return Problem(architecture, work.batch_size, work.sequence_length, work.vocabulary_size, device.kind, device.compute_unit_count)
+
+
+def _plan(problem: Problem, variants: Sequence[str], cache_mode: CacheMode) -> list[PlannedPass]:
+    architecture = problem.architecture
+    parameters = (
+        ParameterValue("vocabulary_size", problem.vocabulary_size),
+        ParameterValue("layer_count", architecture.layer_count),
+        ParameterValue("head_count", architecture.head_count),
+        ParameterValue("width", architecture.width),
+        ParameterValue("parameter_count", parameter_count(problem)),
+    )
+    passes: list[PlannedPass] = []
+    for variant in variants:
+        first_index = sum(planned.configuration_count for planned in passes)
+        passes.append(plan_pass(problem, variant, first_index, cache_mode, parameters))
+    return passes
+
+
+def _load(
+    work: ModelRun,
+    problem: Problem,
+    model: LoadedModel,
+    passes: Sequence[PlannedPass],
+    bench: PassBench,
+    place: ModelPlace,
+    progress: PassProgress,
+) -> tuple[list[LoadedPass], list[Verification]]:
+    """Compiles, fills and verifies every variant."""
+    progress.tell("making weights")
+    weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
+    model.fill(weights, tokens)
+    compiler = SweepCompiler((), bench.session, place.sink, place.folder)
+    loaded: list[LoadedPass] = []
+    for planned in passes:
+        progress.tell(f"compiling {planned.whole.label}")
+        loaded.append(model.prepare(planned, compiler))
+    if work.measuring.skip_verification:
+        return loaded, [SWITCHED_OFF for _ in loaded]
+    found = [model.logits(one) for one in loaded]
+    verifications = _verify(problem, weights, tokens, found, progress)
+    for one, verification in zip(loaded, verifications, strict=True):
+        _refuse_wrong(one.planned, verification)
+    return loaded, verifications
+
+
+def _verify(
+    problem: Problem, weights: Mapping[str, Array], tokens: Array, found: Sequence[Array], progress: PassProgress
+) -> list[Verification]:
+    checks = [LogitsCheck() for _ in found]
+    for chosen, reference in reference_logits(problem, weights, tokens):
+        progress.tell(f"verifying sequences up to {chosen.stop} of {problem.batch_size}")
+        for check, logits in zip(checks, found, strict=True):
+            check.add(logits[chosen], reference)
+    return [check.verification() for check in checks]
+
+
+def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
+    if verification.state is not VerificationState.PASSED:
+        raise VerificationFailedError(
+            f"logits of {planned.whole.label}",
+            found=verification.message,
+            expected="those of the float64 reference",
+            remedy="Nothing was timed. Report it with device and driver, or choose another variant.",
+        )
+
+
+def _tell_model(
+    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelPlace
+) -> None:
+    """What no other event has: memory and verification of each variant, for people and as an artifact."""
+    variants = {
+        planned.variant: {
+            "launch_count": len(planned.steps),
+            "memory_bytes": sum(planned.tensor_bytes().values()),
+            "tensor_bytes": dict(planned.tensor_bytes()),
+            "max_relative_error": verification.max_relative_error,
+        }
+        for planned, verification in zip(passes, verifications, strict=True)
+    }
+    document = {
+        **asdict(problem.architecture),
+        "batch_size": problem.batch_size,
+        "sequence_length": problem.sequence_length,
+        "vocabulary_size": problem.vocabulary_size,
+        "parameter_count": parameter_count(problem),
+        "memory_bytes": need.device_bytes,
+        "variants": variants,
+    }
+    place.sink.write(store_artifact(place.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
+    lines = []
+    for planned, verification in zip(passes, verifications, strict=True):
+        error = verification.max_relative_error
+        checked = "not verified" if error is None else f"logits within {error:.2g} of the reference"
+        size_bytes = sum(planned.tensor_bytes().values())
+        lines.append(f"{planned.whole.label}: {len(planned.steps)} launches, {size_bytes} bytes of tensors, {checked}.")
+    place.sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
+
+
+# ---------------------------------------------------------------- timing
+
+
+def _sample_steps(loaded: Sequence[LoadedPass], verifications: Sequence[Verification], bench: PassBench, progress: PassProgress) -> None:
+    """Launch by launch; variants take batches in turns."""
+    samplings = [StepSampling(one, bench) for one in loaded]
+    for one in loaded:
+        for _ in range(max(1, bench.method.warm_up_count)):
+            bench.session.run_pass(one.launches)
+    while not all(sampling.is_finished for sampling in samplings):
+        for one, sampling in zip(loaded, samplings, strict=True):
+            if not sampling.is_finished:
+                progress.tell(f"measuring layers of {one.planned.whole.label}")
+                sampling.take_batch()
+    for one, sampling, verification in zip(loaded, samplings, verifications, strict=True):
+        sampling.finish(verification)
+        progress.complete(len(one.planned.steps))
+
+
+def _sample_passes(loaded: Sequence[LoadedPass], verifications: Sequence[Verification], bench: PassBench, progress: PassProgress) -> None:
+    """Whole passes: one variant alone, two in turns."""
+    runs = [PassRun(one, verification, bench, progress.tell) for one, verification in zip(loaded, verifications, strict=True)]
+    for run in runs:
+        run.start()
+    if len(runs) == 2:
+        turns = Turns(runs[0], runs[1], progress.tell)
+        comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
+        for run in runs:
+            run.finish(turns.stop_reason)
+            progress.complete(1)
+        bench.sink.write(comparison)
+        return
+    for run in runs:
+        run.finish(run.sample())
+        progress.complete(1)

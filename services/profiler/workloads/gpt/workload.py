@@ -1,0 +1,93 @@
+"""GPT as a node's workload: its models, its variants, and what is refused before a run is queued."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from services.core.errors import InvalidParameterError
+from services.core.model import BackendName, CacheMode, ModelRun, TimingMethod
+from services.profiler.workloads.gpt.architecture import MODEL_NAMES, find_architecture
+
+if TYPE_CHECKING:
+    from services.profiler.workloads.models import ModelPlace
+
+BASELINE: Final = "baseline"  # one naive kernel for each operation
+FUSED: Final = "fused"  # tiled products with bias, GELU and residual in them, attention in one kernel
+VARIANTS: Final = (BASELINE, FUSED)
+
+MAX_EXTENT: Final = 2**20
+"""Of batch, sequence and vocabulary: far above what any device's memory holds, and their products still fit 64 bits."""
+
+
+class GptWorkload:
+    """The models of `architecture`, on kernels of the catalogue and of `kernels/gpt.cu`."""
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return MODEL_NAMES
+
+    @property
+    def backends(self) -> tuple[BackendName, ...]:
+        # Not NVCC: there each kernel is a process of its own, and a pass would copy every buffer between them.
+        return (BackendName.PYCUDA, BackendName.OPENCL)
+
+    def takes(self, work: ModelRun) -> bool:
+        return not work.bundle_digest and find_architecture(work.model_name) is not None
+
+    def check(self, work: ModelRun) -> None:
+        _check_variants(work)
+        for name, value in (
+            ("batch_size", work.batch_size),
+            ("sequence_length", work.sequence_length),
+            ("vocabulary_size", work.vocabulary_size),
+        ):
+            if not 1 <= value <= MAX_EXTENT:
+                raise InvalidParameterError(
+                    f"{name} of model {work.model_name}", found=str(value), expected=f"1 to {MAX_EXTENT}", remedy="Correct it."
+                )
+        if work.prompt:
+            raise InvalidParameterError(
+                f"prompt for model {work.model_name}",
+                found=f"{len(work.prompt)} characters",
+                expected="none: it has random weights and takes random tokens",
+                remedy="Leave the prompt out, or name an ONNX model.",
+            )
+        if work.measuring.cache_mode is CacheMode.BOTH:
+            raise InvalidParameterError(
+                f"cache of model {work.model_name}", found="both", expected="hot or cold", remedy="Run the model once for each."
+            )
+        if work.measuring.timing_method not in (TimingMethod.AUTO, TimingMethod.SINGLE):
+            raise InvalidParameterError(
+                f"timing of model {work.model_name}",
+                found=work.measuring.timing_method.lower(),
+                expected="auto or single: a sample is one pass",
+                remedy="Leave it out.",
+            )
+
+    def run(self, work: ModelRun, place: ModelPlace) -> None:
+        from services.profiler.workloads.gpt.run import run_gpt
+
+        run_gpt(work, place)
+
+
+def variants_of(work: ModelRun) -> tuple[str, ...]:
+    """Those asked for, in their order; baseline where none is named."""
+    return work.variants or (BASELINE,)
+
+
+def _check_variants(work: ModelRun) -> None:
+    for variant in work.variants:
+        if variant not in VARIANTS:
+            raise InvalidParameterError(
+                f"variant {variant or '(empty)'} of model {work.model_name}",
+                found="no variant of this name",
+                expected=f"one of {', '.join(VARIANTS)}",
+                remedy="Check the spelling.",
+            )
+    if len(set(work.variants)) < len(work.variants):
+        raise InvalidParameterError(
+            f"variants of model {work.model_name}",
+            found=", ".join(work.variants),
+            expected="each once",
+            remedy="Name each variant once.",
+        )

@@ -1,0 +1,42 @@
+"""Paths of layers, from the names that exporters give to nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from services.profiler.workloads.onnx.model_file import ModelFile
+from services.profiler.workloads.onnx.profile import ProfiledNode
+
+SEPARATOR: Final = "."
+
+
+def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ...]) -> dict[str, str]:
+    """By node name: "/encoder/layer.0/attention/self/query/MatMul" is encoder.layer.0.attention.self.query.MatMul.
+
+    A node that the runtime made of several stands where the last of them stood: the one whose output it has.
+
+    Args:
+        optimized: the graph that is really run.
+    """
+    graph = onnx.load(optimized, load_external_data=False).graph
+    former = {node.name: model.node_of_tensor.get(node.output[0], "") for node in graph.node if node.output}
+    paths: dict[str, str] = {}
+    for node in nodes:
+        origin = "" if node.name in model.node_names else former.get(node.name, "")
+        wanted = _path(node.name) if not origin else SEPARATOR.join((*_path(origin).split(SEPARATOR)[:-1], node.operator))
+        paths[node.name] = _unique(wanted, set(paths.values()))
+    return paths
+
+
+def _path(node_name: str) -> str:
+    return SEPARATOR.join(part for part in node_name.split("/") if part) or node_name
+
+
+def _unique(path: str, taken: set[str]) -> str:
+    """Numbered as exporters number nodes of one name."""
+    if path not in taken:
+        return path
+    return next(numbered for number in range(1, len(taken) + 1) if (numbered := f"{path}_{number}") not in taken)

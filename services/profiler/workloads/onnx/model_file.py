@@ -1,0 +1,122 @@
+"""What an ONNX file says of its model, its weights left aside: inputs, nodes, and how many tokens and places it knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from services.core.errors import InvalidModelError
+
+WORDS_INPUT: Final = "input_ids"
+FLOATS: Final = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+LOOKUP: Final = "Gather"
+PLACES_WORD: Final = "position"
+"""In the names of tables with a row for each place of a sequence, as exporters keep them from PyTorch and TensorFlow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """shape: a size, or the name that the file has for one that is open, perhaps empty."""
+
+    name: str
+    element_type: int  # of onnx.TensorProto
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """node_of_tensor: names of the nodes whose output a tensor is. token_count, place_count: rows of the tables that words and
+    places are looked up in; None: not found, which a model need not have. parameter_count: numbers in its weights, single
+    constants aside.
+    """
+
+    path: Path
+    inputs: tuple[ModelInput, ...]
+    node_of_tensor: Mapping[str, str]
+    node_names: frozenset[str]
+    token_count: int | None
+    place_count: int | None
+    parameter_count: int
+
+
+def read_model_file(path: Path, name: str) -> ModelFile:
+    """Raises InvalidModelError: it is not there, no ONNX file, or lacks files with its weights."""
+    graph = _graph(path, name)
+    _check_external_data(graph, path, name)
+    weights = {weight.name: weight for weight in graph.initializer}
+    words, places = _looked_up(graph.node, weights)
+    return ModelFile(
+        path=path,
+        inputs=tuple(_input(value) for value in graph.input if value.name not in weights),
+        node_of_tensor={output: node.name for node in graph.node for output in node.output if node.name},
+        node_names=frozenset(node.name for node in graph.node if node.name),
+        token_count=words,
+        place_count=places,
+        parameter_count=sum(math.prod(weight.dims) for weight in graph.initializer if weight.dims and weight.data_type in FLOATS),
+    )
+
+
+def _graph(path: Path, name: str) -> onnx.GraphProto:
+    if not path.is_file():
+        present = sorted(str(file.relative_to(path.parent)) for file in path.parent.glob("*.onnx")) if path.parent.is_dir() else []
+        raise InvalidModelError(
+            f"model file {name}",
+            found="no such file in the bundle",
+            expected=f"one of {', '.join(present)}" if present else "a path below the bundle's top folder",
+            remedy="Correct the name, or upload the folder that has it.",
+        )
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise _no_model(name, str(error)) from error
+    if not model.graph.node:
+        raise _no_model(name, "no node in it")
+    return model.graph
+
+
+def _no_model(name: str, found: str) -> InvalidModelError:
+    return InvalidModelError(f"model file {name}", found=found, expected="an ONNX file", remedy="Export the model as ONNX.")
+
+
+def _check_external_data(graph: onnx.GraphProto, path: Path, name: str) -> None:
+    locations = {
+        entry.value
+        for weight in graph.initializer
+        if weight.data_location == onnx.TensorProto.EXTERNAL
+        for entry in weight.external_data
+        if entry.key == "location"
+    }
+    missing = sorted(location for location in locations if not (path.parent / location).is_file())
+    if missing:
+        raise InvalidModelError(
+            f"weights of model file {name}",
+            found=f"no file {', '.join(missing)} beside it",
+            expected="every file of external data that the model names",
+            remedy="Put them into the same folder of the bundle.",
+        )
+
+
+def _input(value: onnx.ValueInfoProto) -> ModelInput:
+    tensor = value.type.tensor_type
+    shape = tuple(size.dim_value if size.HasField("dim_value") else size.dim_param for size in tensor.shape.dim)
+    return ModelInput(value.name, tensor.elem_type, shape)
+
+
+def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]) -> tuple[int | None, int | None]:
+    """Rows of the tables of words and of places."""
+    words = places = None
+    for node in nodes:
+        table = weights.get(node.input[0]) if node.op_type == LOOKUP and len(node.input) > 1 else None
+        if table is None or len(table.dims) != 2:
+            continue
+        if node.input[1] == WORDS_INPUT:
+            words = table.dims[0]
+        elif PLACES_WORD in table.name or PLACES_WORD in node.name:
+            places = table.dims[0]
+    return words, places

@@ -1,0 +1,106 @@
+"""ONNX models as a node's workload: which names it takes, and what is refused before a run is queued."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from services.core.errors import BackendUnavailableError, InvalidParameterError
+from services.core.model import BackendName, ModelRun
+
+if TYPE_CHECKING:
+    from services.profiler.workloads.models import ModelPlace
+
+BUILT_IN_NAME: Final = "bert-tiny"
+ONNX_ENDING: Final = ".onnx"
+INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
+PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")
+CUDA_PROVIDER_FILE: Final = "capi/libonnxruntime_providers_cuda.so"
+"""Of the package onnxruntime-gpu. Looked for, since asking the package means loading it into the service."""
+
+MAX_BATCH_SIZE: Final = 2**16
+MAX_SEQUENCE_LENGTH: Final = 2**20
+MAX_PROMPT_LENGTH: Final = 2**16
+"""Characters. No model that fits a node reads more; a longer one would travel with every answer that lists the run."""
+
+
+class OnnxWorkload:
+    """A small built-in BERT, and files of bundles, on ONNX Runtime."""
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return (BUILT_IN_NAME,)
+
+    @property
+    def backends(self) -> tuple[BackendName, ...]:
+        # ONNX Runtime knows neither: the name says on which device of the node its provider computes.
+        return (BackendName.PYCUDA, BackendName.OPENCL) if has_cuda_provider() else (BackendName.OPENCL,)
+
+    def takes(self, work: ModelRun) -> bool:
+        return work.model_name == BUILT_IN_NAME or work.model_name.endswith(ONNX_ENDING)
+
+    def check(self, work: ModelRun) -> None:
+        """Raises InvalidParameterError, and BackendUnavailableError where ONNX Runtime is not installed."""
+        _check_packages()
+        _check_files(work)
+        _check_prompt(work)
+        if work.variants:
+            raise _refused("variants", work, ", ".join(work.variants), "none: ONNX Runtime chooses its kernels itself")
+        _check_extent("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
+        _check_extent("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
+
+    def run(self, work: ModelRun, place: ModelPlace) -> None:
+        from services.profiler.workloads.onnx.run import run_onnx
+
+        run_onnx(work, place)
+
+
+def missing_packages() -> list[str]:
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
+def _check_packages() -> None:
+    missing = missing_packages()
+    if missing:
+        raise BackendUnavailableError(
+            "ONNX models",
+            found=f"{' and '.join(missing)} not installed on this node",
+            expected=", ".join(PACKAGES),
+            remedy=INSTALLING,
+        )
+
+
+def _check_files(work: ModelRun) -> None:
+    is_file = work.model_name != BUILT_IN_NAME
+    if is_file and not work.bundle_digest:
+        raise _refused("bundle_digest", work, "none", "the digest of the bundle that has the file", "Upload the file's folder first.")
+    if work.tokenizer_file_name and not work.bundle_digest:
+        raise _refused("tokenizer_file_name", work, work.tokenizer_file_name, "a bundle that has the file", "Upload its folder first.")
+    for name in (work.model_name, work.tokenizer_file_name):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\0" in name:
+            raise _refused("file name", work, repr(name), "a path below the bundle's top folder")
+
+
+def _check_prompt(work: ModelRun) -> None:
+    """Text without words is a slip; no text at all asks for random tokens."""
+    if work.prompt and not work.prompt.strip():
+        raise _refused("prompt", work, f"{len(work.prompt)} blanks", "text", "Give some text, or none for random tokens.")
+    if len(work.prompt) > MAX_PROMPT_LENGTH:
+        raise _refused("prompt", work, f"{len(work.prompt)} characters", f"at most {MAX_PROMPT_LENGTH}", "Shorten it.")
+
+
+def _check_extent(name: str, value: int, limit: int, work: ModelRun) -> None:
+    if not 1 <= value <= limit:
+        raise _refused(name, work, str(value), f"1 to {limit}")
+
+
+def _refused(what: str, work: ModelRun, found: str, expected: str, remedy: str = "Correct it.") -> InvalidParameterError:
+    return InvalidParameterError(f"{what} of model {work.model_name}", found=found, expected=expected, remedy=remedy)
+
+
+def has_cuda_provider() -> bool:
+    """Whether the installed ONNX Runtime can use NVIDIA devices."""
+    found = find_spec("onnxruntime")
+    return found is not None and found.origin is not None and (Path(found.origin).parent / CUDA_PROVIDER_FILE).exists()

@@ -1,0 +1,229 @@
+"""Whole models side by side: latency, throughput, percentiles, architecture, efficiency, and two implementations of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import holoviews as hv
+from bokeh.models import HoverTool
+
+from services.ui import theme
+from services.ui.charts.elements import frame_options, tick_formatter
+from services.ui.theme import MARKERS, Palette
+
+BAR_WIDTH: Final = 0.62
+"""Of the step from one model to the next; two sides share it."""
+
+LABEL_ROTATION: Final = 30
+LABEL_DISTANCE: Final = 0.025  # of the largest x, from the middle of a point to its name
+NS_PER_MS: Final = 1e6
+MILLISECOND_TICKS: Final = "return String(parseFloat(tick.toPrecision(3))) + ' ms'"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar. low, high: ends of the whisker; None: it has none. text: what hovering over it says."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line over named places."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One cell: a layer of a model. efficiency_ratio: None where it is not known. text: what hovering over it says."""
+
+    model_name: str
+    layer: str
+    efficiency_ratio: float | None
+    text: str
+
+
+def bar_chart(
+    names: Sequence[str],
+    sides: Sequence[Sequence[Bar | None]],
+    label: str,
+    palette: Palette,
+    height_px: int = 300,
+    ticks: str = theme.SI_TICKS,
+    *,
+    base: float = 0.0,
+) -> hv.Overlay:
+    """A group of bars for each name, one bar for each side, whiskers where they are known.
+
+    Args:
+        sides: each with a bar for every name, None where it has none.
+        base: where bars begin; 1 for ratios.
+    """
+    width = BAR_WIDTH / len(sides)
+    layers: list[Any] = []
+    for place, bars in enumerate(sides):
+        left = -BAR_WIDTH / 2 + place * width
+        placed = [(index + left, bar) for index, bar in enumerate(bars) if bar is not None]
+        rectangles = [(x, base, x + width * 0.92, bar.value, bar.text) for x, bar in placed]
+        layers.append(
+            hv.Rectangles(rectangles, vdims="text").opts(
+                color=palette.series[place], line_color=None, tools=[HoverTool(tooltips="@text{safe}")], alpha=0.9
+            )
+        )
+        whiskers = [
+            (x + width * 0.46, bar.value, bar.value - bar.low, bar.high - bar.value)
+            for x, bar in placed
+            if bar.low is not None and bar.high is not None
+        ]
+        if whiskers:
+            layers.append(hv.ErrorBars(whiskers, "x", ["value", "below", "above"]).opts(line_color=palette.text, line_width=1.4))
+    known = [bar for bars in sides for bar in bars if bar is not None]
+    highest = max((bar.high or bar.value for bar in known), default=1.0)
+    lowest = min((bar.low if bar.low is not None else bar.value for bar in known), default=0.0)
+    if base:
+        layers.append(hv.HLine(base).opts(color=palette.muted, line_width=1))
+    return hv.Overlay(layers).opts(
+        hv.opts.Overlay(
+            **frame_options(palette, height_px),
+            xticks=list(enumerate(names)),
+            xlim=(-0.5, len(names) - 0.5),
+            ylim=(min(base, lowest), base + (highest - base) * 1.06 if highest > base else base * 1.06 + (base == 0)),
+            xlabel="",
+            ylabel=label,
+            xrotation=LABEL_ROTATION,
+            yformatter=tick_formatter(ticks),
+        )
+    )
+
+
+def line_chart(places: Sequence[str], lines: Sequence[Line], label: str, palette: Palette, height_px: int = 300) -> hv.Overlay:
+    """A line for each model over named places, milliseconds on a logarithmic axis."""
+    layers = []
+    for index, line in enumerate(lines):
+        points = [(place, value, f"{line.name}, {places[place]}: {value:.4g} ms") for place, value in enumerate(line.values) if value]
+        color, marker = palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]
+        curve = hv.Curve(points, "place", ["value", "text"]).opts(color=color, line_width=2)
+        dots = hv.Scatter(points, "place", ["value", "text"]).opts(
+            color=color, marker=marker, size=8, tools=[HoverTool(tooltips="@text{safe}")]
+        )
+        layers += [curve, dots]
+    return hv.Overlay(layers).opts(
+        hv.opts.Overlay(
+            **frame_options(palette, height_px),
+            logy=True,
+            xticks=list(enumerate(places)),
+            yticks=_round_values([value for line in lines for value in line.values if value]),
+            xlim=(-0.3, len(places) - 0.7),
+            xlabel="",
+            ylabel=label,
+            yformatter=tick_formatter(MILLISECOND_TICKS),
+        )
+    )
+
+
+def scatter_chart(
+    points: Sequence[tuple[str, float, float]], labels: tuple[str, str], palette: Palette, height_px: int = 300
+) -> hv.Overlay:
+    """A named point for each model.
+
+    Args:
+        points: name, x, y.
+        labels: of both axes.
+    """
+    layers: list[Any] = []
+    largest = max((x for _, x, _ in points), default=1.0)
+    highest = max((y for *_, y in points), default=1.0)
+    for index, (name, x, y) in enumerate(points):
+        color, marker = palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]
+        text = f"{name}: {theme.digits(x)}, {theme.digits(y)}"
+        layers.append(
+            hv.Scatter([(x, y, text)], "x", ["y", "text"]).opts(
+                color=color, marker=marker, size=12, tools=[HoverTool(tooltips="@text{safe}")]
+            )
+        )
+        layers.append(
+            hv.Labels([(x + largest * LABEL_DISTANCE, y, name)], ["x", "y"], "name").opts(
+                text_color=palette.muted, text_font_size="11px", text_align="left", text_baseline="bottom"
+            )
+        )
+    return hv.Overlay(layers).opts(
+        hv.opts.Overlay(
+            **frame_options(palette, height_px),
+            xlim=(0, largest * 1.5),
+            ylim=(0, highest * 1.15),
+            xlabel=labels[0],
+            ylabel=labels[1],
+            yformatter=tick_formatter(theme.SI_TICKS),
+        )
+    )
+
+
+def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
+    """Efficiency of each kind of layer in each model: the darker, the nearer to the roof."""
+    models = list(dict.fromkeys(cell.model_name for cell in cells))
+    kinds = list(dict.fromkeys(cell.layer for cell in cells))
+    known = [cell for cell in cells if cell.efficiency_ratio is not None]
+    rectangles = [
+        (
+            models.index(cell.model_name) - 0.48,
+            len(kinds) - 1 - kinds.index(cell.layer) - 0.45,
+            models.index(cell.model_name) + 0.48,
+            len(kinds) - 1 - kinds.index(cell.layer) + 0.45,
+            min(cell.efficiency_ratio or 0.0, 1.0) * 100,
+            cell.text,
+        )
+        for cell in known
+    ]
+    numbers = [
+        (models.index(cell.model_name), len(kinds) - 1 - kinds.index(cell.layer), f"{(cell.efficiency_ratio or 0.0) * 100:.0f}")
+        for cell in known
+    ]
+    start = palette.surface if palette.name == "light" else palette.grid
+    boxes = hv.Rectangles(rectangles, vdims=["efficiency", "text"]).opts(
+        color="efficiency",
+        cmap=_ramp(start, palette.accent),
+        clim=(0, 100),
+        line_color=palette.grid,
+        tools=[HoverTool(tooltips="@text{safe}")],
+    )
+    texts = hv.Labels(numbers, ["x", "y"], "number").opts(text_color=palette.text, text_font_size="11px")
+    return hv.Overlay([boxes, texts]).opts(
+        hv.opts.Overlay(
+            **frame_options(palette, max(180, 26 * len(kinds) + 90)),
+            xticks=list(enumerate(models)),
+            yticks=[(len(kinds) - 1 - index, kind) for index, kind in enumerate(kinds)],
+            xlim=(-0.5, len(models) - 0.5),
+            ylim=(-0.5, len(kinds) - 0.5),
+            xlabel="",
+            ylabel="",
+            xrotation=LABEL_ROTATION,
+        )
+    )
+
+
+def figure_of(element: hv.Overlay) -> Any:
+    """The Bokeh figure, wide as its place."""
+    return hv.renderer("bokeh").get_plot(element).state
+
+
+def _round_values(values: Sequence[float]) -> list[float]:
+    """1, 2 and 5 times powers of ten, as far as the values reach: a decade alone would leave an axis of one label."""
+    if not values:
+        return [1.0]
+    exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    return [digit * 10.0**exponent for exponent in exponents for digit in (1, 2, 5)]
+
+
+def _ramp(start: str, end: str, step_count: int = 64) -> list[str]:
+    """Colours from one to the other, the end not quite reached so that text stays readable on it."""
+    first, last = (tuple(int(color[place : place + 2], 16) for place in (1, 3, 5)) for color in (start, end))
+    shares = [0.75 * step / (step_count - 1) for step in range(step_count)]
+    return ["#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(first, last, strict=True)) for share in shares]

@@ -1,0 +1,141 @@
+"""profiling_data.json, comparison_data.json and their pages: what is written is read back, and drawn without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.analyzer.file_tables import results_table
+from services.analyzer.schema import table_named
+from services.compat import visualize_comparison, visualize_performance
+from services.compat.model_dashboards.profile_document import benchmark_of, layer_of, side_of, timing_of
+from services.core.errors import InvalidRequestError, InvalidTraceError
+from tests.unit.read_file import files_of, read_as
+
+MODEL: dict[str, Any] = {
+    "model_name": "gpt-nano",
+    "variant": "fused",
+    "batch_size": 4,
+    "sequence_length": 64,
+    "layer_count": 3,
+    "head_count": 3,
+    "width": 48,
+    "vocabulary_size": 1024,
+    "duration_mean_ns": 1.32e6,
+    "duration_standard_deviation_ns": 0.11e6,
+    "duration_min_ns": 1.24e6,
+    "duration_max_ns": 1.75e6,
+    "duration_median_ns": 1.28e6,
+    "duration_p95_ns": 1.63e6,
+    "duration_p99_ns": 1.74e6,
+    "tokens_per_s": 256 / 1.32e-3,
+    "sample_count": 100,
+    "memory_bytes": 2_000_000,
+    "efficiency_ratio": 0.25,
+}
+LAYERS = [
+    {"layer": path, "duration_sum_ns": time_ns, "share_ratio": 0.5, "launch_count": 1, "flop": 1e6, "bytes": 1e4, "efficiency_ratio": ratio}
+    | {"bound": "compute"}
+    for path, time_ns, ratio in (("embed", 1e5, 0.1), ("blocks.0.attn.qkv", 3e5, 0.2), ("blocks.1.attn.qkv", 1e5, 0.6))
+]
+PROFILE = {
+    "metadata": {"gpu_name": "A <device>", "batch_size": 4},
+    "benchmarks": {"gpt_nano": benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS])},
+}
+COMPARISON = {
+    "metadata": {"as_is": "baseline", "to_be": "fused"},
+    "comparisons": {
+        "gpt_nano": {
+            "batch_size": 4,
+            "seq_len": 64,
+            "baseline": side_of(MODEL | {"duration_mean_ns": 3e6}),
+            "fused": side_of(MODEL),
+            "speedup": 2.3,
+            "speedup_low": 2.2,
+            "speedup_high": 2.4,
+            "verdict": "FASTER",
+            "reason": "-56.5 % of time.",
+            "layers": [{"layer": "embed", "as_is_ms": 0.2, "to_be_ms": None}],
+        }
+    },
+}
+
+
+def written(folder: Path, name: str, content: object) -> Path:
+    path = folder / name
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
+    dashboard = visualize_performance.PerformanceDashboard(tmp_path)
+    assert dashboard.load_data(written(tmp_path, "in.json", PROFILE)) == PROFILE == dashboard.data
+    read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))
+
+    def table(name: str) -> list[dict[str, Any]]:
+        return results_table(read.frames, table_named(name)).collect().to_dicts()
+
+    (model,) = table("models")
+    assert (model["model_name"], model["variant"], model["memory_bytes"]) == ("gpt_nano", "fused", 2_000_000)
+    assert [model[name] for name in ("batch_size", "sequence_length", "layer_count", "head_count", "width")] == [4, 64, 3, 3, 48]
+    assert timing_of(model) == pytest.approx(timing_of(MODEL))
+    assert model["tokens_per_s"] == pytest.approx(MODEL["tokens_per_s"])
+    layers = {row["layer"]: row for row in table("layers")}
+    assert layers["blocks.0.attn.qkv"]["duration_sum_ns"] == 3e5
+    assert layers["embed"]["achieved_flop_per_s"] == pytest.approx(1e6 / 1e-4)
+
+
+def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
+    tables = read_as("model_profiles", files_of(tmp_path, COMPARISON))
+    models = results_table(tables.frames, table_named("models")).collect()
+    assert models.select("model_name", "variant", "duration_mean_ns").rows() == [
+        ("gpt_nano", "baseline", pytest.approx(3e6)),
+        ("gpt_nano", "fused", pytest.approx(1.32e6)),
+    ]
+
+
+def test_pages_hold_every_chart_and_ask_nobody(tmp_path: Path) -> None:
+    performance = visualize_performance.PerformanceDashboard(tmp_path)
+    performance.data = PROFILE
+    text = performance.generate_dashboard().read_text()
+    assert text.count("data-chart=") == 8
+    assert "A &lt;device&gt;" in text
+    assert "Fastest: gpt_nano" in text
+    comparison = visualize_comparison.ComparisonDashboard(tmp_path)
+    comparison.data = COMPARISON
+    page = comparison.generate_dashboard().read_text()
+    assert page.count("data-chart=") == 3
+    assert "×2.3" in page
+    assert "faster" in page
+    assert comparison.summary_lines() == ["gpt_nano: fused ×2.3 of baseline, faster: -56.5 % of time."]
+    for content in (text, page):
+        assert "<script src" not in content
+        assert '<link rel="stylesheet"' not in content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "JSON that cannot be read"),
+        ({"benchmarks": {}}, "no benchmarks"),
+        ([1], "no benchmarks"),
+        ({"benchmarks": {"m": {"timing": {"mean": 0}}}}, "model m: .*mean time over zero"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(InvalidTraceError, match=message):
+        visualize_performance.PerformanceDashboard().load_data(path)
+
+
+def test_a_page_needs_data_and_a_comparison_two_sides(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="load_data"):
+        visualize_performance.PerformanceDashboard(tmp_path).generate_dashboard()
+    comparison = visualize_comparison.ComparisonDashboard(tmp_path)
+    comparison.data = {"comparisons": {"m": {"only": {"mean_ms": 1.0}}}}
+    with pytest.raises(InvalidRequestError, match="one implementation"):
+        comparison.generate_dashboard()

@@ -1,0 +1,112 @@
+"""Layers, variants and passes of a model's run, by hand: from a real store, while it goes on and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from services.analyzer.run_tables import run_table
+from services.analyzer.schema import table_named
+from services.analyzer.store import Store
+from services.analyzer.trace_answers import TraceQuestion
+from services.core.model import Ceiling, CeilingsMeasured, EventPayload, RunSpec, RunState, StateChanged
+from tests.integration.profiler_stand_in import ProfilerStandIn, started
+from tests.model_events import MODEL, model_events
+
+CEILINGS = CeilingsMeasured(
+    (
+        Ceiling("cuda:0", "float32", "flop_per_s", 4e12, "fma", "user"),
+        Ceiling("cuda:0", "dram", "bytes_per_s", 1e12, "copy", "user"),
+    )
+)
+Tables = Callable[..., pl.DataFrame]
+
+
+@pytest.fixture
+def tables_of(tmp_path: Path) -> Iterator[Callable[..., Tables]]:
+    store = Store(tmp_path)
+    node = ProfilerStandIn("unix:none")
+    node.runs["m"] = replace(node.add_run("m"), spec=RunSpec(MODEL))
+
+    def journalled(*payloads: EventPayload) -> Tables:
+        node.journal("m", *started(), CEILINGS, *payloads)
+        store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
+        if isinstance(payloads[-1], StateChanged):
+            store.compact("m")
+
+        def table(name: str, depth: int | None = None) -> pl.DataFrame:
+            return run_table(store, table_named(name), ["m"], question=TraceQuestion(depth)).collect()
+
+        return table
+
+    yield journalled
+    store.close()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_layers_add_up_per_variant_and_stand_under_the_roof(tables_of: Callable[..., Tables], is_over: bool) -> None:
+    table = tables_of(*model_events(), *([StateChanged(RunState.SUCCEEDED)] if is_over else []))
+    layers = table("layers")
+    by_key = {(row["variant"], row["layer"]): row for row in layers.to_dicts()}
+    qkv = by_key["baseline", "blocks.0.attn.qkv"]
+    assert (qkv["duration_sum_ns"], qkv["launch_count"], qkv["call_count"], qkv["flop"]) == (7_000, 2, 1, 6.01e6)
+    assert qkv["share_ratio"] == pytest.approx(7 / 18)
+    assert (qkv["source"], qkv["work_source"], qkv["worked_share_ratio"]) == ("annotation", "formula", 1.0)
+    assert qkv["achieved_flop_per_s"] == pytest.approx(6.01e6 / 7e-6)
+    assert qkv["attainable_flop_per_s"] == pytest.approx(4e12)  # 15 flop/B is over the ridge of 4
+    assert (qkv["bound"], qkv["efficiency_ratio"]) == ("compute", pytest.approx(6.01e6 / 7e-6 / 4e12))
+    assert by_key["fused", "embed"]["bound"] == "memory"
+    assert by_key["fused", "embed"]["efficiency_ratio"] == pytest.approx(4e3 / 1e-6 / 1e12)
+    assert layers["layer"][0] == "blocks.0.mlp.fc"  # longest first
+    whole = table("layers", depth=0).filter(variant="baseline")
+    assert dict(whole.select("layer", "call_count").iter_rows()) == {"blocks": 3, "embed": 1}
+    assert "gpt-nano" not in table("kernels")["kernel_name"].to_list()
+    assert set(table("layer_roofline")["label"]) >= {"embed baseline", "embed fused"}
+    assert set(table("roofline")["layer_path"].drop_nulls()) == set(layers["layer"])
+
+
+def test_layers_have_the_medians_so_far_before_anything_is_measured(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events(measured_count=2))
+    fused = table("layers").filter(variant="fused", layer="blocks.0.attn.qkv")
+    assert (fused["duration_sum_ns"].item(), fused["efficiency_ratio"].is_not_null().item()) == (2_000, True)
+    passes = table("models").sort("variant")
+    assert passes["duration_median_ns"].to_list() == [20_000.0, 7_000.0]
+    assert passes["sample_count"].to_list() == [3, 3]
+
+
+def test_models_tell_latency_throughput_and_shape(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events())
+    baseline, fused = table("models").to_dicts()
+    assert (baseline["model_name"], baseline["variant"], fused["variant"]) == ("gpt-nano", "baseline", "fused")
+    assert [baseline[name] for name in ("batch_size", "sequence_length", "layer_count", "head_count", "width")] == [4, 64, 3, 3, 48]
+    assert baseline["tokens_per_s"] == pytest.approx(4 * 64 / 22_000e-9)
+    assert (baseline["launch_count"], baseline["launches_duration_sum_ns"]) == (5, 18_000)
+    best = table("best").to_dicts()
+    assert [(row["kernel_name"], row["label"].split()[-1], row["candidate_count"]) for row in best] == [("gpt-nano", "fused", 2)]
+
+
+def test_variants_side_by_side_say_what_became_of_each_layer(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events())
+    rows = {row["layer"]: row for row in table("layer_variants").to_dicts()}
+    assert rows["blocks.0.mlp.fc"]["duration_ratio"] == pytest.approx(3 / 8)
+    assert (rows["blocks.0.mlp.gelu"]["occurrence"], rows["blocks.0.mlp.gelu"]["duration_delta_ns"]) == ("GONE", -2_000)
+    assert {(row["variant"], row["baseline_variant"]) for row in rows.values()} == {("fused", "baseline")}
+    (mlp,) = table("layer_variants", depth=2).filter(layer="blocks.0.mlp").to_dicts()
+    assert (mlp["baseline_duration_sum_ns"], mlp["duration_sum_ns"], mlp["occurrence"]) == (10_000, 3_000, "MATCHED")
+
+
+def test_opportunities_rank_what_each_variant_loses(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events())
+    rows = table("opportunities")
+    assert set(rows.select("subject_kind", "variant").unique().iter_rows()) == {
+        (kind, variant) for kind in ("kernel", "layer") for variant in ("baseline", "fused")
+    }
+    kernel = rows.filter(subject_kind="kernel", variant="baseline").row(0, named=True)
+    assert (kernel["subject"], kernel["launch_count"], kernel["duration_sum_ns"]) == ("matmul_naive", 2, 14_000)
+    assert kernel["lost_ns"] == pytest.approx(14_000 - 14e6 / 4e12 * 1e9)
+    shares = rows.filter(subject_kind="layer", variant="fused")["share_ratio"]
+    assert shares.sum() == pytest.approx(1)

@@ -1,0 +1,103 @@
+"""Words of `kernalyse profile` that cannot be carried out, and the files that go with a command."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.cli.profile_words import ProfileWords, build_profile
+from services.cli.program_bundle import files_of_command, files_of_folder, pack_files
+from services.cli.usage import UsageError
+from services.core.errors import BackendUnavailableError, CompileError, KernalyseError
+
+COMMAND = ("python", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({}, "nothing to profile"),
+        ({"command": COMMAND, "prompt": "text"}, "found COMMAND and --prompt"),
+        ({"target": Path("a"), "prompt": ""}, "found --target and --prompt"),
+        ({"prompt": "  "}, "option --prompt: found no text"),
+        ({"prompt": "text", "collector": "nsys"}, "option --collector: found a model by --prompt"),
+        ({"prompt": "text", "step_count": 2}, "option --steps"),
+        ({"prompt": "text", "model": Path("none.onnx")}, "option --model none.onnx: found no such file"),
+        ({"command": COMMAND, "model": Path("a.onnx")}, "found no --prompt"),
+        ({"command": COMMAND, "environment": ("1A=b",)}, "option --env 1A=b: found '1A'"),
+        ({"command": COMMAND, "environment": ("NOWHERE",)}, "option --env NOWHERE: found no such variable here"),
+        ({"command": COMMAND, "duration_s": 0.0}, "option --duration 0"),
+        ({"command": COMMAND, "duration_s": float("nan")}, "option --duration nan"),
+        ({"command": COMMAND, "bundle": Path("none")}, "option --bundle none: found no such folder"),
+        ({"target": Path("none")}, "option --target none: found no such file"),
+        ({"target": Path(__file__), "bundle": Path("none")}, "option --bundle none: found no such folder"),
+    ],
+)
+def test_words_that_cannot_be_carried_out_are_named(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_profile(ProfileWords(**words), environment={})
+    assert message in caught.value.message
+
+
+def test_a_file_that_is_no_program_is_not_sent(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("no program")
+    with pytest.raises(UsageError, match=r"a file that cannot be executed.*chmod \+x"):
+        build_profile(ProfileWords(target=tmp_path / "notes"))
+
+
+def nvcc_that(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "bin").mkdir()
+    nvcc = folder / "bin" / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\n{script}\n")
+    nvcc.chmod(0o700)
+    monkeypatch.setenv("CUDA_HOME", str(folder))
+
+
+def test_a_source_is_compiled_or_refused_in_the_words_of_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "add.cu"
+    source.write_text("int main() { return 1 }")
+    nvcc_that(tmp_path, 'echo "add.cu(1): error: expected a \\";\\"" >&2; exit 2', monkeypatch)
+    with pytest.raises(CompileError, match=r"add\.cu\(1\): error: expected"):
+        build_profile(ProfileWords(target=source))
+    (tmp_path / "bin" / "nvcc").write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; printf x > "$2"; chmod 700 "$2"\n')
+    built = build_profile(ProfileWords(target=source, command=("3",)))
+    assert getattr(built.work, "arguments", None) == ("./add", "3")
+    assert built.bundle is not None
+    assert built.bundle.file_names == ("add",)
+
+
+def test_without_nvcc_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "add.cu").write_text("")
+    monkeypatch.setattr("services.profiler.backends.nvcc_compiler.find_nvcc", lambda: None)
+    with pytest.raises(BackendUnavailableError, match="Install the CUDA toolkit"):
+        build_profile(ProfileWords(target=tmp_path / "add.cu"))
+
+
+def test_a_command_takes_the_files_along_that_it_names_in_its_folder(tmp_path: Path) -> None:
+    for name in ("train.py", "data/a.txt", "data/b.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    arguments = ("python", "./train.py", "--data", "data/a.txt", "data", "../outside", str(tmp_path / "data/b.txt"), "missing", "")
+    assert list(files_of_command(arguments, tmp_path)) == ["train.py", "data/a.txt"]
+
+
+def test_a_folder_is_packed_without_what_only_belongs_here(tmp_path: Path) -> None:
+    for name in ("a.py", ".git/HEAD", "pkg/__pycache__/a.pyc", "pkg/b.py", ".venv/bin/python"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "link.py").symlink_to("a.py")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "gone.py").symlink_to("nowhere")
+    files = files_of_folder(tmp_path)
+    assert list(files) == ["a.py", "link.py", "pkg/b.py"]
+    assert pack_files(files).data == pack_files(files).data
+
+
+def test_more_than_nodes_take_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(2 * 1024**3)
+    with pytest.raises(KernalyseError, match="files for the node: found 2147483648 bytes"):
+        pack_files(files_of_folder(tmp_path))

@@ -45,9 +45,8 @@ from services.analyzer.trace_answers import (
 )
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
-from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.model import ModelRun, Run
 
-TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
 
@@ -235,32 +234,13 @@ def _continued_run_ids(store: Store, run: Run) -> list[str]:
     return found
 
 
-def title_of(run: Run) -> str:
-    """The title given, or one made from the work."""
-    if run.spec.title:
-        return run.spec.title
-    match run.spec.work:
-        case KernelSweep(kernels):
-            names = [kernel.kernel_name for kernel in kernels]
-            rest = len(names) - TITLE_KERNEL_COUNT
-            return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
-        case CommandProfile(arguments, collector):
-            return f"{collector}: {' '.join(arguments)}"
-        case ModelRun(model_name, variants):
-            return f"{model_name} {' and '.join(variants)}".rstrip()
-        case CeilingMeasurement():
-            return f"ceilings of {run.device_id or 'the device'}"
-        case ImportedTrace(file_name):
-            return file_name
-
-
 def _run_row(record: RunRecord) -> dict[str, object]:
     run, revision = record.run, record.run.spec.revision
     return {
         "run_id": run.run_id,
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
-        "title": title_of(run),
+        "title": run.title,
         "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),

@@ -198,9 +198,8 @@ def test_a_report_among_the_files_of_an_nsys_export_counts_its_kernels(tmp_path:
 
 def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingTask:
     """The task that joins two exports, the second with a report, or the report with them."""
-    exports = [
-        write_export(folder / f"rank{rank}.sqlite", kernels=[kernel(500, 900, 1)], calls=[call(1, 2, 1)], gpus=[{}]) for rank in (0, 1)
-    ]
+    launched: dict[str, Any] = {"kernels": [kernel(500, 900, 1)], "calls": [call(1, 2, 1)], "gpus": [{}]}
+    exports = [write_export(folder / f"rank{rank}.sqlite", **launched) for rank in (0, 1)]
     traces = [TraceFiles(path.name, path, 0) for path in exports]
     if is_further_trace:
         traces.append(TraceFiles(report.name, report, 0))

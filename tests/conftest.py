@@ -23,6 +23,9 @@ if "POCL_CACHE_DIR" not in os.environ:
     os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="kernalyse-pocl-")
     atexit.register(shutil.rmtree, os.environ["POCL_CACHE_DIR"], ignore_errors=True)
 
+# Compiled code of the readers outlives a test as well: made once for all workers, services and later runs; sources are part of its name.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "compiled"))
+
 SERIAL_FOLDERS = ("browser", "gpu")  # one set of services for all of them, one device
 
 

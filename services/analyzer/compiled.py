@@ -131,7 +131,10 @@ def _numba() -> Any:
     finally:
         if not is_there:
             del sys.modules["scipy.linalg"]
-    return import_module("numba")
+    numba = import_module("numba")
+    # No loop here can be vectorized, for each step needs the one before: to look for such takes the compiler a tenth of its time.
+    numba.config.LOOP_VECTORIZE = 0
+    return numba
 
 
 @cache

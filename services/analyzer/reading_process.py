@@ -21,6 +21,7 @@ import polars as pl
 from services.analyzer.archive import write_frames
 from services.analyzer.imported_run import imported_run, numbered
 from services.analyzer.imported_text import MAX_TITLE_LENGTH, bounded, shortened
+from services.analyzer.readers.ncu_trace import FORMAT as REPORT_FORMAT
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.reading_tasks import ReadingAnswer, ReadingTask, StagedTrace, error_line
@@ -119,6 +120,7 @@ def _stage(task: ReadingTask) -> None:
 
 def _joined(folders: Sequence[Path]) -> tuple[ImportedTables, str]:
     staged = [StagedTrace.of_line((folder / STAGED_NAME).read_text()) for folder in folders]
+    _check_kinds(staged)
     parts = [
         RankTrace(trace.file_name, {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{STAGED_SUFFIX}"))})
         for trace, folder in zip(staged, folders, strict=True)
@@ -134,6 +136,18 @@ def _joined(folders: Sequence[Path]) -> tuple[ImportedTables, str]:
         end_time=max((trace.end_time for trace in staged if trace.end_time is not None), default=None),
     )
     return tables, ",".join(sorted({trace.format for trace in staged}))
+
+
+def _check_kinds(staged: Sequence[StagedTrace]) -> None:
+    """A report of ncu says what the launches of another trace did; as a process beside it, it would count them twice."""
+    reports = [trace.file_name for trace in staged if trace.format == REPORT_FORMAT]
+    if reports and len(reports) < len(staged):
+        raise InvalidTraceError(
+            f"file {', '.join(reports)}",
+            found="a report of ncu among the traces of a job",
+            expected="traces of its processes",
+            remedy="Send it with the trace whose launches it counts: import TRACE --counters REPORT, or `reports` of the client.",
+        )
 
 
 def _notes(staged: Sequence[StagedTrace]) -> Iterator[str]:

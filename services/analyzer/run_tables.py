@@ -245,7 +245,7 @@ def title_of(run: Run) -> str:
             rest = len(names) - TITLE_KERNEL_COUNT
             return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
         case CommandProfile(arguments, collector):
-            return f"{collector}: {' '.join(arguments)}"
+            return f"{collector or 'profile'}: {' '.join(arguments)}"
         case ModelRun(model_name, variants):
             return f"{model_name} {' and '.join(variants)}".rstrip()
         case CeilingMeasurement():

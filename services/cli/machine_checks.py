@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from services.profiler.collectors.ncu import PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id, find_ncu
 from services.profiler.collectors.ncu_refusals import DCGM_REMEDY
+from services.profiler.workloads.onnx.workload import INSTALLING, has_cuda_provider, missing_packages
 
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""
@@ -83,6 +86,7 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),
         check_devices(probe, OPENCL_DEVICES, ("OPENCL",), is_needed=True),
+        check_onnx_runtime(has_gpu=has_gpu),
         check_chromium(),
     )
 
@@ -222,6 +226,25 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
     if not is_needed:
         return Check(name, CheckState.NOT_NEEDED, "none; of use with an NVIDIA GPU only")
     return Check(name, CheckState.MISSING, "none", told or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
+
+
+def check_onnx_runtime(*, has_gpu: bool) -> Check:
+    name = "ONNX Runtime"
+    missing = missing_packages()
+    if missing:
+        return Check(name, CheckState.MISSING, f"no {' and no '.join(missing)}", f"For ONNX models: {INSTALLING}")
+    found = f"onnxruntime {onnxruntime_version()}"
+    if has_gpu and not has_cuda_provider():
+        return Check(name, CheckState.OK, f"{found}, for the CPU alone", "For the GPU: onnxruntime-gpu in the place of onnxruntime.")
+    return Check(name, CheckState.OK, found)
+
+
+def onnxruntime_version() -> str:
+    """Of whichever package brings the module."""
+    for package in ("onnxruntime-gpu", "onnxruntime"):
+        with suppress(PackageNotFoundError):
+            return version(package)
+    return "of unknown version"
 
 
 def check_chromium() -> Check:

@@ -121,13 +121,13 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
             _sweep(spec, spec.work, order, sink)
         case CeilingMeasurement():
             _measure_ceilings(spec.work, order, sink)
-        case ModelRun():
-            _run_model(spec, spec.work, order, sink)
         case CommandProfile():
             from services.profiler.workloads.command import CommandOrder, run_command
 
             given = CommandOrder(order.folder, order.environment, time.monotonic() - _own_age_s(), order.nsys_program)
             run_command(spec.work, spec.limits, given, sink)
+        case ModelRun():
+            _run_model(spec, spec.work, order, sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",

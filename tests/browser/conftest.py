@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
+from tests.integration.recording_nsys import write_recording_nsys
 from tests.service_processes import ServiceProcesses
+from tests.unit.nsys_export import kernel, write_export
 
+PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
+expect.set_options(timeout=PATIENCE_MS)
 FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
 
 
 @pytest.fixture(scope="package")
 def dashboard() -> Iterator[Dashboard]:
-    """Profiler, analyzer and dashboard in private folders; nothing may be left of them."""
+    """Profiler, analyzer and dashboard in private folders; nothing may be left of them. Its nsys records one launch of a kernel."""
     folder = Path(tempfile.mkdtemp(prefix="kn-"))
     with pytest.MonkeyPatch.context() as monkeypatch:
         for variable, name in FOLDERS.items():
@@ -31,7 +35,9 @@ def dashboard() -> Iterator[Dashboard]:
             monkeypatch.delenv(variable)
         services = ServiceProcesses(folder)
         try:
-            with dashboard_of(services, services.start("profiler")) as found:
+            export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
+            nsys = write_recording_nsys(folder, export)
+            with dashboard_of(services, services.start("profiler", "--nsys-program", str(nsys))) as found:
                 yield found
         finally:
             services.stop_all()
@@ -63,7 +69,7 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._check(request.url))
         page.goto(f"{self.dashboard.url}{path}")
-        page.wait_for_selector(".shell[data-ready]", timeout=30_000)
+        page.wait_for_selector(".shell[data-ready]")
         return page
 
     def _check(self, url: str) -> None:
@@ -75,6 +81,7 @@ class Visit:
 def visit(browser: Browser, dashboard: Dashboard) -> Iterator[Visit]:
     """Logged in, 1280 pixels wide. The test fails when a page had errors or asked anybody else for anything."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(f"{dashboard.url}/?token={dashboard.ui.token}")
     page.close()

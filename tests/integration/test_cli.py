@@ -11,44 +11,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from io import BytesIO, StringIO
+from io import BytesIO
 from pathlib import Path
-from unittest.mock import patch
 
 import polars as pl
 import psutil
 import pytest
 
-from services.cli.main import main
+from tests.command import kernalyse
 from tests.service_processes import ServiceProcess, ServiceProcesses, free_port
 
 QUICK = ("--max-time", "0.2", "--samples", "50")
 COMMAND = (sys.executable, "-m", "services.cli.main")
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def kernalyse(*arguments: str | Path) -> Done:
-    """The command in this process, which spares each call a new interpreter's seconds; the services are processes all the same."""
-    stdout, stderr = StringIO(), StringIO()
-    status: object = 0
-    with patch("sys.argv", ["kernalyse", *map(str, arguments)]), redirect_stdout(stdout), redirect_stderr(stderr):
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-    assert isinstance(status, int)
-    return Done(status, stdout.getvalue(), stderr.getvalue())
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 40) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
@@ -161,12 +138,10 @@ def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_fold
         wait_for(lambda: json.loads(announcement.read_text())["process_id"] != first_profiler["process_id"], "the profiler's restart")
         assert json.loads(announcement.read_text())["address"] == first_profiler["address"]
         assert "The profiler was ended by SIGKILL; starting it again" in up.stdout.readline() + up.stdout.readline() + up.stdout.readline()
-        wait_for(lambda: kernalyse("bench", "saxpy", "-p", "N=1024", *QUICK).returncode == 0, "a run on the new profiler", 60)
+        wait_for(lambda: kernalyse("bench", "saxpy", "-p", "N=1024", *QUICK).returncode == 0, "a run on the new profiler")
 
-        start = time.monotonic()
         up.terminate()
-        assert up.wait(20) == 0
-        assert time.monotonic() - start < 10
+        assert up.wait(60) == 0
     assert own_processes(private_folders) == []
     assert kernalyse("up", "--port", "notaport").returncode == 2
 
@@ -178,7 +153,7 @@ def test_the_services_end_when_up_is_killed(private_folders: Path) -> None:
             assert line, "up ended"
         assert len(own_processes(private_folders)) >= 4
         up.kill()
-    wait_for(lambda: own_processes(private_folders) == [], "the services' end", 20)
+    wait_for(lambda: own_processes(private_folders) == [], "the services' end")
 
 
 def test_up_says_which_port_is_taken_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +239,7 @@ def test_ctrl_c_cancels_the_run_and_keeps_what_was_measured(server: tuple[str, .
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
         wait_for(lambda: any(run["completed_configuration_count"] for run in listed(server)), "the first measurement")
         bench.send_signal(signal.SIGINT)
-        stdout, stderr = bench.communicate(timeout=30)
+        stdout, stderr = bench.communicate(timeout=90)
     assert bench.returncode == 1
     assert "Cancelling run" in stderr
     assert "cancelled" in stderr

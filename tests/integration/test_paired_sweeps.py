@@ -34,7 +34,7 @@ from services.profiler.backends.base import DeviceSession, PreparedLaunch, Timed
 from services.profiler.catalog import load_catalog
 from services.profiler.workloads.sweep import run_sweep
 from services.profiler.workloads.sweep_plan import plan_sweep
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.integration.test_worker import own_kernel, sweep_of
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")

@@ -18,8 +18,9 @@ from services.core.model import (
     Pairing,
     VerificationState,
 )
+from tests.command import kernalyse
 from tests.integration.cheating_kernels import BUFFERS, HONEST, RECALLING, SKIPPING, STATIC, sweep
-from tests.integration.test_cli import QUICK, Done, kernalyse
+from tests.integration.test_cli import QUICK, Done
 from tests.integration.test_worker import QUICK as QUICK_OPTIONS
 from tests.integration.test_worker import own_kernel, run_worker, sweep_of
 

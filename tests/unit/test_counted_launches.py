@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.counter_coverage import counter_coverage
@@ -17,12 +18,15 @@ from services.analyzer.readers.ncu import read_ncu_report
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.selection import Selection
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.analyzer.reading_process import answer as answered
+from services.analyzer.reading_tasks import ReadingAnswer, ReadingTask
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, inputs, trace_frames
 from services.analyzer.trace_joining import RankTrace
 from services.analyzer.trace_joining import joined as joined_ranks
 from services.analyzer.trace_reading import read_with_counters
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from services.core.errors import InvalidTraceError, LimitReachedError
+from tests.examples import examples
 from tests.unit.ncu_report import launch, report_text, write_report
 from tests.unit.nsys_export import call, kernel, write_export
 
@@ -151,7 +155,7 @@ LAUNCHES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 2)), min_si
 
 
 @given(LAUNCHES, LAUNCHES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_joining_is_what_it_says_it_is(traced: list[tuple[str, int]], reported: list[tuple[str, int]]) -> None:
     """The report's i-th launch does 2 (i + 1) flop. By the rule itself, launch by launch."""
     places: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -190,6 +194,37 @@ def test_a_report_among_the_files_of_an_nsys_export_counts_its_kernels(tmp_path:
     assert answer["duration_sum_ns"].to_list() == [400, 50]
     not_asked = read_with_counters(files, Selection.of(inputs(["kernels"])))
     assert "launch_work" not in not_asked.frames
+
+
+def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingTask:
+    """The task that joins two exports, the second with a report, or the report with them."""
+    launched = {"kernels": [kernel(500, 900, 1)], "calls": [call(1, 2, 1)], "gpus": [{}]}
+    exports = [write_export(folder / f"rank{rank}.sqlite", **launched) for rank in (0, 1)]
+    traces = [TraceFiles(path.name, path, 0) for path in exports]
+    if is_further_trace:
+        traces.append(TraceFiles(report.name, report, 0))
+    else:
+        traces[1] = replace(traces[1], companions={report.name: report})
+    tasks = [ReadingTask(folder / f"rows{number}", (trace,), file_name=trace.file_name) for number, trace in enumerate(traces)]
+    for task in tasks:
+        assert ReadingAnswer.of_line(answered(task.line())) == ReadingAnswer()
+    return ReadingTask(folder / "whole", staged=tuple(task.folder for task in tasks), run_id="r", file_name="rank0.sqlite")
+
+
+def test_a_report_that_comes_with_one_of_several_traces_counts_its_launches(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "r.csv", [launch("saxpy(float*)", ffma=50, bytes=640)])
+    task = two_ranks(tmp_path, report, is_further_trace=False)
+    run = ReadingAnswer.of_line(answered(task.line())).run
+    assert run is not None
+    assert "rank1.sqlite: r.csv: 1 of 1 kernels" in run.notes
+    stored = pl.concat([pl.read_parquet(path) for path in task.folder.rglob("launch_work*.parquet")])
+    assert stored.select("launch_index", "flop", "bytes").rows() == [(1, 100.0, 640.0)]
+
+
+def test_a_report_as_one_more_trace_of_a_job_is_refused(tmp_path: Path) -> None:
+    task = two_ranks(tmp_path, write_report(tmp_path / "r.csv", [launch("saxpy(float*)", ffma=50)]), is_further_trace=True)
+    with pytest.raises(InvalidTraceError, match=r"file r\.csv: found a report of ncu among the traces .*--counters REPORT"):
+        ReadingAnswer.of_line(answered(task.line()))
 
 
 def test_a_report_beside_what_has_no_launches_is_refused(tmp_path: Path) -> None:

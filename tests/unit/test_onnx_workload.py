@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from services.core.errors import InvalidModelError, InvalidParameterError, Kerna
 from services.core.model import LogLines, ModelRun
 from services.core.work.onnx_call import OnnxCall
 from services.core.work.tensors import Tensor
+from services.profiler.catalog import catalog_folder
 from services.profiler.workloads.models import workload_of
 from services.profiler.workloads.onnx.announcing import plan_pass
 from services.profiler.workloads.onnx.bert import bert, stored_bert
@@ -229,3 +231,14 @@ def test_a_loop_counts_for_the_nodes_in_it(tmp_path: Path) -> None:
     (node,) = read_nodes(tmp_path / "p.json", skip_count=0)
     assert node.durations.tolist() == [20_000, 20_000]
     assert node.calls == [OnnxCall("Add", (Tensor((4,), "float32"),), (Tensor((4,), "float32"),))] * 2
+
+
+def test_the_example_runs_the_model_as_a_program_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["run_onnx.py", "--prompt", "Hello world", "--passes", "2", "--profile", str(tmp_path / "p")])
+    runpy.run_path(str(catalog_folder() / "examples/inference_runners/run_onnx.py"), run_name="__main__")
+    told = capsys.readouterr().out
+    assert "4 tokens on CPUExecutionProvider: [CLS] hello world [SEP]" in told
+    assert {node.pass_count for node in read_nodes(next(tmp_path.glob("p_*.json")), skip_count=0)} == {5}

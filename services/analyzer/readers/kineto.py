@@ -52,13 +52,7 @@ class KinetoReader:
 
     def read(self, files: TraceFiles) -> ImportedTables:
         """Raises InvalidTraceError, and LimitReachedError for what unpacks to more than fits."""
-        ranks = [_rank_file(files)]
-        for name, path in sorted(files.companions.items()):
-            companion = TraceFiles(name, path, files.arrived_unix_ns)
-            with path.open("rb") as file:
-                if self.matches(file.read(HEAD_BYTES)):
-                    ranks.append(_rank_file(companion))
-        trace = program(ranks)
+        trace = program([_rank_file(files)])
         frames = KinetoFrames(trace)
         start_ns = trace.session_start_unix_ns
         last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+from services.core.outside_program import find_program, run_limited
 
 PROGRAM: Final = "ncu"
 USUAL_PLACES: Final = ("/opt/nvidia/nsight-compute", "/usr/local/cuda/bin")
@@ -27,13 +25,7 @@ REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base
 
 
 def find_ncu() -> str | None:
-    """ncu of the path, of CUDA_HOME, or of the usual places; of several versions side by side the newest."""
-    on_path = shutil.which(PROGRAM)
-    candidates = [Path(on_path)] if on_path else []
-    candidates += [Path(os.environ[name]) / "bin" / PROGRAM for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    for place in map(Path, USUAL_PLACES):
-        candidates += [place / PROGRAM, *(folder / PROGRAM for folder in sorted(place.glob("*/"), key=_version, reverse=True))]
-    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+    return find_program(PROGRAM, USUAL_PLACES)
 
 
 @contextmanager
@@ -68,11 +60,8 @@ def _print(program: str, report: Path, target: Path, name: str, limit_s: float) 
     command = [program, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
     errors = target.with_suffix(".errors")
     with target.open("wb") as output, errors.open("wb") as error_output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=error_output, cwd=target.parent, start_new_session=True
-        )
         try:
-            status = process.wait(limit_s)
+            status = run_limited(command, folder=target.parent, output=output, errors=error_output, limit_s=limit_s)
         except subprocess.TimeoutExpired as error:
             raise TimeLimitError(
                 f"report {name}",
@@ -80,10 +69,6 @@ def _print(program: str, report: Path, target: Path, name: str, limit_s: float) 
                 expected="the report as CSV",
                 remedy=f"Print it by hand: {REMEDY}",
             ) from error
-        finally:
-            with suppress(ProcessLookupError):  # with all that it started: ncu is a script around a program
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     if status != 0:
         said = (errors.read_bytes() + target.read_bytes()).decode(errors="replace").strip().splitlines()[-SHOWN_LINES:]
         raise InvalidTraceError(
@@ -92,7 +77,3 @@ def _print(program: str, report: Path, target: Path, name: str, limit_s: float) 
             expected="the report as CSV",
             remedy="Copy it again if it is damaged; if a newer ncu wrote it, print it with that one.",
         )
-
-
-def _version(folder: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in folder.name.split(".") if part.isdecimal())

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
+from services.core.outside_program import find_program, run_limited
 
 PROGRAM: Final = "nsys"
 USUAL_PLACES: Final = ("/opt/nvidia/nsight-systems", "/opt/nvidia/nsight-systems-cli", "/usr/local/cuda/bin")
@@ -31,14 +29,7 @@ SHOWN_LINES: Final = 8
 
 
 def find_nsys() -> str | None:
-    """nsys of the path, of CUDA_HOME, or of the usual places; of several versions side by side the newest."""
-    on_path = shutil.which(PROGRAM)
-    candidates = [Path(on_path)] if on_path else []
-    candidates += [Path(os.environ[name]) / "bin" / PROGRAM for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    for place in map(Path, USUAL_PLACES):
-        versions = sorted((folder for folder in place.glob("*/")), key=_version, reverse=True)
-        candidates += [place / PROGRAM, *(folder / part / PROGRAM for folder in versions for part in ("bin", "target-linux-x64"))]
-    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+    return find_program(PROGRAM, USUAL_PLACES, ("bin", "target-linux-x64"))
 
 
 @contextmanager
@@ -81,11 +72,8 @@ def exported(report: Path, name: str) -> Iterator[Path]:
 def _output(program: str, arguments: list[str], folder: Path, name: str, limit_s: float) -> str:
     """What it says, on either stream."""
     with (folder / "output").open("w+b") as output:
-        process = subprocess.Popen(
-            [program, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, start_new_session=True
-        )
         try:
-            status = process.wait(limit_s)
+            status = run_limited([program, *arguments], folder=folder, output=output, errors=output, limit_s=limit_s)
         except subprocess.TimeoutExpired as error:
             raise TimeLimitError(
                 f"report {name}",
@@ -93,10 +81,6 @@ def _output(program: str, arguments: list[str], folder: Path, name: str, limit_s
                 expected="an export",
                 remedy="Export it by hand, with a newer nsys if there is one, and give the export.",
             ) from error
-        finally:
-            with suppress(ProcessLookupError):  # with all that it started
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         output.seek(0)
         said = output.read().decode(errors="replace").strip()
     if status != 0:
@@ -111,7 +95,3 @@ def _refused(name: str, found: str) -> InvalidTraceError:
         expected="an export of it",
         remedy="Copy it again if it is damaged; if a newer nsys wrote it, export it with that one.",
     )
-
-
-def _version(folder: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in folder.name.split(".") if part.isdecimal())

@@ -70,7 +70,10 @@ def read_ranges(file: ExportedTables, names: TraceNames, session_end_ns: int | N
 
 def _is_one_of(events: Events, wanted: Sequence[int]) -> Flags:
     types = events.codes("eventType")
-    found: Flags = np.isin(types.keys, wanted)[types.codes]
+    is_wanted = np.isin(types.keys, wanted)
+    if bool(is_wanted.all()) or not bool(is_wanted.any()):  # most files have ranges of one kind
+        return np.full(events.row_count, bool(is_wanted.any()))
+    found: Flags = is_wanted[types.codes]
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
 from services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
+from services.profiler.collectors.choice import with_collector
 from services.profiler.collectors.collector import Collected, Collector, ToolEnd, Workplace, last_lines
 from services.profiler.collectors.ncu_profile import open_ncu
 from services.profiler.collectors.nsys import open_nsys
@@ -53,6 +54,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     workplace = _workplace(profile, order)
     check_folder(order.folder)
     find_command(profile.arguments[0], workplace.program, workplace.environment)
+    profile = with_collector(profile, workplace.environment, order.nsys_program)
     collector = _open_collector(profile, workplace, order, sink)
     assert limits.time_limit_ns is not None  # the service settles it
     budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)

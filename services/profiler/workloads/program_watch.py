@@ -161,7 +161,7 @@ class _Listener(threading.Thread):
 
     @property
     def tail(self) -> tuple[str, ...]:
-        return tuple(self._lines.tail)
+        return self._lines.tail
 
     def run(self) -> None:
         with suppress(BrokenPipeError):  # the service is gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,14 @@ from services.profiler.measuring.references import REFERENCES, compute_reference
 
 def _array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return np.array(values, np.float32)
+
+
+QKV = _array(1, 2, 8, 2, 1.5, 20).reshape(1, 2, 3, 1, 1)  # two tokens of one head of one channel: query, key, value of each
+EMBEDDED = {
+    "tokens": np.array([1, 0, 0], np.int32),
+    "token_table": _array(1, 2, 21, 22).reshape(2, 2),
+    "position_table": _array(10, 20, 12, 22).reshape(2, 2),
+}
 
 
 def test_names_known_without_numpy_are_those_that_exist() -> None:
@@ -33,6 +43,19 @@ def test_names_known_without_numpy_are_those_that_exist() -> None:
         ("reduce_sum", {"x": _array(1, 2, 3, 4, 5)}, {"blocks": 2}, "partial", [6, 9]),
         ("reduce_sum", {"x": _array(1, 2)}, {"blocks": 3}, "partial", [1, 2, 0]),
         ("softmax", {"x": _array(0, np.log(3), 1000, 1000).reshape(2, 2)}, {}, "y", [[0.25, 0.75], [0.5, 0.5]]),
+        ("add_bias", {"x": _array(1, 2, 3, 4).reshape(2, 2), "bias": _array(10, 20)}, {}, "x", [[11, 22], [13, 24]]),
+        ("gelu", {"x": _array(-1, 0, 1)}, {}, "x", [-0.15880801, 0, 0.84119199]),
+        ("embedding", EMBEDDED, {"T": 2}, "x", [[31, 42], [13, 24], [11, 22]]),
+        ("causal_softmax", {"scores": _array(5, 9, 0, np.log(3)).reshape(2, 2)}, {}, "scores", [[1, 9], [0.25, 0.75]]),
+        (
+            "attention_scores",
+            {"qkv": QKV, "scores": _array(9, 9, 9, 9).reshape(1, 1, 2, 2)},
+            {"scale": 0.5},
+            "scores",
+            [[[[1, 9], [2, 1.5]]]],
+        ),
+        ("attention_values", {"qkv": QKV, "scores": _array(1, 9, 0.25, 0.75).reshape(1, 1, 2, 2)}, {}, "output", [[[[8]], [[17]]]]),
+        ("causal_attention", {"qkv": QKV}, {"scale": 0.0}, "output", [[[[8]], [[14]]]]),
         (
             "layernorm",
             {"x": _array(1, 3).reshape(1, 2), "gamma": _array(2, 2), "beta": _array(10, 20)},
@@ -44,7 +67,7 @@ def test_names_known_without_numpy_are_those_that_exist() -> None:
 )
 def test_reference_computes_its_formula(
     name: str,
-    inputs: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]],
+    inputs: dict[str, np.ndarray[tuple[int, ...], np.dtype[Any]]],
     scalars: dict[str, float],
     output: str,
     expected: list[float],
@@ -65,7 +88,7 @@ def test_large_matmul_stays_within_the_catalogue_tolerance_of_float64() -> None:
 
 
 def test_unknown_reference_names_those_there_are() -> None:
-    with pytest.raises(InvalidCatalogError, match="one of layernorm, matmul"):
+    with pytest.raises(InvalidCatalogError, match="expected one of add_bias, add_residual,"):
         compute_reference("fft", {}, {})
 
 

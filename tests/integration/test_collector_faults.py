@@ -108,9 +108,9 @@ def test_after_its_duration_the_program_is_ended_and_the_report_kept(profiler: P
     """It ignores TERM, and so do its children."""
     stubborn = "trap '' TERM; sleep 600 & sleep 600"
     began = time.monotonic()
-    told = profiler.run("sh", "-c", stubborn, max_duration_ns=300_000_000, time_limit_s=20)
+    told = profiler.run("sh", "-c", stubborn, max_duration_ns=300_000_000, time_limit_s=90)
     assert len(told.of(TraceStored)) == 1
-    assert time.monotonic() - began < 13
+    assert time.monotonic() - began < 60
 
 
 # ---------------------------------------------------------------- the program

@@ -13,7 +13,7 @@ from bokeh.models.widgets import Div
 from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from services.core.model import CommandProfile, KernelSweep, ModelRun, NodeHealth, Run, RunState
+from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import theme
 from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
@@ -125,7 +125,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
     work = run.spec.work
     return RunCard(
         run_id=run.run_id,
-        title=run_title(run),
+        title=run.title,
         state=run.state.value,
         is_active=not run.state.is_final,
         progress_ratio=1.0 if run.state is RunState.SUCCEEDED else min(1.0, done / total) if total else None,
@@ -147,20 +147,6 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         notes=run.notes,
         tags=run.tags,
     )
-
-
-def run_title(run: Run) -> str:
-    """The title that the run was given, or what it does."""
-    if run.spec.title:
-        return run.spec.title
-    if isinstance(run.spec.work, KernelSweep):
-        names = [selection.kernel_name for selection in run.spec.work.kernels]
-        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    if isinstance(run.spec.work, CommandProfile):
-        return f"{run.spec.work.collector}: {shlex.join(run.spec.work.arguments)}"
-    if isinstance(run.spec.work, ModelRun):
-        return f"{run.spec.work.model_name} {' and '.join(run.spec.work.variants)}".rstrip()
-    return {"CeilingMeasurement": "Ceilings"}.get(type(run.spec.work).__name__, "Run")
 
 
 class PageBase:

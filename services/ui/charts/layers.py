@@ -20,7 +20,7 @@ MAX_KIND_COUNT: Final = 16
 
 GROUP_WIDTH: Final = 0.72
 BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
-NAME_LENGTH: Final = 22
+NAME_LENGTH: Final = 18
 
 
 def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
@@ -86,7 +86,7 @@ def layer_chart(bars: Columns, palette: Palette, height_px: int = 300) -> hv.Ove
             ylim=(0, 1e6),
             xlabel="",
             ylabel="Time in all",
-            xrotation=30,
+            xrotation=45,
             yformatter=tick_formatter(theme.DURATION_TICKS),
             **frame_options(palette, height_px),
         )

@@ -83,7 +83,7 @@ class LayersPage(KernelsPage):
         self._drawn = kinds
         bars, names = (layers.no_bars(), {}) if kinds is None else layers.bar_columns(kinds, self.palette)
         self.chart.replace("bars", bars)
-        self.chart.name_ticks(names)
+        self.chart.name_ticks(names, leaves_none_out=True)
         self.chart.follow("x", -0.5, max(1, len(names)) - 0.5)
         if len(bars["top"]):
             self.chart.follow("y", 0.0, float(bars["top"].max()) * 1.08)
@@ -99,6 +99,8 @@ class LayersPage(KernelsPage):
     def _note(self) -> str:
         if self._kinds is None or self._kinds.is_empty():
             return "Choose a run of a model or a trace, or start one: kernalyse model gpt-nano --variant baseline --variant fused"
-        if self._charted is not None and isinstance(self._charted.spec.work, ModelRun):
-            return "One pass, each launch at its median; layers of all blocks together."
-        return "Layers that differ by a number alone together; those that take longest."
+        if self._charted is None:
+            return ""
+        is_model = isinstance(self._charted.spec.work, ModelRun)
+        what = "one pass, each launch at its median" if is_model else "those that take longest"
+        return f"{self._charted.title}: {what}; layers that differ by a number alone together."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
 from services.core.errors import DeviceNotFoundError, UnmetConditionError
 from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
+from services.profiler.workloads.gpt.architecture import MODEL_NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from services.cli.analyzer_client import AnalyzerClient
     from services.cli.session import Server
 
-MAX_DURATION_NS: Final = 3_000_000_000
+MAX_DURATION_S: Final = 3.0
 """Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
-EXPECTED_S: Final = 12
-"""One variant of a model on a CPU: compiling and checking included. Said before, so that nobody thinks that it hangs."""
+PREPARING_S: Final = 6.0
+"""One variant of a model on a CPU: compiling and checking. Said before, so that nobody thinks that it hangs."""
+
+SAMPLINGS: Final = 2  # launch by launch, and whole passes
+NS_PER_S: Final = 1e9
 
 VARIANT: Final = "fused"
 
@@ -38,11 +42,17 @@ class ProfilingRequest:
     backend: str = "auto"
     device_id: str | None = None
     node: str = ""
+    max_duration_s: float = MAX_DURATION_S  # of sampling one variant
+
+    @property
+    def expected_s(self) -> float:
+        """On an idle CPU."""
+        return len(self.variants) * len(self.model_names or MODEL_NAMES) * (PREPARING_S + SAMPLINGS * self.max_duration_s)
 
     def specs(self) -> list[RunSpec]:
         """One run for each model."""
-        from services.profiler.workloads.gpt.architecture import MODEL_NAMES
-
+        max_duration_ns = int(self.max_duration_s * NS_PER_S)
+        min_duration_ns = min(MeasuringOptions().min_duration_ns, max_duration_ns)
         works = (
             ModelRun(
                 model_name=name.replace("_", "-"),
@@ -51,7 +61,7 @@ class ProfilingRequest:
                 sequence_length=self.sequence_length,
                 backend=BackendName[self.backend.upper()],
                 device_id=self.device_id,
-                measuring=MeasuringOptions(max_duration_ns=MAX_DURATION_NS),
+                measuring=MeasuringOptions(min_duration_ns=min_duration_ns, max_duration_ns=max_duration_ns),
             )
             for name in self.model_names or MODEL_NAMES
         )
@@ -84,9 +94,8 @@ def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=True)
-    specs = request.specs()
-    _say_what_to_expect(console, len(specs), len(request.variants))
-    for spec in specs:
+    _say_what_to_expect(console, request)
+    for spec in request.specs():
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
         if run.state is not RunState.SUCCEEDED:
             raise UnmetConditionError(
@@ -141,7 +150,7 @@ def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Documen
         yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own])
 
 
-def _say_what_to_expect(console: Console, model_count: int, variant_count: int) -> None:
-    seconds = model_count * variant_count * EXPECTED_S
-    models = "1 model" if model_count == 1 else f"{model_count} models"
-    console.print(f"Timing {models}: about {seconds} s on a CPU, less on a GPU. Ctrl-C cancels.", highlight=False)
+def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:
+    count = len(request.specs())
+    what = "1 model" if count == 1 else f"{count} models"
+    console.print(f"Timing {what}: about {request.expected_s:.0f} s on an idle CPU, less on a GPU. Ctrl-C cancels.", highlight=False)

@@ -15,7 +15,7 @@ from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview
 from services.ui.pages.kernels import REFRESH_INTERVAL_S, KernelsPage
-from services.ui.pages.shell import fragment, run_title
+from services.ui.pages.shell import fragment
 from services.ui.state import Page, TableName, ViewState
 from services.ui.theme import MARKERS, SYMBOLS, Palette
 
@@ -103,4 +103,4 @@ class LayersPage(KernelsPage):
             return ""
         is_model = isinstance(self._charted.spec.work, ModelRun)
         what = "one pass, each launch at its median" if is_model else "those that take longest"
-        return f"{run_title(self._charted)}: {what}; layers that differ by a number alone together."
+        return f"{self._charted.title}: {what}; layers that differ by a number alone together."

@@ -24,7 +24,7 @@ setup: $(INSTALLED)
 run: $(INSTALLED)
 	@exec $(BIN)/kernalyse up --demo $(ARGS)
 
-# Two workers, file by file (tests/conftest.py), the long ones in front: unit tests come last by their name.
+# Two workers, file by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml).
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 

@@ -49,6 +49,9 @@ from services.core.model import ModelRun, Run
 
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
 
+MEASURED_TABLES: Final = (KERNELS, ROOFLINE, *LAYERED_TABLES)
+"""Of configurations as well as of launches in traces."""
+
 
 def run_table(
     store: Store,
@@ -114,7 +117,7 @@ def _may_be_of_model(run: Run) -> bool:
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
-    """The table worked out for each run that has a trace; layers that were measured are not told by its trace once more."""
+    """The table worked out for each run that has a trace; what was measured is not told by its trace once more."""
     return [
         table.conform(
             _answer(store, table, record.run.run_id, question).with_columns(
@@ -122,7 +125,7 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
-        if table not in LAYERED_TABLES or record.run.is_trace
+        if table not in MEASURED_TABLES or record.run.is_trace
     ]
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,24 +12,19 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
 from tests.integration.recording_nsys import write_recording_nsys
+from tests.private_folder import know_ceilings, private_folder
 from tests.service_processes import ServiceProcesses
 from tests.unit.nsys_export import kernel, write_export
 
 PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
 expect.set_options(timeout=PATIENCE_MS)
-FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
 
 
 @pytest.fixture(scope="package")
-def dashboard() -> Iterator[Dashboard]:
+def dashboard(ceilings_file: Path) -> Iterator[Dashboard]:
     """Profiler, analyzer and dashboard in private folders; nothing may be left of them. Its nsys records one launch of a kernel."""
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        for variable, name in FOLDERS.items():
-            (folder / name).mkdir(mode=0o700)
-            monkeypatch.setenv(variable, str(folder / name))
-        for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
-            monkeypatch.delenv(variable)
+    with private_folder() as folder:
+        know_ceilings(folder, ceilings_file)
         services = ServiceProcesses(folder)
         try:
             export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
@@ -41,7 +33,6 @@ def dashboard() -> Iterator[Dashboard]:
                 yield found
         finally:
             services.stop_all()
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

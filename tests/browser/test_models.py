@@ -34,7 +34,7 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         page = visit.open(f"/layers?runs={run.run_id}")
         expect(page.locator("#f-row_choice select")).to_have_value("layer_variants")
         row = page.locator("#f-table tbody tr").filter(has_text="blocks.0.mlp.fc")
-        expect(row).to_contain_text("baseline", timeout=60_000)
+        expect(row).to_contain_text("baseline")
         expect(page.locator("#f-layers_legend")).to_contain_text("fused")
         eventually(lambda: drawn_count(page, "layers:bars") >= 8)
         assert visit.dashboard.run(run.run_id).state is RunState.RUNNING

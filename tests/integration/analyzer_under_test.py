@@ -115,7 +115,7 @@ async def serving(folder: Path) -> AsyncIterator[AnalyzerHere]:
 class _LoopInThread(asyncio.SelectorEventLoop):
     """Signals are for the main thread; here the task is cancelled."""
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
         pass
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,16 @@ def is_alive(process_id: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes that have the text in a variable of theirs, as all of a run have the run's id in TMPDIR."""
+    found = list[int]()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return [process_id for process_id in found if process_id != os.getpid()]
 
 
 def resident_bytes(process_id: int) -> int:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import tarfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 from kernalyse.v1 import profiler_service_pb2 as messages
 from services.core.model import CommandProfile, EnvironmentVariable, Run, RunLimits, RunSpec, RunState
 from services.profiler.output_lines import MAX_LOG_BYTES
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
+from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, processes_with
 
 STAND_IN_NSYS = Path(__file__).with_name("stand_in_nsys.py")
 
@@ -53,15 +51,6 @@ async def profiled(calls: Calls, folder: Path, *arguments: str, time_limit_s: fl
 
 def printed(events: list[Any]) -> list[str]:
     return [line for event in events for line in event.log_lines.lines if event.log_lines.source == "program"]
-
-
-def processes_with(text: str) -> list[int]:
-    found = list[int]()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if text.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-    return [process_id for process_id in found if process_id != os.getpid()]
 
 
 async def test_a_command_has_its_bundle_and_variables_and_leaves_artifacts(calls: Calls, node: ProfilerNode, tmp_path: Path) -> None:
@@ -110,12 +99,13 @@ async def test_a_program_that_is_not_there_or_fails_is_told_by_name(calls: Calls
     assert [event.trace_stored.collector for event in events if event.WhichOneof("payload") == "trace_stored"] == ["nsys"]
 
 
-async def test_cancelling_ends_program_and_collector(calls: Calls, tmp_path: Path) -> None:
+async def test_cancelling_ends_the_program_and_keeps_its_trace(calls: Calls, tmp_path: Path) -> None:
     work = CommandProfile(("sleep", "600"), "nsys", environment=(EnvironmentVariable("STAND_IN_FOLDER", str(tmp_path)),))
     run = await calls.start(RunSpec(work))
     async for event in calls.watch(run.run_id):
         if event.progress.activity.startswith("running sleep 600 for "):
             await calls.cancel(run.run_id)
+    assert "trace_stored" in payload_names(await calls.events(run.run_id))
     assert (await calls.get(run.run_id)).state is RunState.CANCELLED
     assert processes_with(str(tmp_path)) == []
 

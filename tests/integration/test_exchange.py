@@ -15,7 +15,6 @@ import pytest
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.integration.test_cli import QUICK
-from tests.service_processes import ServiceProcesses
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -32,16 +31,6 @@ def schema() -> jsonschema.Draft202012Validator:
     if not SCHEMA_PATH.exists():
         pytest.skip("needs the checkout")
     return jsonschema.Draft202012Validator(json.loads(SCHEMA_PATH.read_text()))
-
-
-@pytest.fixture
-def server(services: ServiceProcesses) -> tuple[str, ...]:
-    """Options that lead to a running analyzer with one node."""
-    profiler, analyzer = services.start("profiler"), services.start("analyzer")
-    token_file = services.folder / "config" / "kernalyse" / "token"
-    options = ("--server", analyzer.address, "--token-file", str(token_file))
-    assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options).returncode == 0
-    return options
 
 
 @pytest.fixture

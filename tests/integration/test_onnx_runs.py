@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from kernalyse.v1 import run_pb2
 from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
-from services.core.errors import BackendUnavailableError, InvalidParameterError
-from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
+from services.core.errors import BackendUnavailableError, InvalidParameterError, RunNotFoundError
+from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState, TableQuery
 from services.profiler.workloads.onnx.bert import bert
 from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER
+from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
 from tests.known_ceilings import FILE_NAME
 from tests.onnx_files import save_with_external_data, unknown_operator
@@ -72,6 +74,13 @@ def of_kind(events: list[run_pb2.RunEvent], name: str) -> list[Any]:
     return [getattr(event, name) for event in events if event.WhichOneof("payload") == name]
 
 
+async def is_read(stub: Any, run_id: str) -> bool:
+    """Whether the analyzer has the run, its trace included."""
+    with suppress(RunNotFoundError):
+        return (await get_run(stub, run_id)).is_settled
+    return False
+
+
 async def artifact(calls: Calls, run_id: str, name: str) -> bytes:
     request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=name)
     return b"".join([answer.chunk async for answer in calls.stub.ReadArtifact(request)])
@@ -116,7 +125,9 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
     assert found["work_source"].unique().to_list() == ["op model"]
 
 
-async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it(calls: Calls, tmp_path: Path) -> None:
+async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it(
+    calls: Calls, node: ProfilerNode, tmp_path: Path, private_folders: Path
+) -> None:
     save_with_external_data(tmp_path / "bundle/model.onnx", bert(1100, 3), "model.weights")
     shutil.copy(OWN_TOKENIZER, tmp_path / "bundle/tokenizer.json")
     unknown_operator(tmp_path / "bundle/odd.onnx")
@@ -126,6 +137,20 @@ async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it
     assert run.state is RunState.SUCCEEDED, run.error
     whole = of_kind(events, "configuration")[0]
     assert (whole.kernel_name, [parameter.value for parameter in whole.parameters][:2]) == ("model.onnx", [2, 3])
+    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+        await add_node(stub, node.endpoint)
+        await eventually(lambda: is_read(stub, run.run_id))
+        tables = {
+            name: await get_table(stub, TableQuery(name, (run.run_id,))) for name in ("layers", "kernels", "roofline", "models", "gaps")
+        }
+    layers, kernels, roofline, models, gaps = (tables[name][0] for name in tables)
+    # What was measured is told once, in the names and times of configurations; the trace tells what they cannot.
+    assert set(layers["source"]) == {"annotation"}
+    assert layers.height == len(of_kind(events, "configuration")) - 1
+    assert kernels["kernel_name"].is_unique().all()
+    assert roofline.height == layers.height + 1
+    assert models.select("model_name", "batch_size", "sequence_length").rows() == [("model.onnx", 2, 3)]
+    assert gaps.height > 0
     refused, _ = await ended(calls, ModelRun("odd.onnx", bundle_digest=digest, measuring=QUICK))
     assert refused.state is RunState.FAILED
     assert refused.error is not None

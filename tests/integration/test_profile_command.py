@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from services.core.model import CommandProfile, LogLevel, LogLines, ModelRun, Progress, Run, RunError, RunState, StateChanged, TraceStored
+from tests.command import Done, kernalyse
 from tests.integration.analyzer_under_test import AnalyzerHere, add_node, connected, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.integration.recording_nsys import write_recording_nsys
-from tests.integration.test_cli import Done, kernalyse
 from tests.integration.test_left_traces import kineto_trace, node, stored
 from tests.unit.nsys_export import kernel, write_export
 

@@ -144,6 +144,23 @@ def test_a_worker_deaf_to_term_is_killed_after_the_grace(supervised: Any) -> Non
     assert GRACE_S <= time.monotonic() - began < GRACE_S + SLACK_S
 
 
+def test_a_worker_that_is_given_time_ends_by_itself_what_it_has_started(supervised: Any) -> None:
+    code = (
+        "import signal, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "print('up', flush=True)\n"
+        "signal.pause()\n"
+        "child.communicate(b'done')\n"
+        "sys.exit(child.returncode + 5)"
+    )
+    started = supervised(code)
+    started.line()
+    os.write(started.control_fd, b"end cancelled 10\n")
+    status = started.status()
+    assert (status["cause"], status["exit_code"]) == ("cancelled", 5), "the child had no TERM"
+
+
 def test_the_time_limit_ends_an_endless_worker(supervised: Any) -> None:
     began = time.monotonic()
     status = supervised("while True: pass", time_limit_s=0.5).status()
@@ -154,7 +171,7 @@ def test_the_time_limit_ends_an_endless_worker(supervised: Any) -> None:
 def test_the_memory_limit_counts_the_whole_tree(supervised: Any) -> None:
     code = (
         "import subprocess, sys, time\n"
-        "children = [subprocess.Popen([sys.executable, '-c', 'x = bytearray(60_000_000); input()']) for _ in range(3)]\n"
+        "children = [subprocess.Popen([sys.executable, '-c', 'x = bytearray(60_000_000); input()'], stdin=-1) for _ in range(3)]\n"
         "time.sleep(600)"
     )
     status = supervised(code, memory_limit_bytes=150_000_000).status()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -198,7 +199,7 @@ def test_a_report_among_the_files_of_an_nsys_export_counts_its_kernels(tmp_path:
 
 def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingTask:
     """The task that joins two exports, the second with a report, or the report with them."""
-    launched = {"kernels": [kernel(500, 900, 1)], "calls": [call(1, 2, 1)], "gpus": [{}]}
+    launched: dict[str, Any] = {"kernels": [kernel(500, 900, 1)], "calls": [call(1, 2, 1)], "gpus": [{}]}
     exports = [write_export(folder / f"rank{rank}.sqlite", **launched) for rank in (0, 1)]
     traces = [TraceFiles(path.name, path, 0) for path in exports]
     if is_further_trace:

@@ -11,8 +11,8 @@ with onnxruntime-gpu in the place of onnxruntime it runs on an NVIDIA GPU.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
-import tempfile
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -64,7 +64,8 @@ def main() -> None:
 def built_in_model() -> Path:
     from services.profiler.workloads.onnx.bert import stored_bert
 
-    return stored_bert(Path(tempfile.gettempdir()) / "kernalyse-models", vocabulary_size=1024, seed=0)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return stored_bert(cache / "kernalyse" / "models", vocabulary_size=1024, seed=0)
 
 
 def built_in_tokenizer() -> Path:

@@ -265,6 +265,8 @@ class Run:
                 return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
             case CommandProfile(arguments, collector):
                 return f"{collector or 'profile'}: {shlex.join(arguments)}"
+            case ModelRun(model_name=model_name, prompt=prompt) if prompt:
+                return f"{model_name}: {prompt}"
             case ModelRun(model_name, variants):
                 return f"{model_name} {' and '.join(variants)}".rstrip()
             case CeilingMeasurement():

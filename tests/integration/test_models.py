@@ -29,6 +29,8 @@ def succeeded(*arguments: str | Path) -> Done:
 
 
 def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: Path) -> None:
+    unknown = kernalyse("model", "gpt-pico", *server)
+    assert (unknown.returncode, "gpt-nano" in unknown.stderr) == (1, True)
     done = succeeded("model", "nano", "--variant", "baseline", "--variant", "fused", "--vocab-size", "64", *SMALL, *server)
     for text in ("gpt-nano", "blocks.*.mlp.fc", "baseline → fused", "passed", "fused against baseline"):
         assert text in done.stdout
@@ -72,9 +74,3 @@ def test_what_cannot_be_is_refused_before_anything_starts(arguments: tuple[str, 
     done = kernalyse(*arguments)
     assert done.returncode != 0
     assert message in done.stderr
-
-
-def test_a_model_that_there_is_not_is_named(server: tuple[str, ...]) -> None:
-    done = kernalyse("model", "gpt-pico", *server)
-    assert done.returncode == 1
-    assert "gpt-nano" in done.stderr

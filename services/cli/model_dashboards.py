@@ -69,6 +69,7 @@ def perf_dashboard(
     else:
         _refuse("perf-dashboard", "either --run-profiling or --data FILE")
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
+    _fail_where_incomplete(dashboard.data)
 
 
 def perf_comparison(
@@ -126,6 +127,7 @@ def perf_comparison(
     for line in dashboard.summary_lines():
         typer.echo(line)
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
+    _fail_where_incomplete(dashboard.data)
 
 
 def _benchmarked(request: ProfilingRequest, server: Server) -> Document:
@@ -138,6 +140,16 @@ def _held_against(as_is: str, to_be: str, server: Server) -> Document:
     from services.cli.model_comparison import compared_names
 
     return compared_names(as_is, to_be, server)
+
+
+def _fail_where_incomplete(data: Document) -> None:
+    """Status 1, after everything that was timed is written."""
+    from services.cli.model_profiling import MISSING
+
+    missing = data["metadata"].get(MISSING) if isinstance(data.get("metadata"), dict) else None
+    if missing:
+        typer.echo(f"not timed: {missing}", err=True)
+        raise typer.Exit(1)
 
 
 def _refuse(subject: str, expected: str) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
 from services.core.errors import DeviceNotFoundError, UnmetConditionError
 from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
@@ -29,6 +30,8 @@ SAMPLINGS: Final = 2  # launch by launch, and whole passes
 NS_PER_S: Final = 1e9
 
 VARIANT: Final = "fused"
+MISSING: Final = "not_timed"
+"""Member of a document's metadata that names models without an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +54,23 @@ class ProfilingRequest:
 
     def specs(self) -> list[RunSpec]:
         """One run for each model."""
+        return [RunSpec(work) for work in self.works()]
+
+    def works(self) -> list[ModelRun]:
         max_duration_ns = int(self.max_duration_s * NS_PER_S)
         min_duration_ns = min(MeasuringOptions().min_duration_ns, max_duration_ns)
-        works = (
+        return [
             ModelRun(
                 model_name=name.replace("_", "-"),
                 variants=self.variants,
                 batch_size=self.batch_size,
                 sequence_length=self.sequence_length,
-                backend=BackendName[self.backend.upper()],
+                backend=_backend_of(self.backend),
                 device_id=self.device_id,
                 measuring=MeasuringOptions(min_duration_ns=min_duration_ns, max_duration_ns=max_duration_ns),
             )
             for name in self.model_names or MODEL_NAMES
-        )
-        return [RunSpec(work) for work in works]
+        ]
 
 
 def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
@@ -85,26 +90,60 @@ def profiled_models(request: ProfilingRequest, server: Server | None = None) -> 
         for run in finished_runs(client, request):
             metadata = metadata or metadata_of(client, run)
             benchmarks |= dict(_benchmarks(client, run))
-    return {"metadata": metadata | {"variant": request.variants[0]}, "benchmarks": benchmarks}
+    metadata |= {"variant": request.variants[0]} | missing_models(request, benchmarks)
+    return {"metadata": metadata, "benchmarks": benchmarks}
 
 
 def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator[Run]:
-    """Starts the request's runs one after the other and answers with each when it has succeeded."""
+    """Starts the request's runs one after the other and answers with those that succeed; of the others it says why they did not.
+
+    Raises:
+        UnmetConditionError: none did.
+    """
     from services.cli.run_results import follow
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=True)
     _say_what_to_expect(console, request)
+    done_count, problem = 0, None
     for spec in request.specs():
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
-        if run.state is not RunState.SUCCEEDED:
-            raise UnmetConditionError(
-                f"run {run.run_id}",
-                found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
-                expected="a model that was timed",
-                remedy=f"kernalyse show {run.run_id} log_lines has its log.",
-            )
-        yield run
+        if run.state is RunState.SUCCEEDED:
+            done_count += 1
+            yield run
+            continue
+        problem = _problem_of(run)
+        console.print(problem.message, markup=False, highlight=False)
+        if run.state is RunState.CANCELLED:
+            break  # what has been timed until then is kept
+    if problem is not None and not done_count:
+        raise problem
+
+
+def missing_models(request: ProfilingRequest, entries: Document) -> Document:
+    """For a document's metadata: those of the request that have no entry, where there are any."""
+    wanted = [file_name_of(work.model_name) for work in request.works()]
+    missing = [name for name in wanted if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
+    return {MISSING: ", ".join(missing)} if missing else {}
+
+
+def _backend_of(name: str) -> BackendName:
+    """Raises UsageError that names those there are."""
+    try:
+        return BackendName[name.upper()]
+    except KeyError as error:
+        raise UsageError(
+            f"backend {name}", found="no such backend", expected=f"one of {', '.join(BackendName).lower()}", remedy="Correct the name."
+        ) from error
+
+
+def _problem_of(run: Run) -> UnmetConditionError:
+    return UnmetConditionError(
+        f"run {run.run_id}",
+        found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
+        expected="a model that was timed",
+        remedy=f"kernalyse show {run.run_id} log_lines has its log.",
+    )
 
 
 def metadata_of(client: AnalyzerClient, run: Run) -> Document:

@@ -24,7 +24,7 @@ setup: $(INSTALLED)
 run: $(INSTALLED)
 	@exec $(BIN)/kernalyse up --demo $(ARGS)
 
-# Two workers, file by file (tests/conftest.py), the long ones in front: unit tests come last by their name.
+# Two workers, file by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml).
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
@@ -57,6 +57,9 @@ lock: $(INSTALLED)
 	$(UV_COMPILE) --extra all --group dev --output-file requirements.lock pyproject.toml
 	$(UV_COMPILE) --extra cuda --constraint requirements.lock --output-file requirements-cuda.lock pyproject.toml
 	$(UV_COMPILE) --group bench --constraint requirements.lock --output-file requirements-bench.lock pyproject.toml
+	$(UV_COMPILE) --extra analyzer --extra ui --constraint requirements.lock --output-file deploy/dashboard.lock pyproject.toml
+	$(UV_COMPILE) --extra profiler --extra opencl --extra cuda --constraint requirements.lock --constraint requirements-cuda.lock \
+	  --output-file deploy/profiler.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

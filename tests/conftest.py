@@ -13,6 +13,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.known_ceilings import known_ceilings
+from tests.private_folder import private_folder
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
 # pyopencl keeps a database in the cache folder open, which `private_folders` would delete under it after the first test.
@@ -22,6 +24,9 @@ os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 if "POCL_CACHE_DIR" not in os.environ:
     os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="kernalyse-pocl-")
     atexit.register(shutil.rmtree, os.environ["POCL_CACHE_DIR"], ignore_errors=True)
+
+# Compiled code of the readers outlives a test as well: made once for all workers, services and later runs; sources are part of its name.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "compiled"))
 
 SERIAL_FOLDERS = ("browser", "gpu")  # one set of services for all of them, one device
 
@@ -42,25 +47,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileByF
     return FileByFile(config, log)
 
 
-@pytest.fixture(autouse=True)
-def private_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """No test reads or writes the settings, token, store or services of the user; answers with the folder of all of them.
+@pytest.fixture(scope="session")
+def ceilings_file(pytestconfig: pytest.Config) -> Path:
+    """Ceilings of this machine's devices, as a profiler keeps them."""
+    assert pytestconfig.cache is not None
+    return known_ceilings(pytestconfig.cache.mkdir("ceilings"))
 
-    It lies under the temporary folder of the machine, not of pytest: the path of a Unix socket has 107 bytes at most.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    for variable, name in (
-        ("XDG_CONFIG_HOME", "config"),
-        ("XDG_DATA_HOME", "data"),
-        ("XDG_RUNTIME_DIR", "run"),
-        ("XDG_CACHE_HOME", "cache"),
-    ):
-        (folder / name).mkdir(mode=0o700)
-        monkeypatch.setenv(variable, str(folder / name))
-    for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
-        monkeypatch.delenv(variable)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+
+@pytest.fixture(autouse=True)
+def private_folders() -> Iterator[Path]:
+    """The folder of settings, token, store and services of this test."""
+    with private_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -33,6 +33,11 @@ def known_ceilings(folder: Path) -> Path:
 
 
 def measure(file: Path) -> None:
+    """In a tenth of the launches, on arrays that a cache may hold: tests ask for ceilings, not for those of this machine."""
+    from services.profiler.measuring import ceiling_bench, memory_ceilings
+
+    ceiling_bench.MIN_REPETITION_NS = 8_000_000  # type: ignore[misc]
+    memory_ceilings.DRAM_ARRAY_BYTES = 32 * 2**20  # type: ignore[misc]
     from services.core.errors import BackendUnavailableError
     from services.profiler.backends.opencl import OpenCLBackend
     from services.profiler.measuring.ceilings import measure_ceilings

@@ -16,8 +16,8 @@ import psutil
 from kernalyse.channel import Endpoint
 from services.core.discovery import find_service
 
-START_TIMEOUT_S = 60.0  # a loaded machine with cold caches
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 90.0  # a loaded machine with cold caches
+STOP_TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)

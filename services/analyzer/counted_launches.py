@@ -16,6 +16,7 @@ import polars as pl
 
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.metric_totals import LAUNCH_KEYS, in_project_units, of_metric
+from services.analyzer.analyses.operator_work import MODELLED
 from services.analyzer.counter_tables import COUNTER_REPORTS, COUNTERS
 from services.analyzer.kernel_names import KernelForms
 from services.analyzer.readers.ncu import NcuReport
@@ -77,8 +78,9 @@ def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> Im
         InvalidTraceError: none of a report's kernels is in the trace.
     """
     launches, names = (tables.frames[table.table_name] for table in (KERNEL_LAUNCHES, TRACE_NAMES))
-    own = tables.frames.get(LAUNCH_WORK.table_name)
-    found = [] if own is None else [own]
+    own = tables.frames.get(LAUNCH_WORK.table_name, LAUNCH_WORK.empty())
+    is_modelled = pl.col("work_source") == MODELLED
+    found = [own.filter(~is_modelled)]
     notes = [tables.notes]
     for file_name, report in reports.items():
         joined = _Joining.of(launches, names, report)
@@ -86,7 +88,7 @@ def with_reports(tables: ImportedTables, reports: Mapping[str, NcuReport]) -> Im
             raise _unrelated(file_name, report)
         found.append(joined.work)
         notes += [f"{file_name}: {note}" for note in (*joined.notes(), *report.notes)]
-    frames = {**tables.frames, LAUNCH_WORK.table_name: _work_rows(found)}
+    frames = {**tables.frames, LAUNCH_WORK.table_name: _work_rows([*found, own.filter(is_modelled)])}
     return replace(tables, frames=frames, notes="\n".join(notes))
 
 

@@ -251,7 +251,7 @@ def _configuration(configuration: Configuration, run: Run) -> Row:
         "label": configuration.label,
         "parameters": _json_values(configuration.parameters),
         "layer_path": configuration.layer_path or None,
-        **_of_model(run.spec.work),
+        **_of_model(configuration, run.spec.work),
         "macros": _json_values(configuration.macros),
         "cache_mode": None if configuration.cache_mode is CacheMode.DEFAULT else configuration.cache_mode.value,
         "block": str(configuration.block),
@@ -259,8 +259,11 @@ def _configuration(configuration: Configuration, run: Run) -> Row:
     }
 
 
-def _of_model(work: Work) -> Row:
-    return {"model_name": work.model_name, "batch_size": work.batch_size} if isinstance(work, ModelRun) else {}
+def _of_model(configuration: Configuration, work: Work) -> Row:
+    """A request may call a model by a shorter name than the whole pass has."""
+    if not isinstance(work, ModelRun):
+        return {}
+    return {"model_name": work.model_name if configuration.layer_path else configuration.kernel_name, "batch_size": work.batch_size}
 
 
 def _json_values(values: Sequence[ParameterValue]) -> str:

@@ -24,8 +24,8 @@ from services.analyzer.import_progress import ImportUnderWay
 from services.analyzer.node_link import NodeLink
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.reading_tasks import ReadingTask
-from services.analyzer.schema import ARTIFACTS
-from services.analyzer.store import Store
+from services.analyzer.schema import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
+from services.analyzer.store import READING_ACTIVITY, Store
 from services.analyzer.trace_arrival import Arrival, ArrivedTrace
 from services.analyzer.trace_records import LeftTrace
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, TRACE_NAMES
@@ -38,6 +38,8 @@ MAX_FETCH_COUNT: Final = 2
 
 FULL_RETRY_S: Final = 30.0
 """Until room is looked for again. Somebody has to make it by hand; a trace is not given up for it."""
+
+RESULTS: Final = {CONFIGURATIONS.table_name, MEASUREMENTS.table_name}
 
 logger = logging.getLogger(__name__)
 
@@ -79,15 +81,18 @@ class LeftTraces:
         try:
             while True:
                 link = self._links[node_id]
+                await self._tell(run_id, READING_ACTIVITY)
                 try:
                     await self._read(link, run_id)
                     return
                 except StorageFullError as error:
                     logger.warning("Traces of run %s wait: %s", run_id, error.message)
+                    await self._tell(run_id, "its trace waits for room on the analyzer's disk")
                     await asyncio.sleep(FULL_RETRY_S)
                 except UnavailableError as error:
                     if self._links[node_id] is link:
                         logger.info("Traces of run %s are taken up when its node is back: %s", run_id, error.message)
+                        await self._tell(run_id, "its trace waits for the node")
                         return
         except KernalyseError as error:  # gone, damaged, too large: asking again would get the same answer for ever
             await self._refuse(run_id, error.message)
@@ -102,16 +107,23 @@ class LeftTraces:
             answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay())
             assert answer.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
-            if not (task.folder / f"{TRACE_NAMES.table_name}.parquet").exists():
+            found = {path.stem for path in task.folder.iterdir()}
+            if found & RESULTS:
                 raise InvalidTraceError(
-                    f"file {traces[0].file_name}",
-                    found="nothing recorded in it" if not any(task.folder.iterdir()) else "results of another tool",
-                    expected=f"a trace of {collectors}",
-                    remedy="See what the collector says in the run's log.",
+                    f"file {traces[0].file_name}", found="results of another tool", expected=f"a trace of {collectors}", remedy="Import it."
                 )
+            if TRACE_NAMES.table_name not in found:
+                await self._publish(run_id, None, f"Trace of {collectors} read: nothing was recorded.\n{answer.run.notes}".rstrip())
+                return
             launch_count = await asyncio.to_thread(_row_count, task.folder / f"{KERNEL_LAUNCHES.table_name}.parquet")
             said = f"Trace of {collectors} read: {launch_count:,} launches of kernels."
             await self._publish(run_id, task.folder, "\n".join(filter(None, (said, answer.run.notes))))
+
+    async def _tell(self, run_id: str, activity: str) -> None:
+        run = await asyncio.to_thread(self._store.runs.tell_activity, run_id, activity)
+        if run is not None:
+            await self._run_watching.publish_run(run)
+            self._node_watching.publish(runs=[run])
 
     async def _refuse(self, run_id: str, reason: str) -> None:
         await self._publish(run_id, None, f"The trace could not be read: {' '.join(reason.split())}", LogLevel.WARNING)

@@ -61,9 +61,7 @@ class ReadingProcesses:
 
     async def close(self) -> None:
         if self._preparing is not None:
-            self._preparing.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._preparing
+            await asyncio.wait({self._preparing})  # cancelled half-way it would leave a process that nobody ends
         while self._idle:
             await self._idle.pop().end()
 

@@ -112,6 +112,19 @@ class RunRecords:
             update_run(connection, run)
             return run
 
+    def tell_activity(self, run_id: str, activity: str) -> Run | None:
+        """What is done for a run that has ended; None: it says so already, is over with, or has been deleted."""
+        with self._catalogue.writing() as connection:
+            try:
+                run = read_run(connection, run_id).run
+            except RunNotFoundError:
+                return None
+            if run.is_settled or run.activity == activity:
+                return None
+            run = replace(run, activity=activity)
+            update_run(connection, run)
+            return run
+
     def lose(self, run_id: str, end_time: datetime) -> Run:
         """Ends a run whose further events will never come. A final one stays as it is."""
         with self._catalogue.writing() as connection:

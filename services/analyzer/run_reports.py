@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.analyzer.run_tables import run_table, title_of
+from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.writers.report import ReportFormat, written_report
@@ -12,5 +12,5 @@ from services.core.model import Run
 
 def run_report(store: Store, run: Run, chosen: ReportFormat) -> str:
     """The whole file."""
-    report = report_of(run, title_of(run), lambda name: run_table(store, table_named(name), [run.run_id]).collect())
+    report = report_of(run, run.title, lambda name: run_table(store, table_named(name), [run.run_id]).collect())
     return written_report(report, chosen)

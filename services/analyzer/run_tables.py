@@ -45,10 +45,12 @@ from services.analyzer.trace_answers import (
 )
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
-from services.core.model import CeilingMeasurement, CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.model import ModelRun, Run
 
-TITLE_KERNEL_COUNT: Final = 3
 CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
+
+MEASURED_TABLES: Final = (KERNELS, ROOFLINE, *LAYERED_TABLES)
+"""Of configurations as well as of launches in traces."""
 
 
 def run_table(
@@ -115,7 +117,7 @@ def _may_be_of_model(run: Run) -> bool:
 
 
 def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, question: TraceQuestion) -> list[pl.LazyFrame]:
-    """The table worked out for each run that has a trace; layers that were measured are not told by its trace once more."""
+    """The table worked out for each run that has a trace; what was measured is not told by its trace once more."""
     return [
         table.conform(
             _answer(store, table, record.run.run_id, question).with_columns(
@@ -123,7 +125,7 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
             )
         )
         for record in store.runs.of(store.trace_run_ids(run_ids))
-        if table not in LAYERED_TABLES or record.run.is_trace
+        if table not in MEASURED_TABLES or record.run.is_trace
     ]
 
 
@@ -235,32 +237,13 @@ def _continued_run_ids(store: Store, run: Run) -> list[str]:
     return found
 
 
-def title_of(run: Run) -> str:
-    """The title given, or one made from the work."""
-    if run.spec.title:
-        return run.spec.title
-    match run.spec.work:
-        case KernelSweep(kernels):
-            names = [kernel.kernel_name for kernel in kernels]
-            rest = len(names) - TITLE_KERNEL_COUNT
-            return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
-        case CommandProfile(arguments, collector):
-            return f"{collector}: {' '.join(arguments)}"
-        case ModelRun(model_name, variants):
-            return f"{model_name} {' and '.join(variants)}".rstrip()
-        case CeilingMeasurement():
-            return f"ceilings of {run.device_id or 'the device'}"
-        case ImportedTrace(file_name):
-            return file_name
-
-
 def _run_row(record: RunRecord) -> dict[str, object]:
     run, revision = record.run, record.run.spec.revision
     return {
         "run_id": run.run_id,
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
-        "title": title_of(run),
+        "title": run.title,
         "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,
         "create_unix_ns": unix_ns(run.create_time),

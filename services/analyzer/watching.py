@@ -248,6 +248,9 @@ def _commit_frames(store: Store, commit: RunCommit) -> Frames:
         # Counters come when all is measured, with new rows of the roofline.
         known = (ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy(), thresholds(store, [commit.run_id]))
         frames[ROOFLINE.table_name] = roofline(measurements, *known).collect()
+        if frames[MEASUREMENTS.table_name]["layer_path"].count():
+            layers = run_table(store, LAYER_ROOFLINE, [commit.run_id]).sort("event_index").collect()
+            frames[LAYER_ROOFLINE.table_name] = layers.filter(pl.col("event_index") >= commit.first_event_index)
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 

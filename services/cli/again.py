@@ -82,17 +82,23 @@ def _start_and_show(
     earlier_run_ids: tuple[str, ...] = (),
 ) -> bool:
     from services.cli.model_results import follow_and_show_model
+    from services.cli.profile_results import follow_profile
     from services.cli.run_results import follow_and_show
     from services.cli.run_specs import upload_headers
     from services.cli.terminal import console as make_console
-    from services.core.model import ModelRun
+    from services.cli.usage import UsageError
+    from services.core.model import CommandProfile, ModelRun
 
+    if json_path is not None and isinstance(spec.work, CommandProfile):
+        raise UsageError("option --json", found="a command", expected="a run that measures", remedy="Show its tables with --format json.")
     console = make_console(stderr=True)
     for notice in notices:
         console.print(notice, markup=False, highlight=False)
     upload_headers(client, run, spec)
     started = client.start_run(spec, node_id=run.node_id)
     console.print(f"{'Continuing' if earlier_run_ids else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
+    if isinstance(spec.work, CommandProfile):
+        return follow_profile(client, started, console)
     if isinstance(spec.work, ModelRun):
         return follow_and_show_model(client, started, json_path, console)
     return follow_and_show(client, started, json_path, console, earlier_run_ids)

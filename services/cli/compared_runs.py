@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from services.analyzer.analyses.compare import ComparedRun
     from services.cli.analyzer_client import AnalyzerClient
     from services.cli.session import Server
+    from services.core.model import Run
 
 FILE_SUFFIXES = (".json", ".gz", ".sqlite")
 
@@ -60,13 +61,18 @@ def _is_file(name: str) -> bool:
 
 
 def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun | ComparedTrace:
-    from services.analyzer.analyses.compare import ComparedRun
-    from services.cli.export import run_results
-
     run = client.run(name)
     if run.is_trace:
         queries = (TableQuery("kernels", (run.run_id,)), TableQuery("layers", (run.run_id,), depth=depth))
         return ComparedTrace(run.run_id, {query.table_name: client.rows(query)[0] for query in queries})
+    return run_of(client, run)
+
+
+def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
+    """A run of measurements as one side."""
+    from services.analyzer.analyses.compare import ComparedRun
+    from services.cli.export import run_results
+
     results = run_results(client, run)
     return ComparedRun(
         run_id=run.run_id,
@@ -74,6 +80,7 @@ def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun
         samples=results.frames["samples"],
         node_id=run.node_id or None,
         devices={device.device_id: device for device in results.devices},
+        paired_comparisons=results.frames["paired_comparisons"],
     )
 
 

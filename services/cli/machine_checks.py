@@ -8,18 +8,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from services.core.errors import KernalyseError
+from services.core.settings import ProfilerSettings
 from services.profiler.collectors.ncu import PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id, find_ncu
 from services.profiler.collectors.ncu_refusals import DCGM_REMEDY
+from services.profiler.collectors.nsys import find_nsys
+from services.profiler.collectors.preflight import (
+    ABSENT_PERF_EVENTS_REMEDY,
+    MAX_PERF_EVENT_LEVEL,
+    PERF_EVENT_PARANOID,
+    PERF_EVENTS_REMEDY,
+    check_folder,
+    perf_event_level,
+)
+from services.profiler.workloads.onnx.workload import INSTALLING, has_cuda_provider, missing_packages
 
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""
-
-PERF_EVENT_PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
 ACCESS_TEXTS: Final = {
@@ -69,6 +81,8 @@ def run_command(arguments: Sequence[str]) -> CommandResult:
 
 
 def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
+    settings = ProfilerSettings.load()
+    nsys_program = None if settings.nsys_program is None else str(settings.nsys_program)
     gpu = check_gpu(run)
     has_gpu = gpu.state is CheckState.OK
     probe = run((sys.executable, "-P", "-m", "services.profiler.backends.probe"))
@@ -78,11 +92,13 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_toolkit(run, has_gpu=has_gpu),
         check_pycuda(run, has_gpu=has_gpu),
         check_devices(probe, CUDA_DEVICES, ("PYCUDA", "NVCC"), is_needed=has_gpu),
-        check_tool(run, "Nsight Systems (nsys)", "nsys", has_gpu=has_gpu),
+        check_tool(run, "Nsight Systems (nsys)", find_nsys(nsys_program) or nsys_program or "nsys", has_gpu=has_gpu),
         check_tool(run, "Nsight Compute (ncu)", find_ncu() or "ncu", has_gpu=has_gpu),
         check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),
+        check_commands(settings),
         check_devices(probe, OPENCL_DEVICES, ("OPENCL",), is_needed=True),
+        check_onnx_runtime(has_gpu=has_gpu),
         check_chromium(),
     )
 
@@ -191,15 +207,28 @@ def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, 
 
 
 def check_perf_events(setting: Path) -> Check:
-    """Whether nsys may sample the CPU as this user: needs 2 or less."""
+    """Whether nsys may sample the CPU as this user."""
     name = "CPU sampling (perf events)"
-    try:
-        level = int(setting.read_text())
-    except (OSError, ValueError):
-        return Check(name, CheckState.MISSING, "the kernel has no perf events", "nsys works without CPU samples.")
-    if level <= 2:
+    level = perf_event_level(setting)
+    if level is None:
+        return Check(name, CheckState.MISSING, "the kernel has no perf events", ABSENT_PERF_EVENTS_REMEDY)
+    if level <= MAX_PERF_EVENT_LEVEL:
         return Check(name, CheckState.OK, f"perf_event_paranoid is {level}")
-    return Check(name, CheckState.MISSING, f"perf_event_paranoid is {level}", "Allow it: sysctl kernel.perf_event_paranoid=2 (as root).")
+    return Check(name, CheckState.MISSING, f"perf_event_paranoid is {level}", PERF_EVENTS_REMEDY)
+
+
+def check_commands(settings: ProfilerSettings) -> Check:
+    """Whether commands are accepted here, and could start where their runs lie."""
+    name = "Commands to profile"
+    if not settings.allow_commands or settings.allow_catalog_only:
+        return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
+    folder = next(path for path in (settings.data_folder, *settings.data_folder.absolute().parents) if path.is_dir())
+    try:
+        check_folder(folder)
+    except KernalyseError as error:
+        return Check(name, CheckState.MISSING, f"{error.subject}: {error.found}", error.remedy)
+    found = f"limited to {', '.join(settings.allowed_commands)}" if settings.allowed_commands else "any"
+    return Check(name, CheckState.OK, f"{found}; run below {folder}")
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:
@@ -222,6 +251,25 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
     if not is_needed:
         return Check(name, CheckState.NOT_NEEDED, "none; of use with an NVIDIA GPU only")
     return Check(name, CheckState.MISSING, "none", told or "Install the CPU runtimes: pip install 'kernalyse[opencl]'.")
+
+
+def check_onnx_runtime(*, has_gpu: bool) -> Check:
+    name = "ONNX Runtime"
+    missing = missing_packages()
+    if missing:
+        return Check(name, CheckState.MISSING, f"no {' and no '.join(missing)}", f"For ONNX models: {INSTALLING}")
+    found = f"onnxruntime {onnxruntime_version()}"
+    if has_gpu and not has_cuda_provider():
+        return Check(name, CheckState.OK, f"{found}, for the CPU alone", "For the GPU: onnxruntime-gpu in the place of onnxruntime.")
+    return Check(name, CheckState.OK, found)
+
+
+def onnxruntime_version() -> str:
+    """Of whichever package brings the module."""
+    for package in ("onnxruntime-gpu", "onnxruntime"):
+        with suppress(PackageNotFoundError):
+            return version(package)
+    return "of unknown version"
 
 
 def check_chromium() -> Check:

@@ -12,7 +12,7 @@ from services.analyzer.analyses.compare import ComparedRun, timings_of
 from services.analyzer.analyses.model_passes import models
 from services.analyzer.schema import CEILINGS
 from services.analyzer.threshold_table import THRESHOLDS
-from services.cli.compared_runs import ComparedTrace, compared_sides
+from services.cli.compared_runs import ComparedTrace, compared_sides, run_of
 from services.cli.model_profiling import ProfilingRequest, finished_runs, metadata_of
 from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import NS_PER_MS, Document, compared_of, file_name_of, side_of
@@ -31,13 +31,13 @@ MAX_TRACE_LAYERS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What models took in one run, or in one variant of it. passes: rows of table models; timings: of each, by its place."""
+    """What models took in one run, or in one variant of it. passes: rows of table models; what follows: of each, by its place."""
 
-    name: str
+    run: ComparedRun
     passes: Sequence[Row]
+    indexes: Sequence[int]  # of configurations
     timings: Sequence[Timings | None]
-    layers: Sequence[dict[str, float]]  # of each: nanoseconds by kind of layer
-    margin_ratio: float
+    layers: Sequence[dict[str, float]]  # nanoseconds by kind of layer
 
 
 # ---------------------------------------------------------------- variants that are timed now
@@ -53,10 +53,8 @@ def compared_models(request: ProfilingRequest, server: Server) -> Document:
     with analyzer_session(server) as client:
         for run in finished_runs(client, request):
             metadata = metadata or metadata_of(client, run)
-            before, after = (_side(_measured(client.table("measurements", [run.run_id])), name) for name in (as_is, to_be))
-            pair = client.table("paired_comparisons", [run.run_id])
-            for name, entry in _entries(before, after, (as_is, to_be)):
-                comparisons[name] = entry | (_verdict_of_pair(pair.row(0, named=True)) if pair.height else {})
+            compared = run_of(client, run)
+            comparisons |= dict(_entries(_side(compared, as_is), _side(compared, to_be), (as_is, to_be)))
     return {"metadata": metadata | {AS_IS: as_is, TO_BE: to_be}, "comparisons": comparisons}
 
 
@@ -77,11 +75,12 @@ def compared_names(as_is: str, to_be: str, server: Server) -> Document:
     """
     names, variants = zip(*(_split(text) for text in (as_is, to_be)), strict=True)
     first, second = compared_sides(names, server, None)
-    metadata = {AS_IS: as_is, TO_BE: to_be}
+    metadata: Document = {AS_IS: as_is, TO_BE: to_be}
     if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
         return {"metadata": metadata, "comparisons": {"whole trace": _of_traces(first, second)}}
     if isinstance(first, ComparedTrace) or isinstance(second, ComparedTrace):
         raise UsageError(f"{as_is} and {to_be}", found="a trace and measurements", expected="two traces, or two runs of models")
+    metadata |= _devices_of(first, second)
     before, after = _side(first, variants[0]), _side(second, variants[1])
     comparisons = dict(_entries(before, after, (AS_IS, TO_BE)))
     if not comparisons:
@@ -94,27 +93,24 @@ def compared_names(as_is: str, to_be: str, server: Server) -> Document:
     return {"metadata": metadata, "comparisons": comparisons}
 
 
+def _devices_of(*runs: ComparedRun) -> Document:
+    names = dict.fromkeys(device.name for run in runs for device in run.devices.values())
+    return {"gpu_name": " and ".join(names)} if names else {}
+
+
 def _split(text: str) -> tuple[str, str | None]:
     name, _, variant = text.partition("@")
     return name, variant or None
-
-
-def _measured(measurements: pl.DataFrame) -> ComparedRun:
-    """Of a run whose verdict comes from elsewhere: without samples."""
-    return ComparedRun(
-        "", measurements, pl.DataFrame(schema={"configuration_index": pl.Int64, "is_discarded": pl.Boolean, "duration_ns": pl.Float64})
-    )
 
 
 def _side(run: ComparedRun, variant: str | None) -> Side:
     """variant: None for whatever it has."""
     measured = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
     found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
-    timings = timings_of(run)
-    passes = found.to_dicts()
+    timings, passes = timings_of(run), found.to_dicts()
     indexes = [_index_of(measured, row) for row in passes]
     layers = [_layers(measured, row["variant"]) for row in passes]
-    return Side(run.run_id, passes, [timings.get(index) for index in indexes], layers, run.margin_ratio)
+    return Side(run, passes, indexes, [timings.get(index) for index in indexes], layers)
 
 
 def _index_of(measurements: pl.DataFrame, model: Row) -> int:
@@ -158,11 +154,23 @@ def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, 
     entry: Document = compared_of(first) | {names[0]: side_of(first), names[1]: side_of(second)}
     entry["speedup"] = _time_ns(first) / _time_ns(second)
     judged, baseline = after.timings[other], before.timings[place]
-    if judged is not None and baseline is not None:
-        compared = compare_processes([judged], [baseline], max(before.margin_ratio, after.margin_ratio))
+    pair = _pair(before, place, after, other)
+    if pair is not None:
+        entry |= _verdict_of_pair(pair)
+    elif judged is not None and baseline is not None:
+        compared = compare_processes([judged], [baseline], max(before.run.margin_ratio, after.run.margin_ratio))
         ratio = compared.duration
         entry |= _verdict(ratio.ratio, ratio.low, ratio.high, compared.verdict.value, compared.reason)
     return entry | _layer_rows(before.layers[place], after.layers[other])
+
+
+def _pair(before: Side, place: int, after: Side, other: int) -> Row | None:
+    """What blocks that took turns in one run say of two passes of it; None: there is no such comparison."""
+    pairs = before.run.paired_comparisons
+    if pairs is None or before.run.run_id != after.run.run_id:
+        return None
+    found = pairs.filter(configuration_index=after.indexes[other], baseline_configuration_index=before.indexes[place])
+    return found.row(0, named=True) if found.height else None
 
 
 def _time_ns(model: Row) -> float:

@@ -104,6 +104,22 @@ def variant_table(layer_variants: pl.DataFrame) -> Table:
     return table
 
 
+def pair_lines(comparisons: pl.DataFrame) -> list[str]:
+    """What blocks of passes that took turns say of two variants. Input: table paired_comparisons of a model's run."""
+    return [_pair_line(row) for row in comparisons.iter_rows(named=True)]
+
+
+def _pair_line(row: dict[str, Any]) -> str:
+    speed, low, high = (1 / row[name] for name in ("duration_ratio", "duration_ratio_high", "duration_ratio_low"))
+    names = f"{_last_word(row['label'])} against {_last_word(row['baseline_label'])}"
+    return f"{names}: {row['verdict'].lower()}, ×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed; {row['reason']}"
+
+
+def _last_word(label: str) -> str:
+    """The variant, which ends the label of a whole pass."""
+    return label.rpartition(" ")[2]
+
+
 def _kind() -> pl.Expr:
     import polars as pl
 

@@ -37,8 +37,8 @@ def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | No
 
 
 def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
-    from services.cli.model_display import layer_table, model_table, variant_table
-    from services.cli.run_display import failure_lines, paired_table
+    from services.cli.model_display import layer_table, model_table, pair_lines, variant_table
+    from services.cli.run_display import failure_lines
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=quiet)
@@ -48,7 +48,5 @@ def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
         console.print(variant_table(tables["layer_variants"]))
     elif not tables["layers"].is_empty():
         console.print(layer_table(tables["layers"]))
-    if not tables["paired_comparisons"].is_empty():
-        console.print(paired_table(tables["paired_comparisons"]))
-    for line in failure_lines(tables["failures"]):
+    for line in (*pair_lines(tables["paired_comparisons"]), *failure_lines(tables["failures"])):
         console.print(line, markup=False, highlight=False)

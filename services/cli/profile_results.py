@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from services.core.model import ModelRun, TableQuery
+from services.core.model import Filter, LogLevel, ModelRun, RunState, TableQuery
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
     console.print(outcome_line(run), markup=False, highlight=False)
     if shown_count:
         console.print(_where(run), markup=False, highlight=False, soft_wrap=True)
-    return run.state == "SUCCEEDED" and (shown_count > 0 or _has_trace(client, run))
+    return run.state is RunState.SUCCEEDED and _is_readable(client, run)
 
 
 def _show_tables(client: AnalyzerClient, run: Run) -> int:
@@ -52,9 +52,12 @@ def _show_tables(client: AnalyzerClient, run: Run) -> int:
     return shown_count
 
 
-def _has_trace(client: AnalyzerClient, run: Run) -> bool:
-    """A program may have launched nothing."""
-    return client.rows(TableQuery("trace_names", (run.run_id,), limit=1))[1] > 0
+def _is_readable(client: AnalyzerClient, run: Run) -> bool:
+    """Whether the analyzer has nothing to complain of. A program may have launched nothing: then there is nothing to show."""
+    from services.cli.run_display import ANALYZER
+
+    complaints = (Filter("source", ANALYZER), Filter("level", LogLevel.WARNING.value))
+    return client.rows(TableQuery("log_lines", (run.run_id,), filters=complaints, limit=1))[1] == 0
 
 
 def _where(run: Run) -> str:

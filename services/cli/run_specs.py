@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from services.core import wire
 from services.core.errors import ArtifactNotFoundError, RunNotFinishedError, RunNotFoundError, UnmetConditionError
-from services.core.model import CeilingMeasurement, KernelSweep, ModelRun, Run, RunSpec, RunState
+from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, RunState, Work
 from services.profiler.header_bundle import bundle_artifact_name
 from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT
 
@@ -32,13 +32,13 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         UnmetConditionError: not the kind of run that can be repeated.
         InvalidRequestError: another version has written it.
     """
-    if isinstance(run.spec.work, CeilingMeasurement | ModelRun):
+    if isinstance(run.spec.work, CeilingMeasurement | ModelRun | CommandProfile):
         return KeptSpec(run.spec)
     if not isinstance(run.spec.work, KernelSweep):
         raise UnmetConditionError(
             f"run {run.run_id}",
-            found="an imported trace" if run.is_imported else type(run.spec.work).__name__,
-            expected="a sweep of kernels, a model or a measurement of ceilings",
+            found="an imported trace",
+            expected="a sweep of kernels, a command, a model or a measurement of ceilings",
             remedy="`kernalyse runs` lists the others.",
         )
     try:
@@ -67,7 +67,7 @@ def continued(spec: RunSpec, run: Run, measured_indexes: frozenset[int]) -> RunS
         raise RunNotFinishedError(subject, found=f"state {run.state}", expected="a run that has ended", remedy="Cancel it first.")
     sweep = spec.work
     if not isinstance(sweep, KernelSweep):
-        raise UnmetConditionError(subject, found=type(sweep).__name__, expected="a sweep of kernels", remedy="Use kernalyse rerun.")
+        raise UnmetConditionError(subject, found=_kind(sweep), expected="a sweep of kernels", remedy="Use kernalyse rerun.")
     if sweep.strategy != "ALL":
         raise UnmetConditionError(
             subject,
@@ -82,6 +82,16 @@ def continued(spec: RunSpec, run: Run, measured_indexes: frozenset[int]) -> RunS
             subject, found="every configuration measured", expected="some that are left", remedy="kernalyse rerun measures them all again."
         )
     return replace(spec, work=replace(sweep, done_configuration_indexes=tuple(sorted(done))), continues_run_id=run.run_id)
+
+
+def _kind(work: Work) -> str:
+    match work:
+        case CommandProfile():
+            return "a command"
+        case ModelRun():
+            return "a model"
+        case _:
+            return "ceilings"
 
 
 def earlier_runs(client: AnalyzerClient, run: Run) -> Iterator[Run]:

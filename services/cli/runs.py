@@ -71,7 +71,7 @@ def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
         table.add_row(
             run.run_id,
             *([_origin(run, hostnames)] if has_origin else []),
-            Text(run.spec.title),
+            Text(run.title),
             run.state if run.error is None else f"{run.state} {run.error.reason}",
             f"{run.completed_configuration_count}/{'?' if run.total_configuration_count is None else run.total_configuration_count}",
             str(run.failed_configuration_count),
@@ -98,7 +98,7 @@ def run_row(run: Run) -> dict[str, object]:
     return {
         "run_id": run.run_id,
         "node_id": run.node_id or None,
-        "title": run.spec.title,
+        "title": run.title,
         "continues_run_id": run.spec.continues_run_id,
         "state": str(run.state),
         "create_time": run.create_time.isoformat(),

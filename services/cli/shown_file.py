@@ -78,7 +78,6 @@ def report_of_file(path: Path, chosen: str) -> str:
     """What `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
     from services.analyzer.imported_run import imported_run
     from services.analyzer.readers.registry import reader_of
-    from services.analyzer.run_tables import title_of
     from services.analyzer.trace_reading import read_with_counters
     from services.analyzer.writers.report import report_format, written_report
     from services.analyzer.writers.report_sections import report_of
@@ -89,7 +88,7 @@ def report_of_file(path: Path, chosen: str) -> str:
     files = _files(path, FileQuestion((), RowChoice()))
     read = read_with_counters(files)
     run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), read)
-    return written_report(report_of(run, title_of(run), _tables_of(read)), written)
+    return written_report(report_of(run, run.title, _tables_of(read)), written)
 
 
 def _tables_of(read: ImportedTables) -> Callable[[str], pl.DataFrame]:

@@ -159,6 +159,7 @@ class ProfilerSettings(GrpcSettings):
         60.0, gt=0, description="Seconds without an event from the worker after which it counts as hung."
     )
     grace_s: float = Field(3.0, ge=0, description="Seconds between TERM and KILL when a run is ended.")
+    command_grace_s: float = Field(20.0, ge=0, description="Seconds that the collector of a cancelled command has for its report.")
     drain_s: float = Field(10.0, ge=0, description="Seconds that a stopping service waits for its running run.")
     journal_max_bytes: int = Field(2 * GIBIBYTE, ge=2**20, description="Size over which the oldest finished runs leave the journal.")
     journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age over which finished runs leave the journal.")

@@ -81,10 +81,10 @@ class Admission:
         self._check_policy(spec)
         if isinstance(spec.work, KernelSweep):
             plan_sweep(spec.work, self.catalog, self.limits.max_configuration_count)
-        if isinstance(spec.work, ModelRun):
-            workload_of(spec.work).check(spec.work)
         if isinstance(spec.work, CommandProfile):
             check_command(spec.work)
+        if isinstance(spec.work, ModelRun):
+            workload_of(spec.work).check(spec.work)
         return self.place(spec)
 
     def place(self, spec: RunSpec) -> Placement:
@@ -93,8 +93,9 @@ class Admission:
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)
         if not isinstance(work, KernelSweep | CeilingMeasurement | ModelRun):
-            what = "traces, which the analyzer imports,"
-            raise NotBuiltYetError(what, found="not in this version", remedy="Use a kernel sweep.")
+            raise NotBuiltYetError(
+                "imports of traces", found="nothing that a node runs", remedy="`kernalyse import` gives them to the analyzer."
+            )
         backends = workload_of(work).backends if isinstance(work, ModelRun) else BACKENDS
         device, backend = self._device(work.backend, work.device_id, backends)
         limits = self._limits(spec.limits)

@@ -10,6 +10,8 @@ from services.core.model import CommandProfile
 
 COLLECTORS: Final = ("nsys", "ncu", "kineto", "proton")
 
+CHOSEN: Final = ("nsys", "kineto")  # where a request names none
+
 OPTION_COLLECTORS: Final = {
     "capture_range": ("nsys", "ncu"),
     "with_cpu_sampling": ("nsys",),
@@ -28,7 +30,7 @@ MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 
 def check_command(profile: CommandProfile) -> None:
     """Raises InvalidParameterError for the first field that no run could use."""
-    if profile.collector not in COLLECTORS:
+    if profile.collector not in ("", *COLLECTORS):
         raise _invalid("collector", repr(profile.collector), f"one of {', '.join(COLLECTORS)}", "Choose one of them.")
     _check_arguments(profile)
     _check_environment(profile)
@@ -60,9 +62,13 @@ def _check_environment(profile: CommandProfile) -> None:
 def _check_options(profile: CommandProfile) -> None:
     for name, collectors in OPTION_COLLECTORS.items():
         value = getattr(profile, name)
-        if value != getattr(DEFAULTS, name) and profile.collector not in collectors:
+        possible = (profile.collector,) if profile.collector else CHOSEN
+        if value != getattr(DEFAULTS, name) and not set(possible) & set(collectors):
             raise _invalid(
-                name, f"{value} with collector {profile.collector}", f"collector {' or '.join(collectors)} with it", f"Leave {name} out."
+                name,
+                f"{value} with collector {' or '.join(possible)}",
+                f"collector {' or '.join(collectors)} with it",
+                f"Leave {name} out.",
             )
     if profile.capture_range and not CAPTURE_RANGE.fullmatch(profile.capture_range):
         raise _invalid(

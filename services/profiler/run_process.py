@@ -36,6 +36,7 @@ class ProcessLimits:
     memory_limit_bytes: int
     silence_limit_s: float  # without any event from the worker
     grace_s: float  # between TERM and KILL
+    cancel_grace_s: float = 0.0  # for the worker of a cancelled run, to end by itself what it has started
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ class RunProcess:
     def _send_cause(self) -> None:
         if self._control_fd is not None and self._cause_to_send is not None:
             with contextlib.suppress(BrokenPipeError):  # it has ended by itself
-                os.write(self._control_fd, f"end {self._cause_to_send}\n".encode())
+                grace = f" {self._limits.cancel_grace_s}" if self._cause_to_send == CANCELLED else ""
+                os.write(self._control_fd, f"end {self._cause_to_send}{grace}\n".encode())
 
     # ------------------------------------------------------------ what the run says
 

@@ -26,7 +26,7 @@ from services.core.errors import (
     ShuttingDownError,
     StorageFullError,
 )
-from services.core.model import Progress, Run, RunSpec, RunState, StateChanged, Telemetry
+from services.core.model import CommandProfile, Progress, Run, RunSpec, RunState, StateChanged, Telemetry
 from services.core.rpc import run_error
 from services.profiler.admission import Admission, Placement
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
@@ -52,6 +52,7 @@ class RunsSettings:
     max_queued_run_count: int
     configuration_time_limit_s: float
     grace_s: float
+    command_grace_s: float
 
 
 @dataclass(slots=True)
@@ -285,6 +286,7 @@ class Runs:
                 memory_limit_bytes=placement.limits.run_memory_limit_bytes,
                 silence_limit_s=self._settings.configuration_time_limit_s,
                 grace_s=self._settings.grace_s,
+                cancel_grace_s=self._settings.command_grace_s if isinstance(placement.spec.work, CommandProfile) else 0.0,
             ),
             record=lambda events: self._record(run_id, events),
             activity=lambda: self._active[run_id].activity,

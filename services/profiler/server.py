@@ -128,6 +128,7 @@ async def _open_service(
             settings.max_queued_run_count,
             settings.configuration_time_limit_s,
             settings.grace_s,
+            settings.command_grace_s,
         )
         runs = Runs(runs_settings, journal, admission, node.node_id)
         telemetry = TelemetrySampler(
@@ -160,4 +161,5 @@ def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
     kept = ("--ceilings-file", str(settings.data_folder / "ceilings.json"), "--cache-folder", str(settings.data_folder / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
-    return (*WORKER_COMMAND, *runtime, *kept, *nsys)
+    grace = ("--command-grace-s", str(settings.command_grace_s))
+    return (*WORKER_COMMAND, *runtime, *kept, *nsys, *grace)

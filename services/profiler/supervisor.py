@@ -6,8 +6,9 @@ from then on every descendant, daemonized ones included, ends up as its child: w
 the tree is gone.
 
 It ends the tree (TERM to all, grace, KILL to all) when the worker has exited, when a limit is reached, when the service
-asks for it with a line `end CAUSE` on the control pipe, and when that pipe closes, because then the service is dead. What
-happened it says in one line of JSON on the status pipe.
+asks for it with a line `end CAUSE` on the control pipe, and when that pipe closes, because then the service is dead. With
+`end CAUSE SECONDS` the worker alone gets TERM, and these seconds to end by itself what it has started. What happened the
+supervisor says in one line of JSON on the status pipe.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Supervisor:
 
     Args:
         command: program and arguments.
-        control_fd: read for `end CAUSE` lines; end of file means that the service is gone.
+        control_fd: read for `end CAUSE` and `end CAUSE SECONDS` lines; end of file means that the service is gone.
         time_limit_s: wall clock, seconds.
         memory_limit_bytes: resident bytes of all processes of the tree together.
         grace_s: seconds between TERM and KILL.
@@ -65,6 +66,7 @@ class Supervisor:
         self._worker_status: int | None = None
         self._peak_resident_bytes = 0
         self._wakeup_fd = -1
+        self._worker_grace_s = 0.0
 
     def run(self, worker_fds: list[int]) -> dict[str, object]:
         """Starts the worker with `worker_fds` open, sees it through, and returns the status once no process is left."""
@@ -77,6 +79,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._worker_id = self._start_worker(worker_fds)
         cause = self._wait_for_cause()
+        self._await_worker()
         self._end_tree()
         return self._status(cause)
 
@@ -131,7 +134,11 @@ class Supervisor:
             return SERVER_GONE
         self._control_text += data
         line, newline, _ = self._control_text.partition(b"\n")
-        return line.decode().removeprefix("end ") if newline else None
+        if not newline:
+            return None
+        _, cause, *seconds = line.decode().split()
+        self._worker_grace_s = float(seconds[0]) if seconds else 0.0
+        return str(cause)
 
     def _is_over_memory_limit(self) -> bool:
         tree = descendants(os.getpid())
@@ -139,6 +146,16 @@ class Supervisor:
         self._peak_resident_bytes = max(self._peak_resident_bytes, resident_bytes)
         # Resident size counts shared pages once a process; the exact figure costs milliseconds, so only when it matters.
         return resident_bytes > self._memory_limit_bytes and sum(map(_proportional_bytes, tree)) > self._memory_limit_bytes
+
+    def _await_worker(self) -> None:
+        """TERM to the worker alone, for as long as the service gives it."""
+        end_time = time.monotonic() + self._worker_grace_s
+        if self._worker_grace_s > 0 and self._worker_status is None:
+            os.kill(self._worker_id, signal.SIGTERM)
+        while self._worker_status is None and (left_s := end_time - time.monotonic()) > 0:
+            select.select([self._wakeup_fd], [], [], min(left_s, POLL_INTERVAL_S))
+            _drain(self._wakeup_fd)
+            self._reap()
 
     def _end_tree(self) -> None:
         _signal_all(signal.SIGTERM)

@@ -62,6 +62,7 @@ class WorkOrder:
     process_index: int | None  # which process of the run this is; None: nobody has divided it
     cache_folder: Path | None
     nsys_program: str | None
+    command_grace_s: float
     environment: Mapping[str, str]  # of the service, before this process has added its own
 
 
@@ -94,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
         if order.process_index is None and isinstance(spec.work, KernelSweep) and spec.work.process_count > 1:
             return ProcessSeries(_process_commands(spec.work.process_count, arguments)).run()
+        if isinstance(spec.work, CommandProfile):
+            return _profile_command(spec, spec.work, order, sink)
         _end_on_sigterm(sink)
         _carry_out(spec, order, sink)
     except KernalyseError as error:
@@ -123,11 +126,6 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
             _measure_ceilings(spec.work, order, sink)
         case ModelRun():
             _run_model(spec, spec.work, order, sink)
-        case CommandProfile():
-            from services.profiler.workloads.command import CommandOrder, run_command
-
-            given = CommandOrder(order.folder, order.environment, time.monotonic() - _own_age_s(), order.nsys_program)
-            run_command(spec.work, spec.limits, given, sink)
         case other:
             raise NotBuiltYetError(
                 f"a run of kind {type(other).__name__}",
@@ -191,6 +189,18 @@ class FailedCounts:
 
     def write(self, count: int) -> None:
         self._file.write_text(str(count))
+
+
+def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
+    """The exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
+    from services.profiler.workloads.command import CommandOrder, run_command
+
+    is_told_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_told_to_end.set())
+    began = time.monotonic() - _own_age_s()
+    given = CommandOrder(order.folder, order.environment, began, order.nsys_program, order.command_grace_s, is_told_to_end.is_set)
+    run_command(profile, spec.limits, given, sink)
+    return TERMINATED_EXIT_CODE if is_told_to_end.is_set() else 0
 
 
 def _own_age_s() -> float:
@@ -270,6 +280,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
     parser.add_argument("--process-index", type=int, help="which process of the run this is; all of it if not given")
     parser.add_argument("--cache-folder", type=Path, help="where compiled kernels are kept between runs")
     parser.add_argument("--nsys-program", help="the nsys to use; found by itself if not given")
+    parser.add_argument("--command-grace-s", type=float, default=20.0, help="seconds for a command's report after SIGTERM")
     parsed = parser.parse_args(arguments)
     return WorkOrder(
         spec_file=parsed.spec,
@@ -281,6 +292,7 @@ def _read_command_line(arguments: Sequence[str] | None) -> WorkOrder:
         process_index=parsed.process_index,
         cache_folder=parsed.cache_folder,
         nsys_program=parsed.nsys_program,
+        command_grace_s=parsed.command_grace_s,
         environment=dict(os.environ),
     )
 

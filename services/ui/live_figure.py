@@ -6,7 +6,7 @@ from typing import Any
 
 import holoviews as hv
 from bokeh.document import Document
-from bokeh.models import FixedTicker, NoOverlap, Range1d
+from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
 from services.ui.charts.elements import Columns
 
@@ -64,11 +64,11 @@ class LiveFigure:
             span.update(start=start, end=end, reset_start=start, reset_end=end)
             self._set_spans[axis] = (start, end)
 
-    def name_ticks(self, names: dict[int, str]) -> None:
-        """Ticks of the x axis at the keys; those that would overlap are left out by the browser."""
+    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False) -> None:
+        """Ticks of the x axis at the keys; those that would overlap are left out by the browser, unless they are all wanted."""
         axis = self.figure.xaxis[0]
         if not isinstance(axis.ticker, FixedTicker):
-            axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=NoOverlap())
+            axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=AllLabels() if leaves_none_out else NoOverlap())
         # A new ticker each time would make Bokeh walk through the whole document; new ticks do not.
         if axis.ticker.ticks != list(names):
             axis.ticker.ticks = list(names)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlencode
 from services.ui.theme import ThemeName
 
 Page = Literal["live", "roofline", "kernels", "layers"]
-ColorBy = Literal["category", "dtype", "kernel", "run"]
+ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
 TableName = Literal[
@@ -26,21 +26,25 @@ TableName = Literal[
     "memory",
     "occupancy",
     "ranks",
+    "models",
+    "layer_variants",
 ]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
     "measurements": "measurements",
     "kernels": "kernels of sweeps",
     "launched": "kernels of traces",
-    "layers": "layers of traces",
+    "layers": "layers of traces and models",
     "breakdown": "breakdown of traces",
-    "opportunities": "opportunities of traces",
+    "opportunities": "opportunities of traces and models",
     "gap_reasons": "idle time of traces, by reason",
     "gaps": "gaps of traces",
     "launches": "launches of traces",
     "memory": "copies and fills of traces",
     "occupancy": "occupancy of traces",
     "ranks": "ranks of traces",
+    "models": "whole passes of models",
+    "layer_variants": "layers of a model's variants",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 

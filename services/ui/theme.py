@@ -214,8 +214,8 @@ class Style:
 
 
 def style_of(value: str, values: tuple[str, ...], palette: Palette) -> Style:
-    """Colour and shape of one value among those that may occur; those beyond the palette share by turns."""
-    position = values.index(value) if value in values else len(values)
+    """Colour and shape of one value among those that may occur; those beyond the palette share by turns, others look like the last."""
+    position = values.index(value) if value in values else max(len(values) - 1, 0)
     return Style(palette.series[position % len(palette.series)], MARKERS[position % len(MARKERS)])
 
 

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
+from tests.integration.recording_nsys import write_recording_nsys
+from tests.private_folder import know_ceilings, private_folder
 from tests.service_processes import ServiceProcesses
+from tests.unit.nsys_export import kernel, write_export
 
-FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
+PATIENCE_MS: Final = 90_000  # nothing waits as long unless it fails or the machine is loaded
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="package")
-def dashboard() -> Iterator[Dashboard]:
-    """Profiler, analyzer and dashboard in private folders; nothing may be left of them."""
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        for variable, name in FOLDERS.items():
-            (folder / name).mkdir(mode=0o700)
-            monkeypatch.setenv(variable, str(folder / name))
-        for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
-            monkeypatch.delenv(variable)
+def dashboard(ceilings_file: Path) -> Iterator[Dashboard]:
+    """Profiler, analyzer and dashboard in private folders; nothing may be left of them. Its nsys records one launch of a kernel."""
+    with private_folder() as folder:
+        know_ceilings(folder, ceilings_file)
         services = ServiceProcesses(folder)
         try:
-            with dashboard_of(services, services.start("profiler")) as found:
+            export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
+            nsys = write_recording_nsys(folder, export)
+            with dashboard_of(services, services.start("profiler", "--nsys-program", str(nsys))) as found:
                 yield found
         finally:
             services.stop_all()
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +60,7 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self._check(request.url))
         page.goto(f"{self.dashboard.url}{path}")
-        page.wait_for_selector(".shell[data-ready]", timeout=30_000)
+        page.wait_for_selector(".shell[data-ready]")
         return page
 
     def _check(self, url: str) -> None:
@@ -75,6 +72,7 @@ class Visit:
 def visit(browser: Browser, dashboard: Dashboard) -> Iterator[Visit]:
     """Logged in, 1280 pixels wide. The test fails when a page had errors or asked anybody else for anything."""
     context = browser.new_context(viewport={"width": 1280, "height": 860})
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(f"{dashboard.url}/?token={dashboard.ui.token}")
     page.close()

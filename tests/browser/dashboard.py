@@ -16,6 +16,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from services.core.model import (
     Axis,
+    CommandProfile,
     KernelSelection,
     KernelSweep,
     MeasuringOptions,
@@ -27,7 +28,7 @@ from tests.service_processes import ServiceProcess, ServiceProcesses
 
 CHROMIUM_NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-NODE_TIMEOUT_S: Final = 20.0
+NODE_TIMEOUT_S: Final = 90.0
 MANY_SIZES: Final = tuple(range(65_536, 65_536 + 300 * 1024, 1024))
 """Of a sweep that goes on until it is cancelled."""
 
@@ -57,6 +58,11 @@ class Dashboard:
         sweep = KernelSweep(tuple(KernelSelection(name) for name in kernel_names), axes=(Axis("N", sizes),), measuring=measuring)
         answer = self.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(RunSpec(sweep, title=title))))
         return decode(answer.run, Run)
+
+    def start_profile(self, *arguments: str) -> Run:
+        """Starts the command under nsys."""
+        spec = RunSpec(CommandProfile(arguments, "nsys"))
+        return decode(self.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(spec))).run, Run)
 
     def cancel(self, run_id: str) -> None:
         self.stub.CancelRun(messages.AnalyzerServiceCancelRunRequest(run_id=run_id))

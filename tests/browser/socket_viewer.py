@@ -32,7 +32,7 @@ def ask(url: str, *, data: bytes | None = None, **headers: str) -> Answer:
     request = urllib.request.Request(url, data=data, headers={name.replace("_", "-"): value for name, value in headers.items()})
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=20) as response:
+        with opener.open(request, timeout=60) as response:
             return Answer(response.status, response.headers, response.read().decode(errors="replace"))
     except urllib.error.HTTPError as error:
         with error:

@@ -26,7 +26,7 @@ def drawn_count(page: Page, source: str) -> int:
     return count
 
 
-def eventually(check: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def eventually(check: Callable[[], bool], timeout_s: float = 90.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not check():
         assert time.monotonic() < deadline, "did not come true in time"
@@ -42,7 +42,7 @@ def test_without_runs_the_page_says_how_to_start(visit: Visit) -> None:
 def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> None:
     page = visit.open("/live")
     run = visit.dashboard.start_sweep("saxpy", title=EVIL_TITLE, seconds=0.4, sizes=MANY_SIZES)
-    expect(page.locator(".run-name")).to_contain_text("running", timeout=20_000)
+    expect(page.locator(".run-name")).to_contain_text("running")
     eventually(lambda: drawn_count(page, "samples:samples") > 0)
     eventually(lambda: drawn_count(page, "samples:finished") > 0)
     first = drawn_count(page, "samples:finished")
@@ -58,7 +58,7 @@ def test_points_arrive_while_the_sweep_runs_and_cancel_ends_it(visit: Visit) -> 
     assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("button", name="Cancel the run").click()
-    expect(page.locator(".run-name")).to_contain_text("cancelled", timeout=15_000)
+    expect(page.locator(".run-name")).to_contain_text("cancelled")
     assert visit.dashboard.run(run.run_id).state is RunState.CANCELLED
     expect(page.locator("h1")).to_have_text(EVIL_TITLE)
     assert page.evaluate("window.pwned") is None
@@ -103,7 +103,7 @@ def test_roofline_filters_points_and_keeps_them_in_the_url(visit: Visit) -> None
 def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit) -> None:
     page = visit.open("/kernels")
     rows = page.locator("#f-table tbody tr")
-    expect(rows.first).to_contain_text("saxpy", timeout=10_000)
+    expect(rows.first).to_contain_text("saxpy")
     page.get_by_role("button", name="Median").click()
     expect(page.locator('th[aria-sort="ascending"]')).to_contain_text("Median")
     page.get_by_role("searchbox").fill("nothing like it")
@@ -122,7 +122,7 @@ def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit) -> None:
 
 def test_a_run_that_does_not_exist_is_said_in_a_sentence(visit: Visit) -> None:
     page = visit.open("/live?runs=no-such-run")
-    expect(page.locator("#f-run")).to_contain_text("cannot be shown", timeout=10_000)
+    expect(page.locator("#f-run")).to_contain_text("cannot be shown")
 
 
 def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, services: ServiceProcesses) -> None:
@@ -131,8 +131,8 @@ def test_an_analyzer_that_is_away_is_named_and_found_again(browser: Browser, ser
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"http://{ui.address}/?token={ui.token}")
-    expect(page.locator("#f-banner")).to_contain_text("Analyzer unreachable, trying again", timeout=15_000)
+    expect(page.locator("#f-banner")).to_contain_text("Analyzer unreachable, trying again")
     services.start("analyzer", address=address)
-    expect(page.locator("#f-banner")).to_be_empty(timeout=15_000)
+    expect(page.locator("#f-banner")).to_be_empty()
     expect(page.locator("#f-run")).to_contain_text("kernalyse bench saxpy")
     context.close()

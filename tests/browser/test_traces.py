@@ -82,3 +82,21 @@ def test_the_live_page_of_a_trace_shows_what_it_has(visit: Visit, run_id: str) -
         expect(page.get_by_role("heading", name=name)).to_be_hidden()
     page.get_by_role("link", name="layers", exact=True).click()
     page.wait_for_url(re.compile(f"/layers\\?runs={run_id}"))
+
+
+def test_a_command_shows_its_log_while_it_runs_and_its_kernels_when_its_trace_has_been_read(visit: Visit, tmp_path: Path) -> None:
+    may_end = tmp_path / "may_end"
+    run = visit.dashboard.start_profile("sh", "-c", f"echo training; until [ -e {may_end} ]; do sleep 0.05; done")
+    page = visit.open(f"/live?runs={run.run_id}")
+    card = page.locator("#f-run")
+    expect(card.locator(".command")).to_contain_text("echo training")
+    expect(card).to_contain_text("nsys")
+    expect(page.locator("#f-log")).to_contain_text("training")
+    expect(page.get_by_role("heading", name="Telemetry")).to_be_visible()
+    expect(page.get_by_role("heading", name="Samples")).to_be_hidden()
+    may_end.touch()
+    expect(page.locator("#f-log")).to_contain_text("Trace of nsys read: 1 launches of kernels.")
+    expect(card.locator(".state")).to_have_text("succeeded")
+    page.get_by_role("link", name="kernels", exact=True).click()
+    page.wait_for_url(re.compile(f"/kernels\\?runs={run.run_id}"))
+    expect(page.locator("#f-table tbody tr")).to_have_count(1)

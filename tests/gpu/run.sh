@@ -65,6 +65,7 @@ part conformance_nvcc 100 $conformance -m cuda -k "nvcc and not catalogue" &
 part conformance_nvcc_catalogue 100 $conformance -m cuda -k "nvcc and catalogue" &
 part test_runs_pycuda 100 tests/gpu/test_runs.py -k "pycuda" &
 part test_runs_nvcc 100 tests/gpu/test_runs.py -k "nvcc" &
+part models_pycuda 100 tests/integration/test_gpt.py -m cuda -k pycuda &
 wait
 
 # What takes times, alone.

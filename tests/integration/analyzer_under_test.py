@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -27,8 +30,8 @@ from services.core.model import Run, TableQuery
 from services.core.rpc import translated_errors
 from services.core.settings import AnalyzerSettings
 
-START_TIMEOUT_S = 60.0
-WAIT_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 90.0
+WAIT_TIMEOUT_S = 90.0  # nothing waits as long unless it fails or the machine is loaded
 PROGRAM = """
 import asyncio, sys
 from services.analyzer.server import serve
@@ -72,7 +75,7 @@ class AnalyzerProcess:
         """kill -9, as a crash would be."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(60)
             self.process = None
 
     def stop(self) -> int | None:
@@ -81,7 +84,7 @@ class AnalyzerProcess:
             return None
         self.process.terminate()
         try:
-            return self.process.wait(20)
+            return self.process.wait(60)
         finally:
             self.kill()
 
@@ -107,6 +110,41 @@ async def serving(folder: Path) -> AsyncIterator[AnalyzerHere]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+class _LoopInThread(asyncio.SelectorEventLoop):
+    """Signals are for the main thread; here the task is cancelled."""
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        pass
+
+
+@contextmanager
+def running_analyzer() -> Iterator[None]:
+    """The user's analyzer, in a thread, where every command finds it: one of its own would cost each command seconds."""
+    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    settings = AnalyzerSettings.load(address=f"unix:{folder}/a.sock")
+    with ThreadPoolExecutor(1) as pool, asyncio.Runner(loop_factory=_LoopInThread) as runner:
+        loop = runner.get_loop()
+        serving = asyncio.run_coroutine_threadsafe(serve(settings), loop)
+        thread = pool.submit(loop.run_forever)
+        try:
+            while find_service(settings.announcement_path()) is None:
+                assert not serving.done(), serving.exception()
+                time.sleep(0.01)
+            yield
+        finally:
+            serving.cancel()
+            asyncio.run_coroutine_threadsafe(_ended(), loop).result(WAIT_TIMEOUT_S)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.result(WAIT_TIMEOUT_S)
+            shutil.rmtree(folder)
+
+
+async def _ended() -> None:
+    """Waits until all that goes on in this loop has come to its end."""
+    others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 @asynccontextmanager

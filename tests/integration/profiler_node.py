@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from services.core.model import (
 )
 from services.core.rpc import translated_errors
 
-START_TIME_LIMIT_S = 30.0
+START_TIME_LIMIT_S = 90.0  # a loaded machine with cold caches
 
 _PROGRAM = """
 import asyncio, json, sys
@@ -65,11 +66,23 @@ class ProfilerNode:
         folder: for data, token and announcement; kept over restarts.
         stand_in: whether runs go to the stand-in worker; else to the real one.
         worker: command that runs go to instead of the real worker.
+        ceilings_file: what it is to know of its devices. Without, every sweep on a busy host measures them anew: seconds each.
         settings: of the service, beside those that follow from the folder.
     """
 
-    def __init__(self, folder: Path, *, stand_in: bool = False, worker: Sequence[str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        stand_in: bool = False,
+        worker: Sequence[str] | None = None,
+        ceilings_file: Path | None = None,
+        **settings: Any,
+    ) -> None:
         self.data_folder = folder / "data"
+        if ceilings_file is not None:
+            self.data_folder.mkdir()
+            shutil.copy2(ceilings_file, self.data_folder)
         self._announcement_file = folder / "profiler.json"
         self._log_file = folder / "log"
         self._settings = {
@@ -102,7 +115,7 @@ class ProfilerNode:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def wait(self, time_limit_s: float = 20.0) -> int:
+    def wait(self, time_limit_s: float = 60.0) -> int:
         """The exit status."""
         assert self.process is not None
         return self.process.wait(time_limit_s)
@@ -193,7 +206,7 @@ def payload_names(events: Iterable[run_pb2.RunEvent]) -> list[str | None]:
     return [event.WhichOneof("payload") for event in events]
 
 
-async def until(is_true: Callable[[], bool], time_limit_s: float = 10.0) -> None:
+async def until(is_true: Callable[[], bool], time_limit_s: float = 60.0) -> None:
     """Waits for something outside the service."""
     deadline = time.monotonic() + time_limit_s
     while not is_true():
@@ -207,6 +220,16 @@ def is_alive(process_id: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def processes_with(text: str) -> list[int]:
+    """Processes that have the text in a variable of theirs, as all of a run have the run's id in TMPDIR."""
+    found = list[int]()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return [process_id for process_id in found if process_id != os.getpid()]
 
 
 def resident_bytes(process_id: int) -> int:

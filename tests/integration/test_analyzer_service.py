@@ -258,7 +258,7 @@ async def test_watching_shows_rows_as_they_arrive_and_ends_with_the_run(stub: An
     node.journal("aaaa-1", configuration(0), samples(0, 0, 7), measurement(0))
     await eventually(lambda: _true("roofline" in _names(received)))
     node.journal("aaaa-1", StateChanged(RunState.SUCCEEDED))
-    await asyncio.wait_for(watching, 10)
+    await asyncio.wait_for(watching, 90)
     assert _rows(received, "samples")["sample_index"].to_list() == list(range(7))
     assert _rows(received, "roofline")["bound"].to_list() == ["memory"]
     assert received[-1].run.state == wire.encode(await get_run(stub, "last")).state
@@ -313,7 +313,7 @@ async def test_a_stalled_watcher_holds_nobody_up_and_misses_nothing(stub: Any, a
             node.journal("aaaa-1", samples(0, number * 4000, 4000))
             await asyncio.sleep(0)
         node.journal("aaaa-1", StateChanged(RunState.SUCCEEDED))
-        received = await asyncio.wait_for(watching, 60)
+        received = await asyncio.wait_for(watching, 90)
         assert _rows(received, "samples").height == batch_count * 4000
         late = [first, *[answer async for answer in stalled]]
     assert _rows(late, "samples")["sample_index"].to_list() == list(range(batch_count * 4000))
@@ -447,7 +447,7 @@ async def test_ceilings_set_by_hand_win_and_reach_who_watches(stub: Any, node: P
     assert not any(ceiling.source == "user" for ceiling in (await stub.UpdateHardware(_update())).ceilings)
     assert (await stub.GetHardware(messages.GetHardwareRequest(node_id=NODE, device_id="cuda:0"))).thresholds == hardware.thresholds
     node.journal("aaaa-1", StateChanged(RunState.SUCCEEDED))
-    await asyncio.wait_for(watching, 10)
+    await asyncio.wait_for(watching, 90)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

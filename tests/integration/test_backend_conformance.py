@@ -283,7 +283,7 @@ def test_copy_larger_than_the_buffer_is_refused(session: DeviceSession) -> None:
         session.download(buffer, np.zeros(8, np.float32))
 
 
-ODD_SIZES = {"M": 37, "N": 70, "K": 53, "blocks": 7, "B": 3, "T": 17, "H": 3, "D": 32, "R": 51, "V": 101}
+ODD_SIZES = {"M": 37, "N": 101, "K": 53, "blocks": 7, "B": 3, "T": 17, "H": 3, "D": 32, "R": 51, "V": 101}
 """No multiple of any block, so that every edge is met; D is the head width that causal_attention is compiled for."""
 
 CATALOGS = (load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml"))

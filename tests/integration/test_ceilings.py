@@ -15,7 +15,7 @@ from services.cli.ceiling_display import problem_lines
 from services.core.model import CeilingsMeasured, EventPayload, KernelSource, LogLines, Progress
 from services.profiler.measuring.fma_ceilings import FMA_FILE
 from services.profiler.workloads.ceilings import load_sources, run_ceilings
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 

@@ -13,9 +13,9 @@ import pytest
 from services.analyzer.writers.results import results_document
 from services.core.errors import InvalidRequestError
 from services.core.model import EventPayload, RunState, SampleBatch, StateChanged, TableQuery
+from tests.command import kernalyse
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_table, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
-from tests.integration.test_cli import kernalyse
 from tests.service_processes import ServiceProcesses
 from tests.unit.run_results import results_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.unit.ncu_report import launch, write_report
 from tests.unit.nsys_export import call, kernel, write_export
 
@@ -33,6 +33,7 @@ def answers(*arguments: str | Path, tables: tuple[str, ...] = TABLES) -> dict[st
     return {name: [{key: value for key, value in row.items() if key != "run_id"} for row in rows] for name, rows in found.items()}
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_trace_with_a_report_is_shown_and_imported_alike(private_folders: Path, trace: Path, report: Path) -> None:
     shown = answers(trace, "--counters", report)
     assert [(row["launch_index"], row["flop"], row["bytes"], row["work_source"]) for row in shown["launch_work"]] == [
@@ -51,6 +52,7 @@ def test_a_trace_with_a_report_is_shown_and_imported_alike(private_folders: Path
     assert answers(plain)["launch_work"] == []
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_report_alone_is_shown_and_imported_alike(private_folders: Path, report: Path) -> None:
     tables = (*TABLES, "counted_work", "counters", "breakdown")
     shown = answers(report, tables=tables)
@@ -62,6 +64,7 @@ def test_a_report_alone_is_shown_and_imported_alike(private_folders: Path, repor
     assert answers(done.stdout.split()[0], tables=tables) == shown
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_reports_that_fit_nothing_are_refused(private_folders: Path, trace: Path, report: Path, tmp_path: Path) -> None:
     other = write_report(tmp_path / "other.csv", [launch("elsewhere()", ffma=1)])
     for command in ("show", "import"):

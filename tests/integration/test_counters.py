@@ -6,10 +6,9 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -19,11 +18,8 @@ from services.core.model import (
     BackendName,
     CacheMode,
     CountersStored,
-    EventPayload,
     KernelSelection,
     KernelSweep,
-    LogLevel,
-    LogLines,
     Progress,
     RunSpec,
 )
@@ -33,34 +29,13 @@ from services.profiler.collectors.ncu_metrics import metric_names
 from services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, count_launches
 from services.profiler.workloads.sweep_plan import plan_sweep
 from tests.integration.profiler_node import is_alive
+from tests.integration.told import Told
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
-T = TypeVar("T")
 STAND_IN_NCU = Path(__file__).with_name("stand_in_ncu.py")
 METRICS = metric_names("9.0")
 SAXPY = KernelSweep((KernelSelection("saxpy"),), (Axis("N", (1_024, 2_048)),), backend=BackendName.OPENCL, with_counters=True)
-
-
-@dataclass
-class Told:
-    """What the counting tells."""
-
-    payloads: list[EventPayload] = field(default_factory=list)
-
-    def write(self, payload: EventPayload) -> None:
-        self.payloads.append(payload)
-
-    def of(self, cls: type[T]) -> list[T]:
-        return [payload for payload in self.payloads if isinstance(payload, cls)]
-
-    @property
-    def warnings(self) -> str:
-        return "\n".join(line for lines in self.of(LogLines) if lines.level is LogLevel.WARNING for line in lines.lines)
-
-    @property
-    def activities(self) -> list[str]:
-        return [progress.activity for progress in self.of(Progress)]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from services.analyzer.writers.results import results_document
 from services.compat.KernelBenchmarker import KernelBenchmarker, benchmark, load_kernel
 from services.compat.visualizing.visualizer import BenchmarkVisualizer
 from services.profiler.catalog import catalog_folder
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.unit.run_results import sweep_results
 
 DOCS = Path(__file__).parents[2] / "docs"

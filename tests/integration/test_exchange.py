@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import jsonschema
 import polars as pl
 import pytest
 
-from tests.integration.test_cli import QUICK, kernalyse
-from tests.service_processes import ServiceProcesses
+from tests.command import kernalyse
+from tests.integration.analyzer_under_test import running_analyzer
+from tests.integration.test_cli import QUICK
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -32,20 +34,12 @@ def schema() -> jsonschema.Draft202012Validator:
 
 
 @pytest.fixture
-def server(services: ServiceProcesses) -> tuple[str, ...]:
-    """Options that lead to a running analyzer with one node."""
-    profiler, analyzer = services.start("profiler"), services.start("analyzer")
-    token_file = services.folder / "config" / "kernalyse" / "token"
-    options = ("--server", analyzer.address, "--token-file", str(token_file))
-    assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options).returncode == 0
-    return options
-
-
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch, private_folders: Path) -> None:
+def elsewhere(monkeypatch: pytest.MonkeyPatch, private_folders: Path, server: tuple[str, ...]) -> Iterator[None]:
     """Commands without --server work on another store, as on another machine."""
     (private_folders / "other").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(private_folders / "other"))
+    with running_analyzer():
+        yield
 
 
 def without_keys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -135,6 +129,7 @@ def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server: tuple[
     assert len(json.loads(on_stdout.stdout)["benchmarks"]) == 1
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_folder_brings_every_file_that_a_reader_takes(private_folders: Path, tmp_path: Path) -> None:
     folder = tmp_path / "results"
     (folder / "monday" / "a.json-bin").mkdir(parents=True)
@@ -155,6 +150,7 @@ def test_a_folder_brings_every_file_that_a_reader_takes(private_folders: Path, t
     assert "results of kernalyse" in empty.stderr
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_import_goes_on_after_a_file_that_no_reader_takes(private_folders: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not results")
     good = {"meta": None, "devices": [], "benchmarks": [{"name": "copy", "states": [{"is_skipped": True, "skip_reason": "no GPU"}]}]}

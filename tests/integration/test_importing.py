@@ -270,7 +270,7 @@ async def test_kill_between_two_chunks_leaves_nothing_and_the_import_can_be_repe
 
     async with connected(process.endpoint) as stub:
         sending = asyncio.ensure_future(stub.ImportTrace(half()))
-        await asyncio.wait_for(is_half_there.wait(), 20)
+        await asyncio.wait_for(is_half_there.wait(), 90)
         await asyncio.to_thread(process.kill)
         with pytest.raises(Exception, match="UNAVAILABLE"):
             await sending

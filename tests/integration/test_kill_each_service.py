@@ -16,14 +16,14 @@ from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
-SIZES = (1024, 2048, 4096, 8192)
+SIZES = (1024, 2048, 4096)
 
 
 @pytest.fixture
-def node(private_folders: Path) -> Iterator[ProfilerNode]:
+def node(private_folders: Path, ceilings_file: Path) -> Iterator[ProfilerNode]:
     folder = private_folders / "node"
     folder.mkdir()
-    own = ProfilerNode(folder)
+    own = ProfilerNode(folder, ceilings_file=ceilings_file)
     own.start()
     yield own
     own.close()

@@ -128,6 +128,11 @@ async def test_a_transfer_that_breaks_off_goes_on_where_it_broke_and_holds_up_no
     assert (reading.state, reading.activity) == (RunState.SUCCEEDED, READING)
     assert await kernels(stub) == []
     await node.stop()
+
+    async def is_waiting() -> bool:
+        return (await get_run(stub, RUN_ID)).activity == "its trace waits for the node"
+
+    await eventually(is_waiting)
     node.stalls = False
     await node.start()
     await settled(stub)
@@ -184,6 +189,14 @@ async def test_what_cannot_be_read_is_said_in_the_log_and_the_run_stays_what_it_
     assert run.notes.startswith("The trace could not be read: ")
     assert words[damage] in run.notes
     assert await rows(stub, "log_lines", "level", "source", "line") == [("WARNING", "analyzer", run.notes)]
+    assert await kernels(stub) == []
+
+
+async def test_a_program_that_launched_nothing_is_no_fault(stub: Any, node: ProfilerStandIn) -> None:
+    trace = stored(node, "trace.json", b'{"schemaVersion": 1, "traceEvents": []}')
+    profile(node, trace, TraceStored(("trace.json",), "kineto"))
+    await settled(stub)
+    assert await rows(stub, "log_lines", "level", "line") == [("INFO", "Trace of kineto read: nothing was recorded.")]
     assert await kernels(stub) == []
 
 

@@ -294,18 +294,18 @@ def test_a_timer_too_coarse_for_the_kernel_tells_no_clock(session: NvccSession, 
     [
         (FAULTS, WorkerCrashedError, r"kernel act on a stand-in: found cudaErrorIllegalAddress: .* compute-sanitizer"),
         (ABORTS, WorkerCrashedError, r"kernel act on a stand-in: found the end of the program that runs it: SIGABRT"),
-        (HANGS, TimeLimitError, r"kernel act on a stand-in: found no end within 0\.5 s"),
+        (HANGS, TimeLimitError, r"kernel act on a stand-in: found no end within 2 s"),
     ],
 )
 def test_a_fault_costs_its_program_alone(open_session: OpenSession, what: int, error_class: type[KernalyseError], words: str) -> None:
-    session = open_session({SILENCE_LIMIT_VARIABLE: "1"})
+    session = open_session({SILENCE_LIMIT_VARIABLE: "4"})
     y = _zeros(session)
     session.run(_prepare(session, y))
     bad = _prepare(session, y, what)
     begin = time.monotonic()
     with pytest.raises(error_class, match=words):
         session.run(bad)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     with pytest.raises(InternalError, match="gone with the program"):
         _download(session, y)
     session.upload(y, np.zeros(COUNT, np.float32))

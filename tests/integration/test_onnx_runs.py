@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,17 @@ from kernalyse.v1 import run_pb2
 from services.analyzer.readers.onnxruntime import OnnxRuntimeReader
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
-from services.core.errors import BackendUnavailableError, InvalidParameterError
-from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
+from services.core.errors import BackendUnavailableError, InvalidParameterError, RunNotFoundError
+from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState, TableQuery
 from services.profiler.workloads.onnx.bert import bert
 from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER
+from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
 from tests.known_ceilings import FILE_NAME
 from tests.onnx_files import save_with_external_data, unknown_operator
 
+# Of BERT with 1024 words, 512 places, 2 types, width 128, inner width 512, 2 layers and 2 labels.
+PARAMETER_COUNT = 128 * (1024 + 512 + 2 + 2) + 2 * (4 * 129 * 128 + 129 * 512 + 513 * 128 + 4 * 128) + 129 * 128 + 129 * 2
 QUICK = MeasuringOptions(min_duration_ns=10_000_000, max_duration_ns=150_000_000)
 
 
@@ -70,6 +74,13 @@ def of_kind(events: list[run_pb2.RunEvent], name: str) -> list[Any]:
     return [getattr(event, name) for event in events if event.WhichOneof("payload") == name]
 
 
+async def is_read(stub: Any, run_id: str) -> bool:
+    """Whether the analyzer has the run, its trace included."""
+    with suppress(RunNotFoundError):
+        return (await get_run(stub, run_id)).is_settled
+    return False
+
+
 async def artifact(calls: Calls, run_id: str, name: str) -> bytes:
     request = messages.ProfilerServiceReadArtifactRequest(run_id=run_id, artifact_name=name)
     return b"".join([answer.chunk async for answer in calls.stub.ReadArtifact(request)])
@@ -81,7 +92,11 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
     assert "[CLS] the quick brown fox [SEP]" in "".join(line for log in of_kind(events, "log_lines") for line in log.lines)
     whole, *layers = of_kind(events, "configuration")
     assert (whole.category, whole.layer_path, whole.kernel_name) == ("model", "", "bert-tiny")
-    assert {parameter.name: parameter.value for parameter in whole.parameters} == {"batch": 1, "sequence": 6}
+    assert {parameter.name: parameter.value for parameter in whole.parameters} == {
+        "batch_size": 1,
+        "sequence_length": 6,
+        "parameter_count": PARAMETER_COUNT,
+    }
     assert "bert.encoder.layer.1.attention.self.query.MatMul" in [layer.layer_path for layer in layers]
     assert whole.flop == sum(layer.flop for layer in layers) > 4_000_000
     # Every layer has samples from the first turn on, long before the end, and statistics of all of them at the end.
@@ -110,7 +125,9 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
     assert found["work_source"].unique().to_list() == ["op model"]
 
 
-async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it(calls: Calls, tmp_path: Path) -> None:
+async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it(
+    calls: Calls, node: ProfilerNode, tmp_path: Path, private_folders: Path
+) -> None:
     save_with_external_data(tmp_path / "bundle/model.onnx", bert(1100, 3), "model.weights")
     shutil.copy(OWN_TOKENIZER, tmp_path / "bundle/tokenizer.json")
     unknown_operator(tmp_path / "bundle/odd.onnx")
@@ -119,7 +136,21 @@ async def test_a_model_of_a_bundle_runs_with_its_tokenizer_and_weights_beside_it
     run, events = await ended(calls, work)
     assert run.state is RunState.SUCCEEDED, run.error
     whole = of_kind(events, "configuration")[0]
-    assert (whole.kernel_name, [parameter.value for parameter in whole.parameters]) == ("model.onnx", [2, 3])
+    assert (whole.kernel_name, [parameter.value for parameter in whole.parameters][:2]) == ("model.onnx", [2, 3])
+    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
+        await add_node(stub, node.endpoint)
+        await eventually(lambda: is_read(stub, run.run_id))
+        tables = {
+            name: await get_table(stub, TableQuery(name, (run.run_id,))) for name in ("layers", "kernels", "roofline", "models", "gaps")
+        }
+    layers, kernels, roofline, models, gaps = (tables[name][0] for name in tables)
+    # What was measured is told once, in the names and times of configurations; the trace tells what they cannot.
+    assert set(layers["source"]) == {"annotation"}
+    assert layers.height == len(of_kind(events, "configuration")) - 1
+    assert kernels["kernel_name"].is_unique().all()
+    assert roofline.height == layers.height + 1
+    assert models.select("model_name", "batch_size", "sequence_length").rows() == [("model.onnx", 2, 3)]
+    assert gaps.height > 0
     refused, _ = await ended(calls, ModelRun("odd.onnx", bundle_digest=digest, measuring=QUICK))
     assert refused.state is RunState.FAILED
     assert refused.error is not None

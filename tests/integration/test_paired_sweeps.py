@@ -34,7 +34,7 @@ from services.profiler.backends.base import DeviceSession, PreparedLaunch, Timed
 from services.profiler.catalog import load_catalog
 from services.profiler.workloads.sweep import run_sweep
 from services.profiler.workloads.sweep_plan import plan_sweep
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.integration.test_worker import own_kernel, sweep_of
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -212,10 +212,10 @@ def test_two_blocks_of_one_kernel_are_a_pair_too(session: Watched, tmp_path: Pat
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command_shows_and_writes_the_verdict(tmp_path: Path) -> None:
+def test_the_command_shows_and_writes_the_verdict(server: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "paired.json"
     sizes = [part for name in "MNK" for part in ("-p", f"{name}=128")]
-    done = kernalyse("bench", "matmul_naive", "--block", "16x16,1x1", "--paired", "--max-time", "1", *sizes, "--json", file)
+    done = kernalyse("bench", "matmul_naive", "--block", "16x16,1x1", "--paired", "--max-time", "1", *sizes, "--json", file, *server)
     assert done.returncode == 0, done.stderr
     heading, row = (next(line for line in done.stdout.splitlines() if word in line) for word in ("compared", "slower"))
     assert heading.split("  ")[0] == "compared"
@@ -227,8 +227,8 @@ def test_the_command_shows_and_writes_the_verdict(tmp_path: Path) -> None:
     assert "real: Alternating blocks say so." in done.stdout
 
 
-def test_a_pair_of_three_and_too_few_blocks_are_refused(tmp_path: Path) -> None:
-    three = kernalyse("bench", "saxpy", "vector_add", "-p", "N=64", "--block", "32,64", "--paired")
+def test_a_pair_of_three_and_too_few_blocks_are_refused(server: tuple[str, ...]) -> None:
+    three = kernalyse("bench", "saxpy", "vector_add", "-p", "N=64", "--block", "32,64", "--paired", *server)
     assert (three.returncode, "expected two of each" in three.stderr) == (1, True), three.stderr
-    few = kernalyse("bench", "saxpy", "vector_add", "-p", "N=64", "--paired-blocks", "19")
+    few = kernalyse("bench", "saxpy", "vector_add", "-p", "N=64", "--paired-blocks", "19", *server)
     assert (few.returncode, "expected at least 20" in few.stderr) == (1, True), few.stderr

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from services.core.model import CommandProfile, LogLevel, LogLines, ModelRun, Progress, Run, RunError, RunState, StateChanged, TraceStored
+from tests.command import Done, kernalyse
 from tests.integration.analyzer_under_test import AnalyzerHere, add_node, connected, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
-from tests.integration.test_cli import Done, kernalyse
+from tests.integration.recording_nsys import write_recording_nsys
 from tests.integration.test_left_traces import kineto_trace, node, stored
+from tests.unit.nsys_export import kernel, write_export
 
 __all__ = ["node"]
 
@@ -72,6 +74,28 @@ async def test_a_command_is_followed_and_its_kernels_and_layers_are_shown(
     assert list(file_names(node.uploaded)) == ["train.py"]
     shown = await asyncio.to_thread(kernalyse, "show", "last")
     assert "gemm" in shown.stdout  # kernels, which a run of a command has in place of measurements
+    again = await asyncio.to_thread(kernalyse, "rerun", run.run_id)
+    assert again.returncode == 0, again.stderr
+    assert [other.spec.work for other in node.runs.values()] == [work, work]
+
+
+def test_a_program_is_profiled_by_services_of_the_commands_own_with_the_collector_of_the_node(
+    private_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = write_export(
+        tmp_path / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}], calls=[{"end": 500, "correlationId": 1}]
+    )
+    monkeypatch.setenv("KERNALYSE_PROFILER_NSYS_PROGRAM", str(write_recording_nsys(tmp_path, export)))
+    program = tmp_path / "vector_add"
+    program.write_text('#!/bin/sh\necho "$1 elements added by $(basename "$0") with $MODE"\n')
+    program.chmod(0o700)
+    done = kernalyse("profile", "--env", "MODE=care", "--target", program, "--", "1024")
+    assert done.returncode == 0, done.stderr
+    assert "1024 elements added by vector_add with care" in done.stderr
+    assert "Trace of nsys read: 1 launches of kernels." in done.stderr
+    assert "kernels: 1 rows" in done.stdout
+    (run_id,) = [line.removeprefix("run ") for line in done.stderr.splitlines() if line.startswith("run ") and ":" not in line]
+    assert f"kernalyse show {run_id}" in done.stderr  # no dashboard runs that could show it
 
 
 async def test_a_failed_command_has_status_1_and_its_error(analyzer: AnalyzerHere, node: ProfilerStandIn) -> None:

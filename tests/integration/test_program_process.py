@@ -76,7 +76,7 @@ def test_program_that_hangs_is_ended(start: Start) -> None:
     begin = time.monotonic()
     with pytest.raises(TimeLimitError, match=r"found no end within 2 s.*configuration_time_limit_s"):
         program.run()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert program.has_ended
 
 
@@ -151,4 +151,4 @@ def test_program_is_ended_when_nobody_drives_it_any_more(tmp_path: Path) -> None
     process.end()
     process.end()
     assert process.has_ended
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 4  # it is not waited for until its time limit

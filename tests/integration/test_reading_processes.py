@@ -32,7 +32,7 @@ from tests.integration.analyzer_under_test import AnalyzerHere, AnalyzerProcess,
 from tests.integration.test_importing import CONTENT, listed
 from tests.unit.rank_traces import write_rank
 
-ENDS_WITHIN_S = 1.0
+ENDS_WITHIN_S = 30.0  # at once on a quiet machine; whoever is not ended is held until the test ends
 
 
 @pytest.fixture

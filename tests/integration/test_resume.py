@@ -19,7 +19,8 @@ from services.cli.session import Server, analyzer_session
 from services.core.model import KernelSweep, RunSpec, RunState
 from services.core.wire import decode_json
 from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT
-from tests.integration.test_cli import COMMAND, QUICK, kernalyse, wait_for
+from tests.command import kernalyse
+from tests.integration.test_cli import COMMAND, QUICK, wait_for
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -66,9 +67,9 @@ def listed(options: tuple[str, ...]) -> list[dict[str, Any]]:
 def bench_with_two_measured(own: Path, options: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
     """A sweep under way."""
     with subprocess.Popen([*COMMAND, *sweep_of(own), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
-        wait_for(lambda: any(run["completed_configuration_count"] >= 2 for run in listed(options)), "two measurements", 60)
+        wait_for(lambda: any(run["completed_configuration_count"] >= 2 for run in listed(options)), "two measurements")
         yield bench
-        bench.communicate(timeout=60)
+        bench.communicate(timeout=90)
 
 
 def assert_everything_was_measured_once(first: pl.DataFrame, second: pl.DataFrame) -> None:

@@ -68,7 +68,7 @@ def search_s(ended: Ended) -> float:
 
 @pytest.mark.parametrize("strategy", [SearchStrategy.RANDOM, SearchStrategy.HALVING])
 def test_the_planted_best_is_found_and_confirmed_in_alternating_blocks(strategy: SearchStrategy, tmp_path: Path) -> None:
-    ended = run_worker(planted(strategy, 20), tmp_path)
+    ended = run_worker(planted(strategy, 60), tmp_path)
     assert ended.exit_code == 0, ended.payloads[-1]
     repeats = repeat_of(ended)
     measurements = {repeats[one.configuration_index]: one for one in ended.of(Measurement)}
@@ -81,7 +81,7 @@ def test_the_planted_best_is_found_and_confirmed_in_alternating_blocks(strategy:
     assert comparison.duration_ratio_high < 1
     assert comparison.block_count >= 20
     assert ended.payloads.index(comparison) > max(map(ended.payloads.index, measurements.values()))
-    assert search_s(ended) < 20
+    assert search_s(ended) < 60
     progress = ended.of(Progress)[-1]
     assert (progress.completed_configuration_count, progress.total_configuration_count) == (len(PLANTED), len(PLANTED))
     assert "not measured" not in lines(ended)
@@ -100,7 +100,7 @@ def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_ou
     assert f"The budget of 6 s is spent: {200 - measured_count} configurations were not measured." in lines(ended)
     progress = ended.of(Progress)[-1]
     assert (progress.completed_configuration_count, progress.total_configuration_count) == (measured_count, 200)
-    assert search_s(ended) < 15  # what is under way is finished: on a busy machine compiling and the last resampling take seconds
+    assert search_s(ended) < 40  # what is under way is finished: on a busy machine compiling and the last resampling take seconds
 
 
 def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> None:

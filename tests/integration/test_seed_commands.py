@@ -11,8 +11,8 @@ import pytest
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.errors import InvalidRequestError, RunNotFoundError
 from services.core.rpc import translated_errors
+from tests.command import kernalyse
 from tests.integration.analyzer_under_test import connected, serving
-from tests.integration.test_cli import kernalyse
 from tests.integration.test_importing import RUN_ID, imported
 from tests.unit.test_commands import CONFIG, CONV, MM, MUL, SOUND, registry
 

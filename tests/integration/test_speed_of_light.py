@@ -18,8 +18,9 @@ from services.core.model import (
     Pairing,
     VerificationState,
 )
+from tests.command import Done, kernalyse
 from tests.integration.cheating_kernels import BUFFERS, HONEST, RECALLING, SKIPPING, STATIC, sweep
-from tests.integration.test_cli import QUICK, Done, kernalyse
+from tests.integration.test_cli import QUICK
 from tests.integration.test_worker import QUICK as QUICK_OPTIONS
 from tests.integration.test_worker import own_kernel, run_worker, sweep_of
 
@@ -82,22 +83,24 @@ CLAIMED_FLOP: Final = "10000000*N"
 CLAIMED_BYTES: Final = "40000000*N"
 
 
-def bench(folder: Path, *claims: str) -> Done:
+def bench(folder: Path, server: tuple[str, ...], *claims: str) -> Done:
     (folder / "chain.cu").write_text(CHAIN)
-    return kernalyse("bench", f"{folder / 'chain.cu'}:chain", "-p", "N=65536", "--backend", "opencl", *QUICK, *claims)
+    return kernalyse("bench", f"{folder / 'chain.cu'}:chain", "-p", "N=65536", "--backend", "opencl", *QUICK, *claims, *server)
 
 
-def test_more_flop_and_bytes_than_the_device_can_are_marked_everywhere(private_folders: Path, tmp_path: Path) -> None:
-    honest = bench(tmp_path, "--flop", TRUE_FLOP, "--bytes", "8*N")
+def test_more_flop_and_bytes_than_the_device_can_are_marked_everywhere(server: tuple[str, ...], tmp_path: Path) -> None:
+    honest = bench(tmp_path, server, "--flop", TRUE_FLOP, "--bytes", "8*N")
     assert honest.returncode == 0, honest.stderr
     assert "implausible" not in honest.stdout
 
     for claims, words in ((("--flop", CLAIMED_FLOP), "It computes"), (("--bytes", CLAIMED_BYTES), "It moves")):
-        done = bench(tmp_path, *claims)
+        done = bench(tmp_path, server, *claims)
         assert done.returncode == 0, done.stderr
         assert f"implausible: chain N=65536: {words}" in done.stdout
-        tables: dict[str, list[dict[str, Any]]] = json.loads(kernalyse("show", "last", "roofline", "kernels", "--format", "json").stdout)
+        tables: dict[str, list[dict[str, Any]]] = json.loads(
+            kernalyse("show", "last", "roofline", "kernels", "--format", "json", *server).stdout
+        )
         assert tables["roofline"][-1]["is_implausible"] is True
         assert tables["roofline"][-1]["implausible_reason"].startswith(words)
         assert tables["kernels"][0]["implausible_count"] == 1
-    assert "is_implausible" in kernalyse("show", "last", "roofline").stdout
+    assert "is_implausible" in kernalyse("show", "last", "roofline", *server).stdout

@@ -17,6 +17,7 @@ import pytest
 from services.profiler import supervisor
 
 GRACE_S = 0.3
+SLACK_S = 30.0  # of a loaded machine; whoever were not ended would go on for minutes
 
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
@@ -66,7 +67,7 @@ class Supervised:
     def status(self) -> dict[str, Any]:
         """Waits for the end."""
         line = self._status.read()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(60) == 0
         return dict(json.loads(line))
 
     def line(self) -> str:
@@ -140,20 +141,37 @@ def test_a_worker_deaf_to_term_is_killed_after_the_grace(supervised: Any) -> Non
     began = time.monotonic()
     os.write(started.control_fd, b"end cancelled\n")
     assert started.status()["signal"] == signal.SIGKILL
-    assert GRACE_S <= time.monotonic() - began < GRACE_S + 1.0
+    assert GRACE_S <= time.monotonic() - began < GRACE_S + SLACK_S
+
+
+def test_a_worker_that_is_given_time_ends_by_itself_what_it_has_started(supervised: Any) -> None:
+    code = (
+        "import signal, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "print('up', flush=True)\n"
+        "signal.pause()\n"
+        "child.communicate(b'done')\n"
+        "sys.exit(child.returncode + 5)"
+    )
+    started = supervised(code)
+    started.line()
+    os.write(started.control_fd, b"end cancelled 10\n")
+    status = started.status()
+    assert (status["cause"], status["exit_code"]) == ("cancelled", 5), "the child had no TERM"
 
 
 def test_the_time_limit_ends_an_endless_worker(supervised: Any) -> None:
     began = time.monotonic()
     status = supervised("while True: pass", time_limit_s=0.5).status()
     assert status["cause"] == "time_limit"
-    assert 0.5 <= time.monotonic() - began < 0.5 + GRACE_S + 1.0
+    assert 0.5 <= time.monotonic() - began < 0.5 + GRACE_S + SLACK_S
 
 
 def test_the_memory_limit_counts_the_whole_tree(supervised: Any) -> None:
     code = (
         "import subprocess, sys, time\n"
-        "children = [subprocess.Popen([sys.executable, '-c', 'x = bytearray(60_000_000); import time; time.sleep(9)']) for _ in range(3)]\n"
+        "children = [subprocess.Popen([sys.executable, '-c', 'x = bytearray(60_000_000); input()'], stdin=-1) for _ in range(3)]\n"
         "time.sleep(600)"
     )
     status = supervised(code, memory_limit_bytes=150_000_000).status()
@@ -176,7 +194,7 @@ def test_nothing_is_left_when_the_service_is_gone(supervised: Any, tmp_path: Pat
     started.control_fd = -1
     began = time.monotonic()
     assert started.status()["cause"] == "server_gone"
-    assert time.monotonic() - began < GRACE_S + 1.0
+    assert time.monotonic() - began < GRACE_S + SLACK_S
     assert not is_alive(worker_id)
     assert not is_alive(daemon_id)
 
@@ -185,7 +203,7 @@ def test_the_worker_dies_with_a_killed_supervisor(supervised: Any) -> None:
     started = supervised(STUBBORN + "import os; print(os.getpid(), flush=True); time.sleep(600)")
     worker_id = int(started.line())
     started.process.kill()
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + SLACK_S
     while is_alive(worker_id) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_alive(worker_id)
@@ -203,7 +221,7 @@ def test_a_keyboard_interrupt_does_not_end_the_run(supervised: Any) -> None:
 def test_both_ways_to_find_descendants_agree() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"], stdin=-1)
     try:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + SLACK_S
         while len(supervisor.descendants(child.pid)) < 1 and time.monotonic() < deadline:
             time.sleep(0.01)
         scanned = supervisor._children_from_scan()

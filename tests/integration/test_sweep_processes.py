@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import psutil
 import pytest
@@ -23,8 +24,8 @@ SECONDS = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"))
+def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
     try:
         node.start()
         yield node
@@ -40,8 +41,8 @@ async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
 
 def slow_sweep() -> RunSpec:
     """Each configuration takes longer than a test needs to do something to its process."""
-    measuring = MeasuringOptions(min_duration_ns=SECONDS, max_duration_ns=2 * SECONDS)
-    return RunSpec(KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", SIZES),), measuring=measuring, process_count=PROCESS_COUNT))
+    measuring = MeasuringOptions(min_duration_ns=3 * SECONDS, max_duration_ns=3 * SECONDS)
+    return RunSpec(KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", SIZES[:1]),), measuring=measuring, process_count=PROCESS_COUNT))
 
 
 def of(events: Sequence[run_pb2.RunEvent], payload_name: str) -> list[run_pb2.RunEvent]:
@@ -124,12 +125,12 @@ async def test_cancelling_ends_the_process_at_work_and_starts_no_other(node: Pro
     run = await calls.start(slow_sweep())
     await first_samples_of(calls, run.run_id, 1)
     await calls.cancel(run.run_id)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         run = await calls.finished(run.run_id)
     assert run.state is RunState.CANCELLED
     await until(lambda: not workers(node))
     events = await calls.events(run.run_id)
-    assert [event.measurement.configuration_index for event in of(events, "measurement")] == [0, 1]
+    assert [event.measurement.configuration_index for event in of(events, "measurement")] == [0]
     assert {event.configuration.process_index for event in of(events, "configuration")} == {0, 1}
 
 
@@ -147,7 +148,7 @@ async def test_a_crash_of_the_second_process_fails_the_run_and_keeps_what_the_fi
     assert run.error.reason == "WORKER_CRASHED"
     assert number.name in run.error.message
     events = await calls.events(run.run_id)
-    assert [event.measurement.configuration_index for event in of(events, "measurement")] == [0, 1]
+    assert [event.measurement.configuration_index for event in of(events, "measurement")] == [0]
     assert {event.configuration.process_index for event in of(events, "configuration")} == {0, 1}
     again = await calls.finished((await calls.start(quick_sweep(values=(1024,)))).run_id)
     assert again.state is RunState.SUCCEEDED  # the service has taken no harm

@@ -42,21 +42,16 @@ async def faster(stub: Any, tmp_path: Path) -> str:
     return run_id
 
 
-@pytest.mark.parametrize(
-    ("depth", "expected"),
-    [
-        (None, {"part": 40, "second": 20, "first": 10}),
-        (2, {"part": 40, "second": 20, "first": 10}),
-        (1, {"second": 60, "first": 10}),
-        (0, {"step": 70}),
-    ],
-)
-async def test_layers_are_summed_at_the_depth_asked_for(stub: Any, depth: int | None, expected: dict[str, int]) -> None:
-    frame, _ = await get_table(stub, TableQuery("layers", ("last",), depth=depth))
-    assert dict(frame.select("layer", "duration_sum_ns").iter_rows()) == expected
-
-
-async def test_a_depth_of_what_has_none_is_refused(stub: Any) -> None:
+async def test_layers_are_summed_at_the_depth_asked_for_and_what_has_none_is_refused(stub: Any) -> None:
+    expected: dict[int | None, dict[str, int]] = {
+        None: {"part": 40, "second": 20, "first": 10},
+        2: {"part": 40, "second": 20, "first": 10},
+        1: {"second": 60, "first": 10},
+        0: {"step": 70},
+    }
+    for depth, layers in expected.items():
+        frame, _ = await get_table(stub, TableQuery("layers", ("last",), depth=depth))
+        assert dict(frame.select("layer", "duration_sum_ns").iter_rows()) == layers, depth
     for table_name in ("kernels", "ranges", "measurements"):
         with pytest.raises(InvalidRequestError, match=rf"depth 0 of table {table_name}.*expected.*layers"):
             await get_table(stub, TableQuery(table_name, ("last",), depth=0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
 from tests.unit.test_kineto import call, kernel, module, operator
 
 TABLES = ("layers", "roofline", "layer_roofline", "ceilings", "opportunities")
@@ -42,6 +42,7 @@ def shown(subject: str | Path) -> dict[str, list[dict[str, Any]]]:
     return tables
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_file_and_its_run_have_the_same_rooflines_and_opportunities(private_folders: Path, trace: Path) -> None:
     of_file = shown(trace)
     linear, outside = of_file["layers"]

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from services.core.settings import data_folder
-from tests.integration.test_cli import kernalyse
+from tests.command import kernalyse
+from tests.integration.analyzer_under_test import running_analyzer
 from tests.unit.nsys_export import STRINGS, call, kernel, nvtx, write_export
 from tests.unit.nsys_folder import write_folder
 
@@ -60,6 +61,11 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
     assert (device["process_id"], device["device_index"], device["busy_ns"], device["idle_ns"]) == (77, 0, 460, 1050)
     assert not (data_folder() / "store").exists()
 
+    with running_analyzer():
+        imported_run_says_the_same(trace, shown, tmp_path)
+
+
+def imported_run_says_the_same(trace: Path, shown: dict[str, list[dict[str, Any]]], tmp_path: Path) -> None:
     done = kernalyse("import", trace)
     assert done.returncode == 0, done.stderr
     run_id = done.stdout.split()[0]
@@ -87,6 +93,7 @@ def without_file_name(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list
     return {name: [{key: value for key, value in row.items() if key != "file_name"} for row in rows] for name, rows in tables.items()}
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_a_folder_of_tables_is_one_trace(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     folder = write_folder(trace, tmp_path / "traces", "parquetdir")
     (folder / "0-readme.txt").write_text("sorts before every table")
@@ -122,6 +129,7 @@ def test_the_terminal_has_kernels_first_and_what_the_reader_says(private_folders
     assert "1 of 3 kernels have no runtime call" in kernalyse("show", trace, "layers").stderr
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_rows_are_chosen_alike_of_a_file_and_of_its_run(private_folders: Path, trace: Path) -> None:
     """The terminal says how many rows there are; a condition counts for the tables that have its column."""
     run_id = kernalyse("import", trace).stdout.split()[0]
@@ -162,6 +170,7 @@ def test_what_a_file_has_not_is_said(private_folders: Path, trace: Path, tmp_pat
     assert "an SQLite export of Nsight Systems" in other.stderr
 
 
+@pytest.mark.usefixtures("analyzer_that_runs")
 def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     """Files, runs, and one of each: the same answer. The second trace takes 20 ns less, of which one kernel is new."""
     later = write_export(

@@ -19,17 +19,14 @@ def array(text: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def content(events: KinetoEvents) -> list[object]:
-    """Everything that tables are made of, with tokens by what they say."""
-    values = [decoded(token) for token in events.tokens]
-    rows = [
-        {
-            field.name: repr(values[value]) if field in TOKEN_FIELDS else value
-            for field, value in zip(Field, row, strict=True)
-            if value != NULL
-        }
-        for row in events.columns.T.tolist()
-    ]
-    return [rows, events.event_count, dict(events.dropped_counts), repr(events.document)]
+    """Everything that tables are made of, by the name of the column; tokens by what they say, as a number for it."""
+    meanings = np.array([hash(repr(decoded(token))) for token in events.tokens], dtype=np.int64)
+    columns = events.columns.copy()
+    for field in TOKEN_FIELDS:
+        known = columns[field] != NULL
+        columns[field][known] = meanings[columns[field][known]]
+    named = {field.name: column for field, column in zip(Field, columns.tolist(), strict=True)}
+    return [named, events.event_count, dict(events.dropped_counts), repr(events.document)]
 
 
 def assert_alike(text: bytes) -> bool:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / "proto").is_dir(), reason="needs the
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=290)
 
 
 def test_ruff_finds_nothing() -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.file_tables import results_table
 from services.analyzer.readers.registry import read_trace, reader_of
 from services.analyzer.schema import table_named
 from services.core.errors import InvalidTraceError
+from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
 
 GEMMS = [
@@ -161,7 +162,7 @@ def test_what_a_reader_knows_better_is_no_list_of_benchmarks(tmp_path: Path, con
 cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(lambda text: text.strip() == text)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(rows=st.lists(st.tuples(cells, st.floats(1e-6, 1e6)), min_size=1, max_size=5), separator=st.sampled_from(",;\t|"))
 def test_what_the_csv_module_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[Any], separator: str) -> None:
     written = io.StringIO(newline="")

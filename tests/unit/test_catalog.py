@@ -38,7 +38,14 @@ def test_packaged_catalogue_names_every_kernel_of_its_sources() -> None:
     assert set(catalog.kernel_names) == {
         *("vector_add", "saxpy", "stream_copy", "stream_scale", "stream_add", "stream_triad", "matmul_naive", "matmul_tiled"),
         *("transpose_naive", "transpose_tiled", "reduce_sum", "softmax", "layernorm", "residual_layernorm", "causal_attention"),
-        *("matmul_rows", "matmul_rows_bias", "matmul_rows_bias_gelu", "matmul_block", "matmul_block_bias", "matmul_block_bias_gelu"),
+        *(
+            "matmul_registers",
+            "matmul_registers_bias",
+            "matmul_registers_bias_gelu",
+            "matmul_block",
+            "matmul_block_bias",
+            "matmul_block_bias_gelu",
+        ),
     }
     for name in catalog.kernel_names:
         assert name in catalog.source(name).text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from services.cli.usage import UsageError
 from services.core.errors import InvalidExpressionError
 from services.core.model import ArgumentDefinition, Axis, Dim3, Revision, Tie
 from services.core.quantities import duration, giga, median_with_interval, percentage, size
+from tests.command import kernalyse
 
 
 @pytest.mark.parametrize(
@@ -139,14 +140,10 @@ def test_the_revision_is_commit_and_dirty_flag(tmp_path: Path) -> None:
     assert revision_of(tmp_path / "below") == Revision(commit, is_dirty=True)
 
 
-def kernalyse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "services.cli.main", *arguments], capture_output=True, text=True, timeout=60, check=False)
-
-
 def test_help_is_quick_and_names_every_command() -> None:
-    start = time.perf_counter()
-    done = kernalyse("--help")
-    assert time.perf_counter() - start < 5
+    before = os.times()
+    done = subprocess.run([sys.executable, "-m", "services.cli.main", "--help"], capture_output=True, text=True, check=False)
+    assert os.times().children_user - before.children_user < 3
     assert done.returncode == 0
     for command in ("up", "profiler", "analyzer", "ui", "bench", "runs", "show", "nodes", "devices", "doctor", "cancel"):
         assert f" {command} " in done.stdout

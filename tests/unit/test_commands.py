@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.file_tables import results_table
@@ -21,6 +21,7 @@ from services.analyzer.readers.op_registry import OpRegistry
 from services.analyzer.readers.registry import read_trace
 from services.analyzer.schema import table_named
 from services.core.errors import InvalidTraceError
+from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
 
 CONV = {
@@ -174,7 +175,7 @@ def test_a_damaged_list_is_refused_by_place(tmp_path: Path, content: Any, messag
 extents = st.integers(1, 4)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_a_convolution_has_the_multiply_adds_of_its_loops(data: Any) -> None:
     groups = data.draw(st.integers(1, 2))
@@ -207,7 +208,7 @@ def test_a_convolution_has_the_multiply_adds_of_its_loops(data: Any) -> None:
     assert work.bytes == 2 * moved
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(batch=st.lists(extents, max_size=2), m=extents, n=extents, k=extents, is_shared=st.booleans())
 def test_a_matrix_product_moves_what_numpy_holds(batch: list[int], m: int, n: int, k: int, is_shared: bool) -> None:
     left, right = np.zeros((*batch, m, k)), np.zeros((k, n) if is_shared else (*batch, k, n))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, Nesting, causes, coded, nested, range_order, start_order
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ moments_strategy = st.lists(st.builds(Moment, few, times), max_size=30)
 
 
 @given(ranges_strategy, moments_strategy)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_sweep_says_what_the_definition_says(ranges: list[Range], moments: list[Moment]) -> None:
     ranges.sort(key=lambda item: item.key)
     moments.sort(key=lambda moment: moment.ns)
@@ -106,7 +107,7 @@ def test_ranges_that_overlap_in_a_chain_take_no_longer_than_ranges_that_nest() -
 
 
 @given(st.lists(st.tuples(times, times), max_size=30))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_orders_are_those_of_sorted(rows: list[tuple[int, int]]) -> None:
     start, end = (np.array([row[column] for row in rows], dtype=np.int64) for column in (0, 1))
     wanted = sorted(range(len(rows)), key=lambda row: (rows[row][0], -rows[row][1], row))
@@ -121,7 +122,7 @@ works = st.lists(st.tuples(few, ids), max_size=40)
 
 
 @given(works, works)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_cause_is_the_last_call_of_the_process_with_that_id(work: list[tuple[int, int]], calls: list[tuple[int, int]]) -> None:
     last = {call: index for index, call in enumerate(calls) if call[1] != NO_ID}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.counter_coverage import counter_coverage
@@ -26,6 +27,7 @@ from services.analyzer.trace_joining import joined as joined_ranks
 from services.analyzer.trace_reading import read_with_counters
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from services.core.errors import InvalidTraceError, LimitReachedError
+from tests.examples import examples
 from tests.unit.ncu_report import launch, report_text, write_report
 from tests.unit.nsys_export import call, kernel, write_export
 
@@ -154,7 +156,7 @@ LAUNCHES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 2)), min_si
 
 
 @given(LAUNCHES, LAUNCHES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_joining_is_what_it_says_it_is(traced: list[tuple[str, int]], reported: list[tuple[str, int]]) -> None:
     """The report's i-th launch does 2 (i + 1) flop. By the rule itself, launch by launch."""
     places: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -197,9 +199,8 @@ def test_a_report_among_the_files_of_an_nsys_export_counts_its_kernels(tmp_path:
 
 def two_ranks(folder: Path, report: Path, *, is_further_trace: bool) -> ReadingTask:
     """The task that joins two exports, the second with a report, or the report with them."""
-    exports = [
-        write_export(folder / f"rank{rank}.sqlite", kernels=[kernel(500, 900, 1)], calls=[call(1, 2, 1)], gpus=[{}]) for rank in (0, 1)
-    ]
+    launched: dict[str, Any] = {"kernels": [kernel(500, 900, 1)], "calls": [call(1, 2, 1)], "gpus": [{}]}
+    exports = [write_export(folder / f"rank{rank}.sqlite", **launched) for rank in (0, 1)]
     traces = [TraceFiles(path.name, path, 0) for path in exports]
     if is_further_trace:
         traces.append(TraceFiles(report.name, report, 0))

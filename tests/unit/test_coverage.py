@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.coverage import Intervals, coverage
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def as_arrays(rows: list[Interval]) -> Intervals:
 
 
 @given(intervals, intervals)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_pass_says_what_counting_says(one: list[Interval], other: list[Interval]) -> None:
     found = coverage(as_arrays(one), as_arrays(other), 3)
     for group in range(3):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -12,10 +14,11 @@ from services.core.errors import UnknownKernelError, UnsupportedConstructError
 from services.core.model import KernelSource
 from services.profiler.backends.cuda_arguments import PackedArgument, pack_arguments
 from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT
-from services.profiler.backends.cuda_timing import OPERATIONS_PER_SAMPLE, max_batch_count
+from services.profiler.backends.cuda_timing import OPERATIONS_PER_SAMPLE, SampleTimer, max_batch_count
 from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
+from services.profiler.backends.ranges import NoRanges, NvtxRanges, open_ranges
 
 
 def test_arguments_lie_as_in_a_c_struct() -> None:
@@ -43,6 +46,59 @@ def test_batch_fits_behind_a_held_stream(launch_count: int) -> None:
 
 def test_more_launches_than_fit_are_one_sample_at_a_time() -> None:
     assert max_batch_count(MAX_QUEUED_COUNT) == 1
+
+
+class Stream:
+    """Keeps what is put on it, each taking so many ms; events note when they are reached."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.log: list[str] = []
+
+    def put(self, name: str, duration_ms: float) -> None:
+        self.log.append(name)
+        self.now_ms += duration_ms
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+
+
+class Driver:
+    class Event:
+        def record(self, stream: Stream) -> None:
+            self.at_ms = stream.now_ms
+
+        def time_till(self, end: Driver.Event) -> float:
+            return end.at_ms - self.at_ms
+
+
+def test_every_step_of_a_pass_is_timed_by_events_of_its_own() -> None:
+    stream = Stream()
+    timer = SampleTimer(Driver, stream, partial(stream.put, "flush", 100.0), blocker=None, clock=None)
+    steps = [partial(stream.put, "ln1", 0.25), partial(stream.put, "qkv", 2.0)]
+    np.testing.assert_allclose(timer.take_steps(steps, 2, is_cold=True), [[250_000.0, 2_000_000.0]] * 2)
+    assert stream.log == ["flush", "ln1", "qkv", "synchronize"] * 2  # the cache is flushed before a pass, outside of what is timed
+    timer.take_steps(steps, 1, is_cold=False)
+    assert stream.log[-3:] == ["ln1", "qkv", "synchronize"]
+
+
+# ---------------------------------------------------------------- ranges
+
+
+def test_ranges_cost_nothing_where_nobody_listens_and_a_toolkit_without_them_ends_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(open_ranges({}), NoRanges)
+    assert isinstance(open_ranges({"NVTX_INJECTION64_PATH": "/tool.so"}, tmp_path), NoRanges)
+    assert "No NVTX ranges" in caplog.text
+
+
+def test_ranges_end_in_the_order_in_which_they_were_nested() -> None:
+    log: list[bytes] = []
+    ranges = NvtxRanges(log.append, lambda: log.append(b"pop"))
+    with ranges.around("gpt-nano"), ranges.around("blocks.0.ln1"):
+        log.append(b"launch")
+    assert log == [b"gpt-nano", b"blocks.0.ln1", b"launch", b"pop", b"pop"]
 
 
 # ---------------------------------------------------------------- names in a cubin

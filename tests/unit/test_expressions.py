@@ -98,10 +98,10 @@ def test_what_has_no_value_is_refused_and_named(text: str, found: str) -> None:
 
 
 def test_a_tower_of_powers_ends_at_once() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InvalidExpressionError):
         parse_expression("**".join(["99"] * 40)).evaluate({})
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_a_count_must_be_whole() -> None:

@@ -233,7 +233,7 @@ async def test_the_oldest_finished_runs_leave_a_journal_over_its_size(tmp_path: 
             run = await create(journal, f"run{number}")
             await journal.append(run.run_id, samples(100, 500))
             await finish(journal, run)
-        for _ in range(100):
+        for _ in range(3000):
             if len(forgotten) >= 3 and sqlite_count(tmp_path, "events WHERE run_id = 'run2'") == 0:
                 break
             await asyncio.sleep(0.02)
@@ -257,7 +257,7 @@ async def test_runs_over_age_leave_with_their_record(tmp_path: Path) -> None:
         await finish(journal, await create(journal, "old"), end_time=datetime.now(UTC) - timedelta(days=2))
         await finish(journal, await create(journal, "new"))
     async with opened(tmp_path, JournalLimits(2**30, 86_400.0)) as journal:
-        for _ in range(100):
+        for _ in range(3000):
             if sqlite_count(tmp_path, "runs") == 1:
                 break
             await asyncio.sleep(0.02)
@@ -275,7 +275,7 @@ async def test_a_watcher_whose_next_events_have_been_dropped_is_told(tmp_path: P
         await journal.read(cursor, 10_000)
         await finish(journal, run)
         await create(journal, "two")
-        for _ in range(100):
+        for _ in range(3000):
             await journal.append("two", samples(1, 500))
             if journal._writer.expired_index:
                 break

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from services.analyzer.readers import kineto_events
@@ -17,9 +17,10 @@ from services.analyzer.readers.kineto_events import KinetoEvents, Unscanned, sca
 from services.analyzer.readers.kineto_fields import ARGUMENTS, CATEGORIES, MEMBERS
 from services.analyzer.readers.kineto_plain import plain_events
 from services.core.errors import InvalidTraceError
+from tests.examples import examples
 from tests.unit.kineto_alike import NOT_SCANNED, array, assert_alike, content
 
-EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(100, suppress_health_check=[HealthCheck.too_slow])
 
 
 def trace(*events: dict[str, object], **members: object) -> bytes:

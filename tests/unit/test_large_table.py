@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.held_columns import HeldColumn, HeldColumns
@@ -15,6 +15,7 @@ from services.analyzer.table import COUNT, FLAG, INDEX, NUMBER, TEXT, Column, ke
 from services.analyzer.table_answers import LargeTable
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from tests.examples import examples
 
 TABLE = keyed_table(
     "things", "For this test.", *(Column(name, dtype, name) for name, dtype in (("name", TEXT), ("count", COUNT), ("index", INDEX))),
@@ -52,7 +53,7 @@ def large(frame: pl.DataFrame, held: HeldColumns | None = None) -> LargeTable:
 
 
 @given(st.lists(row, min_size=1, max_size=40), queries)
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_the_answer_is_that_of_the_query(rows: list[Any], query: TableQuery) -> None:
     frame = TABLE.frame(rows)
     found, wanted = large(frame).answer(query), run_query(frame.lazy(), TABLE, query)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.launch_work import launch_work, shares
 from services.analyzer.analyses.operator_work import claims
 from services.analyzer.correlation import NONE
 from services.analyzer.trace_answers import TraceFrames
+from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 
 PRODUCT = [[3, 5], [5, 7]]
@@ -153,7 +154,7 @@ def test_work_counts_at_the_innermost_operator_and_nowhere_else(case: tuple[list
     assert found.tolist() == expected
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(nested_operators(), st.data())
 def test_the_launches_together_do_what_the_counted_operators_have_to(
     case: tuple[list[int], list[int], list[int]], data: st.DataObject

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from services.cli.machine_checks import (
     CheckState,
     CommandResult,
     can_run_kernels,
     check_clocks,
+    check_commands,
     check_devices,
     check_gpu,
+    check_perf_events,
     check_toolkit,
 )
 from services.core.model import BackendName, Device, DeviceKind
+from services.core.settings import ProfilerSettings
 from services.profiler.backends.probe import write_probe
 
 H200 = Device("cuda:0", "NVIDIA H200", DeviceKind.GPU, (BackendName.PYCUDA, BackendName.NVCC), "CUDA 13.0")
@@ -75,3 +79,16 @@ def test_missing_backend_is_told_only_where_there_is_a_gpu() -> None:
 def test_crashing_probe_is_told_by_its_last_line() -> None:
     check = check_devices(CommandResult(-11, "one\nSegmentation fault"), "OpenCL devices", ("OPENCL",), is_needed=True)
     assert (check.state, check.found) == (CheckState.MISSING, "Segmentation fault")
+
+
+def test_what_stands_against_cpu_sampling_and_commands_is_told(tmp_path: Path) -> None:
+    level = tmp_path / "perf_event_paranoid"
+    level.write_text("2\n")
+    assert check_perf_events(level).state is CheckState.OK
+    level.write_text("4\n")
+    assert "sysctl kernel.perf_event_paranoid=2" in check_perf_events(level).remedy
+    assert check_perf_events(tmp_path / "none").state is CheckState.MISSING
+    here = tmp_path / "data"  # made by the first start
+    assert check_commands(ProfilerSettings.load(data_folder=here)).found == f"any; run below {tmp_path}"
+    assert check_commands(ProfilerSettings.load(data_folder=here, allowed_commands=("python *",))).found.startswith("limited to python *;")
+    assert check_commands(ProfilerSettings.load(data_folder=here, allow_commands=False)).state is CheckState.NOT_NEEDED

@@ -110,7 +110,7 @@ def test_pages_hold_every_chart_and_ask_nobody(tmp_path: Path) -> None:
     assert page.count("data-chart=") == 3
     assert "×2.3" in page
     assert "faster" in page
-    assert comparison.summary_lines() == ["gpt_nano: fused ×2.3 of baseline, faster: -56.5 % of time."]
+    assert comparison.summary_lines() == ["gpt_nano: fused has ×2.3 the speed of baseline, faster: -56.5 % of time."]
     for content in (text, page):
         assert "<script src" not in content
         assert '<link rel="stylesheet"' not in content

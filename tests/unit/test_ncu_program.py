@@ -102,7 +102,7 @@ def test_an_ncu_that_hangs_is_ended_with_all_that_it_started(
     begun = time.monotonic()
     with pytest.raises(TimeLimitError, match=r"had not ended after [01] s"):
         read_with_counters(stored)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 50
 
 
 def test_the_newest_of_several_versions_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

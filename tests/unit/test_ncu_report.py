@@ -8,11 +8,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.readers.ncu import COUNTER_SCHEMA, LAUNCH_SCHEMA, NcuReport, read_ncu_report
 from services.core.errors import InvalidRequestError, KernalyseError
+from tests.examples import examples
 
 SHARED = Path(__file__).parents[3] / "shared/data/ncu"
 real_reports = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/ncu beside the checkout")
@@ -293,7 +294,7 @@ junk_lines = st.text(st.characters(exclude_characters='"\n\r', exclude_categorie
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_whatever_happens_to_a_report_it_is_read_or_refused(data: st.DataObject) -> None:
     text = "\n".join(data.draw(st.sampled_from((VALID, RAW_VALID))))
     for _ in range(data.draw(st.integers(1, 6))):
@@ -321,7 +322,7 @@ def test_whatever_happens_to_a_report_it_is_read_or_refused(data: st.DataObject)
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_bytes_of_any_kind_are_read_or_refused(data: bytes) -> None:
     for candidate in (data, "\n".join(VALID[:3]).encode() + data):
         with suppress(KernalyseError):
@@ -329,7 +330,7 @@ def test_bytes_of_any_kind_are_read_or_refused(data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 31), junk_lines), max_size=10), st.sampled_from((VALID, RAW_VALID)))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_lines_in_between_cost_no_row(junk: list[tuple[int, str]], lines: list[str]) -> None:
     mixed = list(lines)
     for place, text in junk:
@@ -338,7 +339,7 @@ def test_lines_in_between_cost_no_row(junk: list[tuple[int, str]], lines: list[s
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_damaged_line_costs_no_other_row(seed: int) -> None:
     """One line is cut somewhere; those before and after it are all there."""
     draw = random.Random(seed)
@@ -348,10 +349,10 @@ def test_a_damaged_line_costs_no_other_row(seed: int) -> None:
     assert found >= {f"metric_{place}" for place in range(30)} - {f"metric_{damaged - 1}"}
 
 
-def test_a_report_of_100_000_rows_takes_seconds_at_most() -> None:
+def test_a_report_of_10_000_rows_takes_a_second_at_most() -> None:
     """Also where nothing fits: the search for the beginning of a row must not take the square of a line's length."""
     lines = [row(*COLUMNS, *(f"metric_{place}.sum" for place in range(100)))]
-    lines += [row(str(launch), *LAUNCH[1:], *(f"{place},{launch % 900 + 100}.5" for place in range(1, 101))) for launch in range(1000)]
-    report = read(*lines, '"' * 60_000, '"a",' * 15_000)
-    assert report.counters.height == 100_000
+    lines += [row(str(launch), *LAUNCH[1:], *(f"{place},{launch % 900 + 100}.5" for place in range(1, 101))) for launch in range(100)]
+    report = read(*lines, '"' * 20_000, '"a",' * 5_000)
+    assert report.counters.height == 10_000
     assert report.counters["value"][-1] == 100_199.5

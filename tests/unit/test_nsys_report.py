@@ -82,11 +82,11 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path, stand_in: 
         stand_in,
         f"import subprocess\nchild = subprocess.Popen(['sleep', '600'])\nopen({str(told)!r}, 'w').write(str(child.pid))\ntime.sleep(600)",
     )
-    monkeypatch.setattr(nsys_program, "BASE_LIMIT_S", 1.0)
-    with pytest.raises(TimeLimitError, match="had not ended after 1 s"):
+    monkeypatch.setattr(nsys_program, "BASE_LIMIT_S", 4.0)
+    with pytest.raises(TimeLimitError, match="had not ended after 4 s"):
         read(report(tmp_path))
     child = int(told.read_text())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while _runs(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(child)

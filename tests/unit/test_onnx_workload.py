@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from services.core.errors import InvalidModelError, InvalidParameterError, Kerna
 from services.core.model import LogLines, ModelRun
 from services.core.work.onnx_call import OnnxCall
 from services.core.work.tensors import Tensor
+from services.profiler.catalog import catalog_folder
 from services.profiler.workloads.models import workload_of
 from services.profiler.workloads.onnx.announcing import plan_pass
 from services.profiler.workloads.onnx.bert import bert, stored_bert
@@ -202,6 +204,18 @@ def test_fused_nodes_stand_where_the_last_of_them_stood(tmp_path: Path) -> None:
     assert (plan.configuration.category, plan.configuration.layer_path, plan.notices) == ("model", "", ())
 
 
+def test_nodes_that_are_only_launched_have_no_times_of_their_own(tmp_path: Path) -> None:
+    node = ProfiledNode("/fc/MatMul", "MatMul", "CUDAExecutionProvider", 2, [OnnxCall("MatMul", (Tensor((2, 3)),), (Tensor((2, 4)),))])
+    node.durations[:] = 5_000
+    other = ProfiledNode("/odd", "Odd", CPU_PROVIDER, 2, [None])
+    file = read_model_file(stored_bert(tmp_path, 8, 0), "bert")
+    plan = plan_pass(PreparedModel("m", file, {}, Extents(1, 2)), (node, other), {"/odd": "odd"})
+    assert [planned.configuration.layer_path for planned in plan.nodes] == ["odd"]
+    assert plan.configuration.flop is None  # not all of it is known
+    assert "No model tells the work of 1 Odd" in plan.notices[0]
+    assert "1 nodes run on CUDAExecutionProvider, which launches kernels" in plan.notices[1]
+
+
 def test_what_the_profile_costs_is_taken_evenly_and_no_node_below_its_resolution() -> None:
     def node(*durations_ns: float) -> ProfiledNode:
         made = ProfiledNode("n", "Add", CPU_PROVIDER, len(durations_ns))
@@ -229,3 +243,13 @@ def test_a_loop_counts_for_the_nodes_in_it(tmp_path: Path) -> None:
     (node,) = read_nodes(tmp_path / "p.json", skip_count=0)
     assert node.durations.tolist() == [20_000, 20_000]
     assert node.calls == [OnnxCall("Add", (Tensor((4,), "float32"),), (Tensor((4,), "float32"),))] * 2
+
+
+def test_the_example_runs_the_model_as_a_program_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["run_onnx.py", "--prompt", "Hello world", "--passes", "2", "--profile", str(tmp_path / "p")])
+    runpy.run_path(str(catalog_folder() / "examples/inference_runners/run_onnx.py"), run_name="__main__")
+    told = capsys.readouterr().out
+    assert "4 tokens on CPUExecutionProvider: [CLS] hello world [SEP]" in told
+    assert {node.pass_count for node in read_nodes(next(tmp_path.glob("p_*.json")), skip_count=0)} == {5}

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.readers.proton import ProtonReader
@@ -16,6 +16,7 @@ from services.analyzer.readers.registry import HEAD_BYTES, reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.trace_answers import TRACE_ANALYSES, TraceQuestion, trace_frames
 from services.core.errors import InvalidTraceError
+from tests.examples import examples
 
 SHARED = Path(__file__).parents[3] / "shared/data/proton"
 real_profiles = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/proton beside the checkout")
@@ -147,7 +148,7 @@ TREES = st.recursive(
 
 
 @given(st.lists(TREES, min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_sums_over_the_tree_are_those_of_its_nodes(tmp_path_factory: pytest.TempPathFactory, trees: list[dict[str, Any]]) -> None:
     def total(nodes: list[dict[str, Any]], name: str) -> int:
         return sum(part["metrics"].get(name, 0) + total(part["children"], name) for part in nodes)

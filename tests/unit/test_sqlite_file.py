@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from services.analyzer.readers import page_reading, sqlite_file
 from services.analyzer.readers.sqlite_file import SqliteFile, TableColumns
 from services.core.errors import InvalidTraceError
+from tests.examples import examples
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "nsys"
 FILES = sorted(SHARED.glob("*.sqlite")) or [SHARED / "none.sqlite"]
@@ -80,7 +81,7 @@ texts = st.one_of(
     adds_column=st.booleans(),
     kind=st.sampled_from(["", "id INTEGER PRIMARY KEY, ", "id INTEGER PRIMARY KEY DESC, "]),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tables_of_any_rows(
     tmp_path: Path, rows: list[tuple[Any, ...]], page_size: int, deleted: int, adds_column: bool, kind: str
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_text_encoding_of_two_bytes_is_read_through_sqlite(tmp_path: Path) -> 
 
 
 @given(places=st.lists(st.tuples(st.integers(100, 12 * 4096 - 1), st.integers(0, 255)), min_size=1, max_size=12), cut=st.integers(0, 4096))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_pages_are_refused_or_read_as_sqlite_reads_them(tmp_path: Path, places: list[tuple[int, int]], cut: int) -> None:
     """Whatever the bytes say: no crash, and no other answer than SQLite's where both answer and the file is as long as it says."""
     original = tmp_path / "original.sqlite"

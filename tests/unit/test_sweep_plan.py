@@ -177,10 +177,10 @@ def test_what_is_done_is_left_out_and_keeps_its_index() -> None:
 
 def test_sweep_over_the_limit_is_refused_at_once_with_limit_and_count() -> None:
     values = tuple(range(1, 10_001))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(TooManyConfigurationsError, match="found 100000000 configurations; expected at most 10000"):
         plan(replace(SWEEP, axes=(Axis("N", values), Axis("M", values))))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_limit_itself_is_accepted() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.readers.registry import read_trace
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from tests.examples import examples
 from tests.unit.trace_rows import names, trace_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -185,7 +186,7 @@ def test_a_program_of_one_process_has_a_rank_and_no_collectives() -> None:
 
 
 @given(st.integers(-(10**12), 10**12), st.lists(st.integers(1, 1000), min_size=1, max_size=20), st.data())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_any_difference_of_clocks_is_found_again(ahead: int, waits: list[int], data: Any) -> None:
     starts = [10_000 * place for place in range(len(waits))]
     errors = data.draw(st.lists(st.integers(-20, 20), min_size=len(waits), max_size=len(waits)))

@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.trace_comparison import forms, kernel_comparison, layer_comparison
 from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
 from services.analyzer.table import COUNT, TEXT
+from tests.examples import examples
 
 Kernels = dict[str | None, tuple[int, int]]
 """Launches and their time by name."""
@@ -39,7 +40,7 @@ def paired(after: Kernels, before: Kernels) -> Counter[tuple[frozenset[str | Non
 
 
 @given(sides, sides)
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_every_launch_counts_once_on_its_side(after: Kernels, before: Kernels) -> None:
     rows = kernel_comparison(frame(after), frame(before)).collect()
     assert set(rows.columns) == set(KERNEL_COMPARISON.column_names) - {"run_id", "event_index", "baseline_run_id"}

@@ -7,13 +7,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.trace_breakdown import trace_breakdown
 from services.analyzer.readers.registry import read_trace
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, trace_frames
+from tests.examples import examples
 from tests.unit.trace_rows import Rows, names, trace_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -158,7 +159,7 @@ copies_strategy = st.lists(st.builds(copy, times, lengths, devices), max_size=6)
 
 
 @given(kernels_strategy, copies_strategy, calls_strategy)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_passes_say_what_counting_says(some: list[tuple[int, int, int, int]], copies: list[Any], calls: list[Any]) -> None:
     calls.sort(key=lambda row: row["start_ns"])
     copies.sort(key=lambda row: row["start_ns"])

@@ -8,13 +8,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.correlation import range_order
 from services.analyzer.table import Table
 from services.analyzer.trace_joining import OWN_INDEXES, REFERENCES, TIMES, RankTrace, joined, ranks_of_names
 from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES, TRACE_TABLES
+from tests.examples import examples
 
 NOT_OF_ROWS = {"device_index", "rank_index", "stream_index"}
 
@@ -96,7 +97,7 @@ def meanings(part: RankTrace, shift_ns: int, file_of: dict[int | None, str]) -> 
 
 
 @given(st.lists(rank_traces(), min_size=1, max_size=3))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_every_row_says_what_it_said(traces: list[RankTrace]) -> None:
     parts = [RankTrace(f"rank{number}", trace.frames) for number, trace in enumerate(traces)]
     starts = [part.session_start_unix_ns for part in parts]

@@ -6,11 +6,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 
 H100 = {"device_name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "sm_count": 132}
@@ -169,7 +170,7 @@ def test_faster_than_the_roof_loses_nothing() -> None:
     assert kernel["lost_ns"] == 0.0
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.lists(st.tuples(st.sampled_from(["gemm", "add", "own"]), st.integers(0, 10**6), st.integers(0, 3)), min_size=1, max_size=15))
 def test_all_time_is_told_once_of_kernels_and_once_of_layers(launches: list[tuple[str, int, int]]) -> None:
     operators = [Operator("a"), Operator("b"), Operator("aten::mm", LARGE, dtype=HALF), Operator("my::op", [[3]])]

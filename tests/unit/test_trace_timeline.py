@@ -8,13 +8,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer import tiles
 from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
 from services.core.errors import InvalidRequestError
+from tests.examples import examples
 from tests.unit.trace_rows import names, trace_of
 
 NAMES = ("gemm", "reduce", "forward", "step")
@@ -92,7 +93,7 @@ kernels_strategy = st.lists(
 
 
 @given(kernels_strategy, st.integers(-10, 600), st.integers(1, 700), st.integers(1, 12))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_pixels_say_what_counting_says(kernels: list[Any], start: int, length: int, pixel_count: int) -> None:
     check_by_counting(kernels, start, length, pixel_count)
 

@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernalyse.v1 import analyzer_service_pb2, device_pb2, kernel_pb2, run_pb2, table_pb2
@@ -27,6 +27,7 @@ from services.core.model import (
     StateChanged,
     Telemetry,
 )
+from tests.examples import examples
 
 CLASSES = list(wire.model_classes())
 ENUMS = [value for value in vars(model).values() if isinstance(value, type) and issubclass(value, StrEnum) and value is not StrEnum]
@@ -71,7 +72,7 @@ def instances(cls: type[Any]) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("cls", CLASSES)
 @given(data=st.data())
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_round_trip(cls: type[Any], data: st.DataObject) -> None:
     value = data.draw(instances(cls))
     assert wire.decode_bytes(wire.encode_bytes(value), cls) == value

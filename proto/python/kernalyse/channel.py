@@ -102,6 +102,7 @@ class _TokenInterceptor(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
     def __init__(self, token: str) -> None:
         self._token = token
@@ -112,6 +113,7 @@ class _TokenInterceptor(
     intercept_unary_unary = _call
     intercept_unary_stream = _call
     intercept_stream_unary = _call
+    intercept_stream_stream = _call
 
 
 class _AsyncToken:

@@ -5,8 +5,6 @@ Needs gRPC and protobuf alone; tables come as polars, pandas or Arrow where that
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 import grpc
 
+from kernalyse.bundle import files_of_folder, pack
 from kernalyse.channel import Endpoint, open_channel
 from kernalyse.errors import request_errors
 from kernalyse.revision import git_revision
@@ -271,12 +270,12 @@ class Client:
         return Imported(run_of(answer.run), answer.is_known)
 
     def upload_bundle(self, folder: Path, *, node: str = "") -> str:
-        """Stores a folder on a node; the digest that `command` and `model` take. Raises OSError for a folder that cannot be read."""
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            for path in sorted(folder.rglob("*")):
-                archive.add(path, path.relative_to(folder).as_posix(), recursive=False)
-        data, node_id = packed.getvalue(), self._node_id(node)
+        """Stores a folder on a node, without .git, .venv and __pycache__; the digest that `command` and `model` take.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        data, node_id = pack(files_of_folder(folder)), self._node_id(node)
         requests = (
             messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
             for start in range(0, len(data), CHUNK_BYTES)

@@ -63,13 +63,17 @@ REPEATED: Final = r"^(process=\d+|cold|hot|block=[\dx]+)$"
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One side. measurements, samples: tables of these names, of this run alone. Node and devices as far as they are known."""
+    """One side. measurements, samples, paired_comparisons: tables of these names, of this run alone; the last where it is wanted.
+
+    Node and devices as far as they are known.
+    """
 
     run_id: str
     measurements: pl.DataFrame
     samples: pl.DataFrame
     node_id: str | None = None
     devices: Mapping[str, Device] = field(default_factory=dict)  # by device_id
+    paired_comparisons: pl.DataFrame | None = None
 
     @property
     def margin_ratio(self) -> float:

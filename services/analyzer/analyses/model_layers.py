@@ -50,6 +50,9 @@ def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
             flop=known_sum("flop"),
             bytes=known_sum("bytes"),
             launch_count=pl.len().cast(COUNT),
+            verification_state=pl.when((pl.col("verification_state") == "FAILED").any())
+            .then(pl.lit("FAILED"))
+            .otherwise(pl.col("verification_state").first()),
         )
         .with_columns(
             pl.lit(None, dtype=pl.Float64).alias(name) for name in ("duration_mean_ns", "stated_flop_per_s", "stated_flop_per_byte")

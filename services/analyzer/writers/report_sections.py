@@ -84,7 +84,7 @@ def _source(run: Run) -> str:
         case KernelSweep():
             return f"measured on node {run.node_id}"
         case CommandProfile(arguments, collector):
-            return f"{collector} around {' '.join(arguments)} on node {run.node_id}"
+            return f"{collector or 'a collector'} around {' '.join(arguments)} on node {run.node_id}"
         case ModelRun(model_name):
             return f"model {model_name} on node {run.node_id}"
         case _:

@@ -59,7 +59,7 @@ class ComparisonDashboard:
         """A sentence for each model."""
         entries: Entries = self.data["comparisons"]
         return [
-            f"{name}: {to_be} ×{_speedup(entries[name], before, after):.3g} of {as_is}"
+            f"{name}: {to_be} has ×{_speedup(entries[name], before, after):.3g} the speed of {as_is}"
             + (f", {str(entries[name]['verdict']).lower()}: {entries[name]['reason']}" if entries[name].get("verdict") else "")
             for name, (as_is, before, to_be, after) in _paired(entries).items()
         ]

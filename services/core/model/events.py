@@ -88,8 +88,10 @@ class Configuration:
 
     @property
     def label(self) -> str:
-        values = (f"{parameter.name}={parameter.value}" for parameter in self.parameters)
-        return " ".join((self.kernel_name, *values, *(word for word in (self.variant, self.layer_path) if word)))
+        """Kernel and parameters; of a model's launch the layer before them, for its kernel and sizes are those of many."""
+        own = [self.kernel_name, *(f"{parameter.name}={parameter.value}" for parameter in self.parameters)]
+        words = [self.layer_path, self.variant, *own] if self.layer_path else [*own, self.variant]
+        return " ".join(word for word in words if word)
 
 
 @dataclass(frozen=True, slots=True)

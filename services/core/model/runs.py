@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from services.core.model.devices import BackendName, Dim3
 from services.core.model.kernels import ArgumentDefinition, KernelSelection
+
+TITLE_KERNEL_COUNT: Final = 3
+"""Named in the title of a sweep that was given none."""
 
 
 class RunState(StrEnum):
@@ -247,6 +252,27 @@ class Run:
     activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
+
+    @property
+    def title(self) -> str:
+        """The one that was given, or one made from the work."""
+        if self.spec.title:
+            return self.spec.title
+        match self.spec.work:
+            case KernelSweep(kernels):
+                names = [kernel.kernel_name for kernel in kernels]
+                rest = len(names) - TITLE_KERNEL_COUNT
+                return ", ".join(names[:TITLE_KERNEL_COUNT]) + (f" and {rest} more" if rest > 0 else "")
+            case CommandProfile(arguments, collector):
+                return f"{collector or 'profile'}: {shlex.join(arguments)}"
+            case ModelRun(model_name=model_name, prompt=prompt) if prompt:
+                return f"{model_name}: {prompt}"
+            case ModelRun(model_name, variants):
+                return f"{model_name} {' and '.join(variants)}".rstrip()
+            case CeilingMeasurement():
+                return f"ceilings of {self.device_id or 'the device'}"
+            case ImportedTrace(file_name):
+                return file_name
 
     @property
     def is_imported(self) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from services.core.work.tensors import ELEMENT_BYTES, Shape, Tensor
+
+MAX_ELEMENT_COUNT: Final = 2**62
+"""Of a tensor. Damaged files have larger ones, whose products no float holds."""
 
 RECORDED_DTYPES: Final = {"float": "float32", "double": "float64"} | {
     name: name for name in ELEMENT_BYTES if name not in ("float64", "float32", "float8")
@@ -65,6 +69,7 @@ def _tensors(recorded: Any) -> tuple[Tensor, ...] | None:
 
 
 def _shape(sizes: Any) -> Shape | None:
-    """Sizes as tuple; None: they are no sizes, as those of a tensor of unknown shape."""
-    is_shape = isinstance(sizes, list) and all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes)
-    return tuple(sizes) if is_shape else None
+    """Sizes as tuple; None: they are no sizes, as those of a tensor of unknown shape, or more than any memory holds."""
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
+        return None
+    return tuple(sizes) if math.prod(max(size, 1) for size in sizes) <= MAX_ELEMENT_COUNT else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)  # of the worker's run: what it warns of go
 
 NS_PER_MS: Final = 1e6
 OPERATIONS_PER_SAMPLE: Final = 5  # two events, two stamps, a flush
+OPERATIONS_PER_STEP: Final = 3  # two events and the launch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +67,43 @@ class SampleTimer:
             taken_count += batch.duration_ns.size
         return _joined(batches)
 
+    def take_steps(self, steps: Sequence[Callable[[], None]], count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
+        """Device time of each step in ns, by events of its own, shape (count, steps): all of them, `count` times over.
+
+        steps: each puts one launch on the stream; all have run before.
+        """
+        operation_count = len(steps) * OPERATIONS_PER_STEP + 1
+        return np.stack([self._hold(operation_count, partial(self._take_pass, steps, is_cold)) for _ in range(count)])
+
+    def _take_pass(self, steps: Sequence[Callable[[], None]], is_cold: bool, blocker: StreamBlocker | None) -> npt.NDArray[np.float64]:
+        events = self._take_events(len(steps))
+        with blocker.held() if blocker is not None else nullcontext():
+            if is_cold:
+                self._flush()
+            for enqueue, (start, end) in zip(steps, events, strict=True):
+                start.record(self._stream)
+                enqueue()
+                end.record(self._stream)
+        self._stream.synchronize()
+        return np.array([start.time_till(end) * NS_PER_MS for start, end in events])
+
     def _take_batch(self, work: SampleWork, count: int, *, can_block: bool) -> TimedSamples:
-        if self._blocker is not None and can_block and count * (work.launch_count + OPERATIONS_PER_SAMPLE) < MAX_QUEUED_COUNT:
-            samples = self._take(work, count, self._blocker)
+        if not can_block:
+            return self._take(work, count, None)
+        return self._hold(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
+
+    def _hold(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
+        """What `take` answers with, its operations behind a held stream where so many fit there."""
+        if self._blocker is not None and operation_count < MAX_QUEUED_COUNT:
+            taken = take(self._blocker)
             if not self._blocker.timed_out:
-                return samples
+                return taken
             self._blocker = None  # whatever it was would happen again, and cost the time limit again
             logger.warning(
                 "Held up for the whole time limit, the stream ran on while samples were being enqueued: "
                 "from here on samples are taken without holding it, and launch overhead of short kernels is in them."
             )
-        return self._take(work, count, None)
+        return take(None)
 
     def _take(self, work: SampleWork, count: int, blocker: StreamBlocker | None) -> TimedSamples:
         events = self._take_events(count)

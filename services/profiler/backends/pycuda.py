@@ -6,8 +6,10 @@ Imports pycuda only when a backend is created, and names what is missing.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +40,8 @@ from services.profiler.backends.cuda_library import CudaLibrary, ErrorClasses
 from services.profiler.backends.cuda_timing import SampleTimer, SampleWork
 from services.profiler.backends.cuda_timing_code import open_timer
 from services.profiler.backends.nvcc_compiler import NvccCompiler
+from services.profiler.backends.passes import LaunchPass
+from services.profiler.backends.ranges import open_ranges
 
 EXTRA: Final = "Install the extra: pip install 'kernalyse[cuda]'. It is built on the spot and needs the CUDA toolkit."
 DRIVER: Final = "Install NVIDIA's driver, or use --backend opencl."
@@ -120,6 +124,7 @@ class CudaSession:
         self._buffers: dict[int, CudaBuffer] = {}
         self._flush_buffer: CudaBuffer | None = None
         self._timer: SampleTimer | None = None
+        self._ranges = open_ranges(os.environ)
         self._graph: tuple[CudaLaunch, LaunchGraph] | None = None
         self._warm_functions: set[int] = set()  # by id, for they live as long as the session: those that have run
 
@@ -216,13 +221,54 @@ class CudaSession:
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         assert isinstance(launch, CudaLaunch)
+        timer = self._open_timer()
+        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
+            samples = timer.take(self._work(launch, timing), count)
+        self._warm_functions.add(id(launch.kernel.function))
+        return samples
+
+    # ------------------------------------------------------------ passes
+
+    def run_pass(self, whole: LaunchPass) -> None:
+        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+            self._enqueue_pass(whole)
+            self._stream.synchronize()
+        self._warm_functions.update(id(launch.kernel.function) for _, launch in self._steps(whole))
+
+    def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
+        launches = [launch for _, launch in self._steps(whole)]
+        is_warm = all(id(launch.kernel.function) in self._warm_functions for launch in launches)
+        work = SampleWork(lambda: self._enqueue_pass(whole), len(launches), cache_mode is CacheMode.COLD, is_warm)
+        timer = self._open_timer()
+        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+            samples = timer.take(work, count)
+        return replace(samples, duration_ns=samples.duration_ns * len(launches))  # of the pass, not of a launch in it
+
+    def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
+        timer = self._open_timer()
+        steps = [partial(self._enqueue_step, name, launch) for name, launch in self._steps(whole)]
+        with self._errors.of_launches(f"a pass of {whole.range_name}"):
+            return timer.take_steps(steps, count, is_cold=cache_mode is CacheMode.COLD)
+
+    def _enqueue_pass(self, whole: LaunchPass) -> None:
+        with self._ranges.around(whole.range_name):
+            for name, launch in self._steps(whole):
+                self._enqueue_step(name, launch)
+
+    def _enqueue_step(self, range_name: str, launch: CudaLaunch) -> None:
+        with self._ranges.around(range_name):
+            self._launcher(launch)()
+
+    def _steps(self, whole: LaunchPass) -> list[tuple[str, CudaLaunch]]:
+        return [(step.range_name, step.launch) for step in whole.steps if isinstance(step.launch, CudaLaunch)]
+
+    # ------------------------------------------------------------ how launches get to the stream
+
+    def _open_timer(self) -> SampleTimer:
         if self._timer is None:
             with self._errors.of_calls("preparing to time"):
                 self._timer = open_timer(self._driver, self._compiler, self._device, self._stream, self._flush_cache)
-        with self._errors.of_launches(f"kernel {launch.kernel.function_name}"):
-            samples = self._timer.take(self._work(launch, timing), count)
-        self._warm_functions.add(id(launch.kernel.function))
-        return samples
+        return self._timer
 
     def _work(self, launch: CudaLaunch, timing: Timing) -> SampleWork:
         is_cold, launch_count = timing.cache_mode is CacheMode.COLD, timing.launches_per_sample

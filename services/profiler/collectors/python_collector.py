@@ -113,7 +113,10 @@ class PythonCollector:
             )
         if not notes:
             return no_trace(
-                self.name, end, f"no import of {self.module_name}", f"Only programs that use {self.module_name} have such a trace."
+                self.name,
+                end,
+                f"no import of {self.module_name} that came to its end",
+                f"Only programs that use {self.module_name} have such a trace.",
             )
         states = ", ".join(sorted({str(note["state"]) for note in notes}))
         return no_trace(

@@ -128,7 +128,8 @@ class Kineto:
         if self._modules is not None:
             self._modules.end()
         profile.stop()
-        if not profile.profiler.kineto_results.events():
+        events = profile.profiler.kineto_results.events()
+        if all(event.name().startswith("ProfilerStep#") for event in events):  # such as of torchrun, which only starts others
             self._note.tell("empty")
             return
         profile.export_chrome_trace(self._path)

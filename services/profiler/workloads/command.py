@@ -13,13 +13,14 @@ from typing import Final
 from services.core.errors import CollectorUnavailableError, CommandFailedError, KernalyseError, StorageFullError, TimeLimitError
 from services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
+from services.profiler.collectors.choice import with_collector
 from services.profiler.collectors.collector import Collected, Collector, ToolEnd, Workplace, last_lines
 from services.profiler.collectors.ncu_profile import open_ncu
 from services.profiler.collectors.nsys import open_nsys
 from services.profiler.collectors.preflight import check_folder, check_room, find_command
 from services.profiler.collectors.python_collector import open_python_collector
 from services.profiler.workloads.events import EventSink, keep_artifact
-from services.profiler.workloads.program_watch import EndCause, ProgramEnd, TimeBudget, Watcher
+from services.profiler.workloads.program_watch import Cancelling, EndCause, ProgramEnd, TimeBudget, Watcher
 
 MAX_LABEL_LENGTH: Final = 80
 MAX_HEARTBEAT_S: Final = 2.0
@@ -31,12 +32,15 @@ class CommandOrder:
     """What the node gives a command.
 
     folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
+    is_told_to_end: whether the run is being cancelled; then there are `grace_s` seconds left.
     """
 
     folder: Path
     environment: Mapping[str, str]
     began: float
     nsys_program: str | None = None
+    grace_s: float = 20.0
+    is_told_to_end: Callable[[], bool] = lambda: False
 
 
 def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
@@ -53,10 +57,11 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     workplace = _workplace(profile, order)
     check_folder(order.folder)
     find_command(profile.arguments[0], workplace.program, workplace.environment)
+    profile = with_collector(profile, workplace.environment, order.nsys_program)
     collector = _open_collector(profile, workplace, order, sink)
     assert limits.time_limit_ns is not None  # the service settles it
     budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)
-    watcher = Watcher(workplace, budget, sink, activity.tell)
+    watcher = Watcher(workplace, budget, sink, activity.tell, Cancelling(order.is_told_to_end, order.grace_s))
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
     end = watcher.run_program(collector, profile.arguments, label, max_duration_s)
@@ -124,6 +129,8 @@ def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, 
 
 def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
     """What the run failed for, the most telling first; None: for nothing."""
+    if end.cause is EndCause.CANCELLED:
+        return None
     if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:
         return _time_limit(label, limits, end, collected)
     has_failed = end.cause is EndCause.ITSELF and end.tool.exit_code != 0

@@ -30,6 +30,8 @@ MAX_FINISHING_S: Final = 300.0
 CLOSING_SHARE: Final = 0.1
 MAX_CLOSING_S: Final = 10.0  # of that, to end a tool that hangs and to keep what it has left
 
+CANCELLING_SHARE: Final = 0.75  # of the grace of a cancelled run, for its collector; the rest is for keeping what it has left
+
 MAX_GRACE_S: Final = 5.0  # between TERM and KILL
 GRACE_SHARE: Final = 0.05  # of the time limit, where that is less
 
@@ -62,12 +64,28 @@ class EndCause(StrEnum):
     ITSELF = "itself"
     DURATION = "duration"  # the profile's max_duration_ns
     TIME_LIMIT = "time limit"  # of the run, less what reports take
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
     cause: EndCause
     tool: ToolEnd
+
+
+@dataclass(slots=True)
+class Cancelling:
+    """Whether the run is being cancelled, and the little time that is left then."""
+
+    is_told: Callable[[], bool]
+    grace_s: float
+    _tool_end: float | None = None
+
+    def limit(self, tool_end: float, now: float) -> float:
+        """The latest moment for tools."""
+        if self._tool_end is None and self.is_told():
+            self._tool_end = now + CANCELLING_SHARE * self.grace_s
+        return tool_end if self._tool_end is None else min(tool_end, self._tool_end)
 
 
 class Watcher:
@@ -77,9 +95,12 @@ class Watcher:
         tell_activity: says what is being done, now and again while it is.
     """
 
-    def __init__(self, workplace: Workplace, budget: TimeBudget, sink: EventSink, tell_activity: Callable[[str], None]) -> None:
+    def __init__(
+        self, workplace: Workplace, budget: TimeBudget, sink: EventSink, tell_activity: Callable[[str], None], cancelling: Cancelling
+    ) -> None:
         self._workplace = workplace
         self._budget = budget
+        self._cancelling = cancelling
         self._sink = sink
         self._tell_activity = tell_activity
 
@@ -89,7 +110,7 @@ class Watcher:
             silence = _Silence(self._workplace)
             while not process.wait(POLL_S):
                 self._tell_activity(activity)
-                if time.monotonic() > self._budget.tool_end or silence.is_over():
+                if self._is_over(time.monotonic()) or silence.is_over():
                     return self._ended(process, output, is_over_time=True)
             return self._ended(process, output)
 
@@ -97,23 +118,35 @@ class Watcher:
         """The program under its collector, until both have ended."""
         with self._started(collector.command(target), collector.environment()) as (process, output):
             program = _Program(process.supervisor_id)
-            began = time.monotonic()
-            duration_end = self._budget.program_end if max_duration_s is None else began + max_duration_s
             cause = EndCause.ITSELF
             silence: _Silence | None = None
             while not process.wait(POLL_S):
                 now = time.monotonic()
                 is_running = program.is_running()
-                if cause is EndCause.ITSELF and is_running and now > min(duration_end, self._budget.program_end):
-                    cause = EndCause.DURATION if duration_end < self._budget.program_end else EndCause.TIME_LIMIT
-                    program.end(now + self._budget.grace_s)
+                if cause is EndCause.ITSELF and is_running:
+                    cause = self._cause(now, program.age_s(now), max_duration_s)
+                    if cause is not EndCause.ITSELF:
+                        program.end(now + self._budget.grace_s)
                 program.keep_ending(now, collector.is_finishing())
                 # Not only after the program: a tool can hang before it, and a short program begins and ends between two looks.
                 silence = None if is_running else silence or _Silence(self._workplace)
-                self._tell_activity(_activity(collector.name, label, now - began, program, is_running, cause))
-                if now > self._budget.tool_end or (silence is not None and silence.is_over()):
+                self._tell_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
+                if self._is_over(now) or (silence is not None and silence.is_over()):
                     return ProgramEnd(cause, self._ended(process, output, is_over_time=True))
+            if self._cancelling.is_told():
+                cause = EndCause.CANCELLED
             return ProgramEnd(cause, self._ended(process, output))
+
+    def _is_over(self, now: float) -> bool:
+        return now > self._cancelling.limit(self._budget.tool_end, now)
+
+    def _cause(self, now: float, age_s: float | None, max_duration_s: float | None) -> EndCause:
+        """Why a program that runs has to end now; ITSELF: it has not to."""
+        if self._cancelling.is_told():
+            return EndCause.CANCELLED
+        if max_duration_s is not None and age_s is not None and age_s > max_duration_s:
+            return EndCause.DURATION
+        return EndCause.TIME_LIMIT if now > self._budget.program_end else EndCause.ITSELF
 
     @contextmanager
     def _started(self, command: Sequence[str], variables: Mapping[str, str]) -> Iterator[tuple[SupervisedProcess, _Listener]]:
@@ -142,12 +175,12 @@ class Watcher:
         return ToolEnd(end.exit_code, "\n".join(output.tail), is_over_time)
 
 
-def _activity(collector: str, label: str, elapsed_s: float, program: _Program, is_running: bool, cause: EndCause) -> str:
-    if not program.has_run:
+def _activity(collector: str, label: str, age_s: float | None, is_running: bool, cause: EndCause) -> str:
+    if age_s is None:
         return f"starting {collector}"
     if not is_running:
         return f"{collector} finishes its report"
-    return f"running {label} for {elapsed_s:.0f} s" if cause is EndCause.ITSELF else f"ending {label}"
+    return f"running {label} for {age_s:.0f} s" if cause is EndCause.ITSELF else f"ending {label}"
 
 
 class _Listener(threading.Thread):
@@ -161,7 +194,7 @@ class _Listener(threading.Thread):
 
     @property
     def tail(self) -> tuple[str, ...]:
-        return tuple(self._lines.tail)
+        return self._lines.tail
 
     def run(self) -> None:
         with suppress(BrokenPipeError):  # the service is gone
@@ -181,12 +214,17 @@ class _Program:
     def __init__(self, supervisor_id: int) -> None:
         self._supervisor_id = supervisor_id
         self._kill_time: float | None = None
-        self.has_run = False
+        self._first_seen: float | None = None
 
     def is_running(self) -> bool:
         is_running = any(True for _ in self._process_ids())
-        self.has_run = self.has_run or is_running
+        if is_running and self._first_seen is None:
+            self._first_seen = time.monotonic()
         return is_running
+
+    def age_s(self, now: float) -> float | None:
+        """Since when it has run; None: not yet."""
+        return None if self._first_seen is None else max(0.0, now - self._first_seen)
 
     def end(self, kill_time: float) -> None:
         self._kill_time = kill_time

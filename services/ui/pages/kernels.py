@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -14,7 +15,7 @@ from services.ui import theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
-from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, ViewState
+from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, TableName, ViewState
 from services.ui.table_columns import COLUMNS, NAME_COLUMNS, Column
 
 REFRESH_INTERVAL_S: Final = 1.5
@@ -44,6 +45,7 @@ _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
 class KernelsPage(PageBase):
     page: Page = "kernels"
+    row_choice: Mapping[TableName, str] = TABLE_TITLES
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
@@ -88,7 +90,7 @@ class KernelsPage(PageBase):
         choice = [{"name": column.name, "title": column.title, "is_shown": column.name in shown} for column in COLUMNS[self.state.table]]
         runs = [run_card(run, overview, now_unix_s) for run in overview.runs[:MAX_LISTED_RUNS]]
         return {
-            "row_choice": fragment("row_choice.html", tables=TABLE_TITLES, chosen=self.state.table),
+            "row_choice": fragment("row_choice.html", tables=self.row_choice, chosen=self.state.table),
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "columns": fragment("columns.html", columns=choice),
             "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.state)}"),
@@ -107,12 +109,7 @@ class KernelsPage(PageBase):
     def _ask_where_needed(self, overview: Overview) -> None:
         """Asks when the view changed, or when runs have gone on since the last answer."""
         query = table_query(self.state, tuple(column.name for column in self._columns()))
-        progress = tuple(
-            (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
-            for run in overview.runs
-            if not self.state.runs or run.run_id in self.state.runs
-        )
-        wanted = (query, progress, overview.problem)
+        wanted = (query, self.progress(overview), overview.problem)
         now = time.monotonic()
         is_other_view = self._answered != query
         if wanted == self._asked or (not is_other_view and now - self._asked_time < REFRESH_INTERVAL_S):
@@ -124,14 +121,26 @@ class KernelsPage(PageBase):
         self._asked, self._asked_time = wanted, now
         self._question = asyncio.ensure_future(self._ask(query))
 
+    def progress(self, overview: Overview) -> tuple[object, ...]:
+        """What changes with the rows of the runs that are shown."""
+        return tuple(
+            (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
+            for run in overview.runs
+            if not self.state.runs or run.run_id in self.state.runs
+        )
+
     async def _ask(self, query: TableQuery) -> None:
         try:
-            self._answer = await self.client.table(query)
+            await self.ask(query)
             self._question_problem = ""
         except KernalyseError as error:
             self._question_problem = error.message
         self._answered = query
         self.on_answer()
+
+    async def ask(self, query: TableQuery) -> None:
+        """Asks the analyzer for what the page shows. Raises KernalyseError."""
+        self._answer = await self.client.table(query)
 
     def on_answer(self) -> None:
         """Replaced by the session's wake."""

@@ -1,18 +1,106 @@
-"""The Layers page: layers of traces as a table, with how far each is from what the hardware can do."""
+"""The Layers page: layers of traces and of models, as bars and as a table, while a model's run goes on too."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from functools import cache
+from typing import Any, Final
 
+import polars as pl
+
+from services.core.model import ModelRun, Run, SortKey, TableQuery
+from services.ui.charts import layers
 from services.ui.client import AnalyzerClient
-from services.ui.pages.kernels import KernelsPage
-from services.ui.state import Page, ViewState
+from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.memory import Overview
+from services.ui.pages.kernels import REFRESH_INTERVAL_S, KernelsPage
+from services.ui.pages.shell import fragment
+from services.ui.state import Page, TableName, ViewState
+from services.ui.theme import MARKERS, SYMBOLS, Palette
+
+MAX_CHARTED_LAYERS: Final = 1_000
+"""Rows asked for to sum them by kind; those beyond the longest thousand are too short for a bar."""
+
+TABLES: Final[dict[TableName, str]] = {"layers": "layers", "layer_variants": "variants side by side", "models": "whole passes"}
+CHARTED: Final = ("layer", "variant", "launch_count", "duration_sum_ns", "share_ratio", "efficiency_ratio")
+
+
+@cache
+def _prototype(palette: Palette) -> Prototype:
+    return Prototype(layers.layer_chart(layers.no_bars(), palette))
 
 
 class LayersPage(KernelsPage):
-    """The table of the Kernels page with its rows chosen."""
+    """The table of the Kernels page with rows of its own, over a chart of the shown run's layers."""
 
     page: Page = "layers"
+    row_choice = TABLES
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
-        super().__init__(client, replace(state, table="layers"))
+        self._is_chosen = state.table in TABLES
+        super().__init__(client, state if self._is_chosen else replace(state, table="layers"))
+        self.chart = LiveFigure("layers", _prototype(self.palette), ("bars",))
+        self._charted: Run | None = None
+        self._kinds: pl.DataFrame | None = None
+        self._drawn: pl.DataFrame | None = None
+
+    def roots(self) -> dict[str, Any]:
+        return {"layers": self.chart.figure}
+
+    def handle(self, name: str, value: str) -> Any:
+        if name == "set" and value.startswith("table="):
+            self._is_chosen = True
+        return super().handle(name, value)
+
+    def own_fragments(self, overview: Overview) -> dict[str, str]:
+        run_ids = self.shown_run_ids(overview)[:1]
+        self._charted = next((run for run in overview.runs if run.run_id in run_ids), None)
+        work = None if self._charted is None else self._charted.spec.work
+        if not self._is_chosen:
+            wanted: TableName = "layer_variants" if isinstance(work, ModelRun) and len(work.variants) > 1 else "layers"
+            self.state = self.state if self.state.table == wanted else replace(self.state, table=wanted, columns=(), sort="")
+        if self._kinds is not self._drawn:
+            self._draw(self._kinds)
+        return {**super().own_fragments(overview), "layers_legend": self._legend(), "layers_note": self._note()}
+
+    def progress(self, overview: Overview) -> tuple[object, ...]:
+        """A model's layers change with every pass, not only when one of them is done."""
+        is_going_on = any(isinstance(run.spec.work, ModelRun) and not run.state.is_final for run in overview.runs)
+        return (*super().progress(overview), self._charted and self._charted.run_id, is_going_on and int(time.time() / REFRESH_INTERVAL_S))
+
+    async def ask(self, query: TableQuery) -> None:
+        await super().ask(query)
+        self._kinds = None if self._charted is None else layers.kinds_of(await self._layers_of(self._charted.run_id))
+
+    async def _layers_of(self, run_id: str) -> pl.DataFrame:
+        order = (SortKey("duration_sum_ns", True),)
+        query = TableQuery("layers", run_ids=(run_id,), order_by=order, limit=MAX_CHARTED_LAYERS, columns=CHARTED)
+        return (await self.client.table(query)).rows
+
+    def _draw(self, kinds: pl.DataFrame | None) -> None:
+        """Puts other bars into the figure that there is."""
+        self._drawn = kinds
+        bars, names = (layers.no_bars(), {}) if kinds is None else layers.bar_columns(kinds, self.palette)
+        self.chart.replace("bars", bars)
+        self.chart.name_ticks(names, leaves_none_out=True)
+        self.chart.follow("x", -0.5, max(1, len(names)) - 0.5)
+        if len(bars["top"]):
+            self.chart.follow("y", 0.0, float(bars["top"].max()) * 1.08)
+
+    def _legend(self) -> str:
+        variants = [] if self._kinds is None else [name for name in layers.variants_of(self._kinds) if name]
+        entries = [
+            {"name": name, "color": self.palette.series[place % len(self.palette.series)], "symbol": SYMBOLS[MARKERS[1]]}
+            for place, name in enumerate(variants)
+        ]
+        return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
+
+    def _note(self) -> str:
+        if self._kinds is None or self._kinds.is_empty():
+            return "Choose a run of a model or a trace, or start one: kernalyse model gpt-nano --variant baseline --variant fused"
+        if self._charted is None:
+            return ""
+        is_model = isinstance(self._charted.spec.work, ModelRun)
+        what = "one pass, each launch at its median" if is_model else "those that take longest"
+        return f"{self._charted.title}: {what}; layers that differ by a number alone together."

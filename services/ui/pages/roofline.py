@@ -24,10 +24,16 @@ MAX_LISTED_POINTS: Final = 200
 NO_POINTS: Final[dict[PointsOf, str]] = {
     "kernel": "Choose a run, or start one: kernalyse bench matmul_tiled. A trace has points where the work of its kernels is known: "
     "of PyTorch record with record_shapes=True, or import a report of ncu with it.",
-    "layer": "Layers are those of traces in which the work of kernels is known. Choose one, or points by kernel.",
+    "layer": "Layers are those of models and of traces in which the work of kernels is known. Choose one, or points by kernel.",
 }
 TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
-COLUMN_OF: Final[dict[str, str]] = {"category": "category", "dtype": "dtype", "kernel": "kernel_name", "run": "run_id"}
+COLUMN_OF: Final[dict[str, str]] = {
+    "category": "category",
+    "dtype": "dtype",
+    "kernel": "kernel_name",
+    "variant": "variant",
+    "run": "run_id",
+}
 
 
 class RooflinePage(PageBase):

@@ -13,7 +13,7 @@ from bokeh.models.widgets import Div
 from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from services.core.model import CommandProfile, KernelSweep, NodeHealth, Run, RunState
+from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import theme
 from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
@@ -107,6 +107,7 @@ class RunCard:
     node_name: str
     is_imported: bool
     is_trace: bool
+    is_model: bool
     command: str  # that was profiled; empty: none
     collector: str  # of the command
     create_text: str
@@ -124,7 +125,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
     work = run.spec.work
     return RunCard(
         run_id=run.run_id,
-        title=run_title(run),
+        title=run.title,
         state=run.state.value,
         is_active=not run.state.is_final,
         progress_ratio=1.0 if run.state is RunState.SUCCEEDED else min(1.0, done / total) if total else None,
@@ -138,6 +139,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         node_name="imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8]),
         is_imported=run.is_imported,
         is_trace=run.is_trace,
+        is_model=isinstance(work, ModelRun),
         command=shlex.join(work.arguments) if isinstance(work, CommandProfile) else "",
         collector=work.collector if isinstance(work, CommandProfile) else "",
         create_text=theme.moment(int(run.create_time.timestamp() * 1e9)),
@@ -145,18 +147,6 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         notes=run.notes,
         tags=run.tags,
     )
-
-
-def run_title(run: Run) -> str:
-    """The title that the run was given, or what it does."""
-    if run.spec.title:
-        return run.spec.title
-    if isinstance(run.spec.work, KernelSweep):
-        names = [selection.kernel_name for selection in run.spec.work.kernels]
-        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    if isinstance(run.spec.work, CommandProfile):
-        return f"{run.spec.work.collector}: {shlex.join(run.spec.work.arguments)}"
-    return {"ModelRun": "Model", "CeilingMeasurement": "Ceilings"}.get(type(run.spec.work).__name__, "Run")
 
 
 class PageBase:

@@ -285,7 +285,8 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRun(self, request, context):
-        """The run and its rows from an index on, then live until its final state; then the stream ends.
+        """The run and its rows from an index on, then live until its final state and until the traces that it left are read; then the
+        stream ends.
         Reasons: RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

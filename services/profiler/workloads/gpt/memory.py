@@ -47,7 +47,7 @@ def check_memory(problem: Problem, variants: Sequence[str], device: Device, limi
         return _check(problem, variants, device, limits)
     except (MemoryLimitError, LaunchLimitError) as error:
         fitting = _fitting(problem, lambda smaller: _check(smaller, variants, device, limits))
-        remedy = f"What fits, with the rest as it is: {fitting}." if fitting else "No batch or sequence fits: choose a smaller model."
+        remedy = f"What fits: {fitting}." if fitting else "Not even one token fits: choose a smaller model or vocabulary."
         raise type(error)(error.subject, found=error.found, expected=error.expected, remedy=remedy) from error
 
 
@@ -92,17 +92,26 @@ def _host_bytes(problem: Problem, variant_count: int) -> int:
 
 
 def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
+    """Each extent by itself; where neither helps, the longest single sequence. Empty: not even one token fits."""
+
     def fits_batch(value: int) -> bool:
         return _passes(check, replace(problem, batch_size=value))
 
     def fits_sequence(value: int) -> bool:
         return _passes(check, replace(problem, sequence_length=value))
 
+    def fits_alone(value: int) -> bool:
+        return _passes(check, replace(problem, batch_size=1, sequence_length=value))
+
     largest = {
         "batch_size": _largest(problem.batch_size, fits_batch),
         "sequence_length": _largest(problem.sequence_length, fits_sequence),
     }
-    return " or ".join(f"{name} up to {value}" for name, value in largest.items() if value > 0)
+    alone = " or ".join(f"{name} up to {value}" for name, value in largest.items() if value > 0)
+    if alone:
+        return f"with the rest as it is, {alone}"
+    length = _largest(problem.sequence_length, fits_alone)
+    return f"batch_size 1 with sequence_length up to {length}" if length > 0 else ""
 
 
 def _largest(too_large: int, fits: Callable[[int], bool]) -> int:

@@ -147,7 +147,7 @@ def _product(problem: Problem, path: str, source: str, target: str, in_width: in
     extents = _extents(problem, in_width, out_width)
     tensors = {"A": source, "B": f"{path}.weight", "C": target} | ({"bias": f"{path}.bias"} if epilogue else {})
     if problem.device_kind is DeviceKind.CPU:
-        return Operation(path, f"matmul_rows{epilogue}", extents, tensors)
+        return Operation(path, f"matmul_registers{epilogue}", extents, tensors)
     large_tile_count = -(-extents["M"] // LARGE_TILE) * -(-out_width // LARGE_TILE)
     tile = LARGE_TILE if large_tile_count >= (problem.compute_unit_count or 1) else SMALL_TILE
     return Operation(path, f"matmul_block{epilogue}", extents, tensors, Dim3(tile // 4, tile // 4), {"TILE": tile})

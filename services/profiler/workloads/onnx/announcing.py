@@ -13,6 +13,7 @@ from services.core.model import CacheMode, Configuration, DataType, Dim3, Parame
 from services.core.onnxruntime_profile import LAUNCHING_PROVIDERS
 from services.core.work.kinds import Work
 from services.core.work.onnx_models import onnx_category, onnx_work
+from services.profiler.workloads.onnx.feeds import takes_tokens
 from services.profiler.workloads.onnx.preparing import PreparedModel
 from services.profiler.workloads.onnx.profile import RESOLUTION_NS, ProfiledNode
 
@@ -43,7 +44,7 @@ class PlannedPass:
 
 def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mapping[str, str]) -> PlannedPass:
     """nodes: of the first profile. paths: of layers, by node name."""
-    parameters = (ParameterValue("batch", model.extents.batch), ParameterValue("sequence", model.extents.sequence))
+    parameters = _parameters(model)
     work = {node.name: _work(node) for node in nodes}
     computing = [node for node in nodes if node.provider not in LAUNCHING_PROVIDERS]
     planned = tuple(
@@ -54,8 +55,15 @@ def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mappin
         )
         for index, node in enumerate(computing, start=PASS_INDEX + 1)
     )
-    whole = _configuration(PASS_INDEX, model.name, parameters, MODEL_CATEGORY, _sum(list(work.values())), "")
+    facts = (*parameters, ParameterValue("parameter_count", model.file.parameter_count))
+    whole = _configuration(PASS_INDEX, model.name, facts, MODEL_CATEGORY, _sum(list(work.values())), "")
     return PlannedPass(whole, planned, tuple(_notices(nodes, work)))
+
+
+def _parameters(model: PreparedModel) -> tuple[ParameterValue, ...]:
+    """By the names that all models have for them; a model without tokens has no sequence."""
+    batch = ParameterValue("batch_size", model.extents.batch)
+    return (batch, ParameterValue("sequence_length", model.extents.sequence)) if takes_tokens(model.file) else (batch,)
 
 
 def _work(node: ProfiledNode) -> Work | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 from services.core.errors import InvalidModelError
 
 WORDS_INPUT: Final = "input_ids"
+FLOATS: Final = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 LOOKUP: Final = "Gather"
 PLACES_WORD: Final = "position"
 """In the names of tables with a row for each place of a sequence, as exporters keep them from PyTorch and TensorFlow."""
@@ -30,7 +32,9 @@ class ModelInput:
 @dataclass(frozen=True, slots=True)
 class ModelFile:
     """node_of_tensor: names of the nodes whose output a tensor is. token_count, place_count: rows of the tables that words and
-    places are looked up in; None: not found, which a model need not have."""
+    places are looked up in; None: not found, which a model need not have. parameter_count: numbers in its weights, single
+    constants aside.
+    """
 
     path: Path
     inputs: tuple[ModelInput, ...]
@@ -38,6 +42,7 @@ class ModelFile:
     node_names: frozenset[str]
     token_count: int | None
     place_count: int | None
+    parameter_count: int
 
 
 def read_model_file(path: Path, name: str) -> ModelFile:
@@ -53,6 +58,7 @@ def read_model_file(path: Path, name: str) -> ModelFile:
         node_names=frozenset(node.name for node in graph.node if node.name),
         token_count=words,
         place_count=places,
+        parameter_count=sum(math.prod(weight.dims) for weight in graph.initializer if weight.dims and weight.data_type in FLOATS),
     )
 
 

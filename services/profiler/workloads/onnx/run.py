@@ -132,6 +132,7 @@ class _Run:
         self._verification = NOT_VERIFIED
         self._start_ns = time.perf_counter_ns()
         self._profile_costs_ns: list[float] = []
+        self._profiled_ns = 0  # in turns under the profile, loading the model and reading it included
 
     def measure(self) -> None:
         self._neighbours.wait_or_refuse(self._work.measuring.busy_policy, self._tell_activity)
@@ -146,17 +147,19 @@ class _Run:
 
     def _take_turns(self) -> StopReason:
         criterion = StoppingCriterion(self._rule, time.perf_counter_ns)
-        turn_count = 0
+        turn_count, profile = 0, None
         while True:
-            turn_count += 1
-            self._tell_activity(f"turn {turn_count} of {self._passes.model.name}")
+            self._tell_activity(f"pass {self._whole.count + 1} of {self._passes.model.name}")
             samples = self._passes.session.time(self._passes.model.feeds, TURN_NS, self._room())
             self._whole.tell(samples, self._sink)
             reason = criterion.add(samples)
             criterion.pause()
-            profile = self._profile(float(np.median(samples)))
+            # A profile that takes longer than what it stands beside would make the run as many times as long.
+            if turn_count < MIN_TURN_COUNT or self._profiled_ns <= criterion.elapsed_ns:
+                profile = self._profile(float(np.median(samples)))
+                turn_count += 1
             criterion.resume()
-            if reason is not None and turn_count >= MIN_TURN_COUNT:
+            if reason is not None and profile is not None and turn_count >= MIN_TURN_COUNT:
                 self._store(profile)
                 return reason
 
@@ -166,7 +169,8 @@ class _Run:
         return max(1, min(MAX_TURN_COUNT, left))
 
     def _profile(self, pass_ns: float) -> Path:
-        """A turn under the profile, as long as one without it."""
+        """A turn under the profile, of as many passes as one without it."""
+        start_ns = time.perf_counter_ns()
         count = int(min(max(TURN_NS / pass_ns, 1), self._passes.profiled_count))
         if any(layer.launches_per_sample > 1 for layer in self._layers.values()):
             count = max(count // GROUP_COUNT, 1) * GROUP_COUNT
@@ -178,6 +182,7 @@ class _Run:
             samples = node.durations.reshape(-1, layer.launches_per_sample).mean(axis=1) - cost_ns
             layer.tell(np.maximum(samples, MIN_NODE_NS), self._sink)
         self._profile_costs_ns.append(cost_ns)
+        self._profiled_ns += time.perf_counter_ns() - start_ns
         return profile
 
     def _store(self, profile: Path) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 BUILT_IN_NAME: Final = "bert-tiny"
 ONNX_ENDING: Final = ".onnx"
+INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
 PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")
 CUDA_PROVIDER_FILE: Final = "capi/libonnxruntime_providers_cuda.so"
 """Of the package onnxruntime-gpu. Looked for, since asking the package means loading it into the service."""
@@ -34,7 +35,7 @@ class OnnxWorkload:
     @property
     def backends(self) -> tuple[BackendName, ...]:
         # ONNX Runtime knows neither: the name says on which device of the node its provider computes.
-        return (BackendName.PYCUDA, BackendName.OPENCL) if _has_cuda_provider() else (BackendName.OPENCL,)
+        return (BackendName.PYCUDA, BackendName.OPENCL) if has_cuda_provider() else (BackendName.OPENCL,)
 
     def takes(self, work: ModelRun) -> bool:
         return work.model_name == BUILT_IN_NAME or work.model_name.endswith(ONNX_ENDING)
@@ -55,14 +56,18 @@ class OnnxWorkload:
         run_onnx(work, place)
 
 
+def missing_packages() -> list[str]:
+    return [name for name in PACKAGES if find_spec(name) is None]
+
+
 def _check_packages() -> None:
-    missing = [name for name in PACKAGES if find_spec(name) is None]
+    missing = missing_packages()
     if missing:
         raise BackendUnavailableError(
             "ONNX models",
             found=f"{' and '.join(missing)} not installed on this node",
             expected=", ".join(PACKAGES),
-            remedy="pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs.",
+            remedy=INSTALLING,
         )
 
 
@@ -95,6 +100,7 @@ def _refused(what: str, work: ModelRun, found: str, expected: str, remedy: str =
     return InvalidParameterError(f"{what} of model {work.model_name}", found=found, expected=expected, remedy=remedy)
 
 
-def _has_cuda_provider() -> bool:
+def has_cuda_provider() -> bool:
+    """Whether the installed ONNX Runtime can use NVIDIA devices."""
     found = find_spec("onnxruntime")
     return found is not None and found.origin is not None and (Path(found.origin).parent / CUDA_PROVIDER_FILE).exists()

@@ -1,0 +1,108 @@
+"""Time of each kind of layer, variants of a model beside each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import holoviews as hv
+import numpy as np
+import polars as pl
+from bokeh.models import HoverTool
+
+from services.ui import theme
+from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.theme import Palette
+
+NUMBERS: Final = ("left", "bottom", "right", "top")
+TEXTS: Final = ("color", "text")
+MAX_KIND_COUNT: Final = 16
+"""Those that take longest: names of more would not be readable under their bars."""
+
+GROUP_WIDTH: Final = 0.72
+BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
+NAME_LENGTH: Final = 18
+
+
+def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
+    """Layers of all blocks together, by kind and variant: blocks.3.attn.qkv is of kind blocks.*.attn.qkv. Longest kind first.
+
+    Args:
+        layers: rows of table layers of one run.
+    """
+    time_ns = pl.col("duration_sum_ns")
+    is_known = pl.col("efficiency_ratio").is_not_null()
+    return (
+        layers.drop_nulls("layer")
+        .with_columns(kind=pl.col("layer").str.replace_all(BLOCK_NUMBER, ".*${1}"), variant=pl.col("variant").fill_null(""))
+        .group_by("kind", "variant", maintain_order=True)
+        .agg(
+            time_ns.sum(),
+            pl.col("share_ratio").sum(),
+            pl.col("launch_count").sum(),
+            efficiency_ratio=(pl.col("efficiency_ratio") * time_ns).sum() / time_ns.filter(is_known).sum(),
+        )
+        .with_columns(pl.col("efficiency_ratio").fill_nan(None), longest_ns=time_ns.max().over("kind"))
+        .sort("longest_ns", "kind", "variant", descending=[True, False, False])
+    )
+
+
+def variants_of(kinds: pl.DataFrame) -> tuple[str, ...]:
+    """In the order of their names, which colours go by."""
+    return tuple(kinds["variant"].unique().sort().to_list())
+
+
+def bar_columns(kinds: pl.DataFrame, palette: Palette) -> tuple[Columns, dict[int, str]]:
+    """One bar a kind and variant, and the names of the kinds by their place. Input: what `kinds_of` says."""
+    names = kinds["kind"].unique(maintain_order=True).to_list()[:MAX_KIND_COUNT]
+    variants = variants_of(kinds)
+    if not names:
+        return no_bars(), {}
+    width = GROUP_WIDTH / len(variants)
+    rows = kinds.filter(pl.col("kind").is_in(names)).to_dicts()
+    sides = [variants.index(row["variant"]) for row in rows]
+    lefts = np.array([names.index(row["kind"]) - GROUP_WIDTH / 2 + side * width for row, side in zip(rows, sides, strict=True)])
+    return {
+        "left": lefts,
+        "bottom": np.zeros(len(rows)),
+        "right": lefts + width * 0.94,
+        "top": np.array([float(row["duration_sum_ns"]) for row in rows]),
+        "color": np.array([palette.series[side % len(palette.series)] for side in sides]),
+        "text": np.array([_text(row) for row in rows]),
+    }, {place: _short(name) for place, name in enumerate(names)}
+
+
+def no_bars() -> Columns:
+    return empty_columns(NUMBERS, TEXTS)
+
+
+def layer_chart(bars: Columns, palette: Palette, height_px: int = 300) -> hv.Overlay:
+    """Input: what `bar_columns` says, or no bars."""
+    rectangles = hv.Rectangles(bars, list(NUMBERS), ["color", "text"]).opts(
+        color="color", line_color=None, tools=[HoverTool(tooltips="@text")]
+    )
+    return hv.Overlay([rectangles]).opts(
+        hv.opts.Overlay(
+            xlim=(-0.5, 0.5),
+            ylim=(0, 1e6),
+            xlabel="",
+            ylabel="Time in all",
+            xrotation=45,
+            yformatter=tick_formatter(theme.DURATION_TICKS),
+            **frame_options(palette, height_px),
+        )
+    )
+
+
+def _text(row: dict[str, object]) -> str:
+    variant = f" {row['variant']}" if row["variant"] else ""
+    figures = (
+        theme.duration(float(str(row["duration_sum_ns"]))),
+        f"{theme.percent(row['share_ratio'])} of the time",  # type: ignore[arg-type]
+        f"{row['launch_count']} launches",
+        f"{theme.percent(row['efficiency_ratio'])} of the roof",  # type: ignore[arg-type]
+    )
+    return f"{row['kind']}{variant}: {', '.join(figures)}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"…{name[1 - NAME_LENGTH :]}"

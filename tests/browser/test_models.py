@@ -1,0 +1,70 @@
+"""A model's run on the pages while it goes on, and the dashboards of files, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.compat.visualize_comparison import ComparisonDashboard
+from services.compat.visualize_performance import PerformanceDashboard
+from services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
+from services.core.wire import decode, encode
+from tests.browser.conftest import Visit
+from tests.browser.dashboard import Dashboard
+from tests.browser.test_live import drawn_count, eventually
+from tests.unit.test_model_dashboards import COMPARISON, PROFILE
+
+pytestmark = pytest.mark.browser
+
+
+def start_model(dashboard: Dashboard, seconds: float) -> Run:
+    measuring = MeasuringOptions(min_duration_ns=int(seconds * 1e9), max_duration_ns=int(seconds * 1e9), target_half_width_ratio=1e-6)
+    work = ModelRun("gpt-nano", ("baseline", "fused"), batch_size=1, sequence_length=16, vocabulary_size=64, measuring=measuring)
+    answer = dashboard.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(RunSpec(work))))
+    return decode(answer.run, Run)
+
+
+def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> None:
+    run = start_model(visit.dashboard, seconds=60)
+    try:
+        page = visit.open(f"/layers?runs={run.run_id}")
+        expect(page.locator("#f-row_choice select")).to_have_value("layer_variants")
+        row = page.locator("#f-table tbody tr").filter(has_text="blocks.0.mlp.fc")
+        expect(row).to_contain_text("baseline")
+        expect(page.locator("#f-layers_legend")).to_contain_text("fused")
+        eventually(lambda: drawn_count(page, "layers:bars") >= 8)
+        assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
+        page.locator("#f-row_choice select").select_option("layers")
+        page.wait_for_url(re.compile("table=layers"))
+        expect(page.locator("#f-table tbody tr").filter(has_text="annotation").first).to_be_visible()
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        live = visit.open(f"/live?runs={run.run_id}")
+        expect(live.locator(".run-name")).to_contain_text("gpt-nano baseline and fused")
+        eventually(lambda: drawn_count(live, "samples:samples") > 0)
+    finally:
+        visit.dashboard.cancel(run.run_id)
+        eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path, width: int) -> None:
+    performance, comparison = PerformanceDashboard(tmp_path), ComparisonDashboard(tmp_path)
+    performance.data, comparison.data = PROFILE, COMPARISON
+    context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
+    complaints: list[str] = []
+    requests: list[str] = []
+    for path in (performance.generate_dashboard(), comparison.generate_dashboard()):
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        expect(page.locator("[data-chart] .bk-Figure")).to_have_count(page.locator("[data-chart]").count())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+    assert (complaints, len(requests)) == ([], 2)  # the files themselves

@@ -1,0 +1,99 @@
+"""ncu around a command, with a stand-in for it: the options that it gets, what it leaves, and its refusals."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.core.errors import CollectorUnavailableError
+from services.core.model import CommandProfile
+from services.profiler.collectors import ncu_profile
+from services.profiler.collectors.collector import Collected, Workplace
+from services.profiler.collectors.ncu_profile import NcuProfile, open_ncu
+from services.profiler.workloads.program_watch import Cancelling, TimeBudget, Watcher
+from tests.integration.told import Told
+
+STAND_IN = """
+import os, subprocess, sys
+from pathlib import Path
+arguments = sys.argv[1:]
+refusal = os.environ.get("STAND_IN_REFUSAL")
+if "--import" in arguments:
+    if refusal == "cut":
+        sys.exit("==ERROR== Could not open the report.")
+    Path(arguments[arguments.index("--log-file") + 1]).write_text('"ID","Kernel Name"\\n"0","saxpy"\\n')
+    sys.exit()
+Path(os.environ["STAND_IN_CALL"]).write_text("\\n".join(arguments))
+if refusal and refusal != "cut":
+    sys.exit(f"==PROF== Connected to process 1\\n==ERROR== {refusal}")
+status = subprocess.run(arguments[arguments.index("env"):]).returncode
+Path(arguments[arguments.index("--export") + 1]).write_text("report")
+sys.exit(status)
+"""
+
+
+def collected(tmp_path: Path, refusal: str = "", **options: Any) -> tuple[Collected, Sequence[str], Told]:
+    """What the profile of a command leaves, ncu's options, and what was told meanwhile."""
+    program = tmp_path / "ncu"
+    program.write_text(f"#!{sys.executable}\n{STAND_IN}")
+    program.chmod(0o700)
+    variables = {"STAND_IN_REFUSAL": refusal, "STAND_IN_CALL": str(tmp_path / "call"), "PATH": os.environ["PATH"]}
+    workplace = Workplace(tmp_path, tmp_path / "collected", tmp_path, variables)
+    workplace.collected.mkdir()
+    profile = CommandProfile(("sh", "-c", "echo mark $KERNALYSE_PROGRAM"), "ncu", **options)
+    told = Told()
+    watcher = Watcher(workplace, TimeBudget.of(60, time.monotonic()), told, lambda _: None, Cancelling(lambda: False, 1))
+    collector = NcuProfile(str(program), profile, workplace, ("gpu__time_duration.sum",))
+    end = watcher.run_program(collector, profile.arguments, "it", None)
+    return collector.collect(end.tool, watcher), (tmp_path / "call").read_text().splitlines(), told
+
+
+def test_the_report_and_its_table_are_kept(tmp_path: Path) -> None:
+    left, call, told = collected(
+        tmp_path, kernel_filter="gemm|saxpy", launch_skip_count=2, max_launch_count=5, capture_range="nvtx:my/step@a,b"
+    )
+    assert [file.artifact_name for file in left.files] == ["report.ncu-rep", "report.csv"]
+    assert left.traces == (("report.csv",),)
+    assert left.problem is None
+    assert told.printed == ["mark 1"]
+    options = dict(pairwise(call))
+    assert (options["--kernel-name"], options["--launch-skip"], options["--launch-count"]) == ("regex:gemm|saxpy", "2", "5")
+    assert options["--metrics"] == "gpu__time_duration.sum"
+    assert [call[index + 1] for index, word in enumerate(call) if word == "--nvtx-include"] == [r"a\,b@my\/step/", r"a\,b@my\/step"]
+
+
+def test_refusals_have_their_remedy(tmp_path: Path) -> None:
+    left, call, _ = collected(tmp_path, "ERR_NVGPUCTRPERM - The user does not have permission", capture_range="cudaProfilerApi")
+    assert left.files == ()
+    assert left.problem is not None
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in left.problem.remedy
+    assert "--profile-from-start" in call
+
+
+def test_a_report_that_cannot_be_printed_is_kept(tmp_path: Path) -> None:
+    left, _, _ = collected(tmp_path, "cut")
+    assert [file.artifact_name for file in left.files] == ["report.ncu-rep"]
+    assert left.problem is not None
+    assert "Could not open the report" in left.problem.message
+
+
+def test_without_ncu_or_gpu_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workplace = Workplace(tmp_path, tmp_path, tmp_path, {})
+    profile = CommandProfile(("true",), "ncu")
+    monkeypatch.setattr("services.profiler.collectors.ncu.find_ncu", lambda: None)
+    with pytest.raises(CollectorUnavailableError, match="collector ncu: found no ncu on this node"):
+        open_ncu(profile, workplace, lambda: "9.0")
+    monkeypatch.setattr(ncu_profile, "check_ncu", lambda: "/usr/bin/ncu")
+    with pytest.raises(CollectorUnavailableError, match="no NVIDIA GPU on this node"):
+        open_ncu(profile, workplace, lambda: None)
+    monkeypatch.setattr(ncu_profile, "dcgm_process_id", lambda: 7)
+    collector, notices = open_ncu(profile, workplace, lambda: "9.0")
+    assert "gpu__time_duration.sum" in collector.metrics
+    assert "dcgmi profile --pause" in notices[0]

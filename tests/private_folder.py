@@ -1,0 +1,43 @@
+"""A folder that stands for the user's own ones: no test reads or writes settings, token, store or services of whoever runs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.known_ceilings import FILE_NAME
+
+FOLDERS: Final = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_RUNTIME_DIR": "run", "XDG_CACHE_HOME": "cache"}
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Holds while the block runs, for this process and those that it starts.
+
+    It lies under the temporary folder of the machine, not of pytest: the path of a Unix socket has 107 bytes at most.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kn-"))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for variable, name in FOLDERS.items():
+            (folder / name).mkdir(mode=0o700)
+            monkeypatch.setenv(variable, str(folder / name))
+        for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
+            monkeypatch.delenv(variable)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def know_ceilings(folder: Path, ceilings_file: Path) -> None:
+    """Of this machine's devices, to profilers in this private folder: else every sweep on a busy host measures them anew, for seconds."""
+    data_folder = folder / "data" / "kernalyse" / "profiler"
+    data_folder.mkdir(parents=True)
+    shutil.copy2(ceilings_file, data_folder / FILE_NAME)

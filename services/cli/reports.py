@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.given_paths import is_trace_path
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
 
 
@@ -21,7 +22,13 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    run_or_file: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="A run id, the beginning of one, or last; or a trace or results, file or folder, which is not stored.",
+        ),
+    ],
     report_format: Annotated[
         ReportChoice, typer.Option("--format", "-f", help="Markdown is for pull requests and wikis.")
     ] = ReportChoice.TEXT,
@@ -32,12 +39,27 @@ def report(
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Write a report of a run: of a trace its devices, kernels and layers, of a sweep the best, the roofline and what failed."""
-    from services.cli.session import Server, analyzer_session
-
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
-        content = client.report(run_id, report_format.value)
+    """Write a report of a run or a file: of a trace its devices, kernels and layers, of a sweep the best, the roofline and what failed."""
+    if is_trace_path(run_or_file):
+        content = _report_of_file(Path(run_or_file), report_format)
+    else:
+        content = _report_of_run(run_or_file, report_format, (server, token, token_file, ca_file, insecure))
     if output is None:
         typer.echo(content.decode(), nl=False)
     else:
         output.write_bytes(content)
+
+
+def _report_of_file(path: Path, report_format: ReportChoice) -> bytes:
+    from services.cli.shown_file import report_of_file
+
+    return report_of_file(path, report_format.value).encode()
+
+
+def _report_of_run(
+    text: str, report_format: ReportChoice, server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
+) -> bytes:
+    from services.cli.session import Server, analyzer_session
+
+    with analyzer_session(Server(*server_options), with_profiler=False) as client:
+        return client.report(text, report_format.value)

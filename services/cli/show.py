@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from services.cli.given_paths import is_trace_path
 from services.cli.options import (
     CaFileOption,
     CountersOption,
@@ -207,7 +208,7 @@ def show(
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")
     choice = parse_rows(filters or [], order_by or [], top, depth, parse_window(window, pixels))
-    if _is_trace(run_or_file):
+    if is_trace_path(run_or_file):
         from services.cli.shown_file import FileQuestion, tables_of_file
 
         asked = FileQuestion(table_names or [], choice, counters or [], op_registry)
@@ -231,16 +232,6 @@ def show(
         _write_frames(frames, output_format, output)
     for note in notes:
         typer.echo(note, err=True)
-
-
-def _is_trace(text: str) -> bool:
-    """A run may have the name of a folder that happens to be here."""
-    path = Path(text)
-    if not path.is_dir():
-        return path.is_file()
-    from services.analyzer.readers.trace_paths import is_trace
-
-    return "/" in text or is_trace(path)
 
 
 def _tables_of_run(

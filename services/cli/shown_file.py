@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +72,40 @@ def _tables_of_file(path: Path, question: FileQuestion, opened: SqliteFile | Non
         _refuse_unanswerable(files, queries)
     trace = trace_frames(read.frames)
     return {query.table_name: _answered(trace, query) for query in queries}, read.notes.splitlines()
+
+
+def report_of_file(path: Path, chosen: str) -> str:
+    """What `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
+    from services.analyzer.imported_run import imported_run
+    from services.analyzer.readers.registry import reader_of
+    from services.analyzer.trace_reading import read_with_counters
+    from services.analyzer.writers.report import report_format, written_report
+    from services.analyzer.writers.report_sections import report_of
+    from services.cli.row_choice import RowChoice
+    from services.core.model import ImportedTrace
+
+    written = report_format(chosen)
+    files = _files(path, FileQuestion((), RowChoice()))
+    read = read_with_counters(files)
+    run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), read)
+    return written_report(report_of(run, run.title, _tables_of(read)), written)
+
+
+def _tables_of(read: ImportedTables) -> Callable[[str], pl.DataFrame]:
+    """Tables of what was read by their names; those that it has nothing for have no rows."""
+    from services.analyzer.file_tables import has_results, results_table
+    from services.analyzer.schema import table_named
+    from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
+
+    trace = trace_frames(read.frames)
+
+    def table_of(name: str) -> pl.DataFrame:
+        table = table_named(name)
+        if has_results(read.frames):
+            return results_table(read.frames, table).collect()
+        return table.conform(TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION)).collect() if name in TRACE_ANALYSES else table.empty()
+
+    return table_of
 
 
 def _files(path: Path, question: FileQuestion) -> TraceFiles:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -95,12 +95,6 @@ def decode_json(data: bytes, cls: type[T]) -> T:
         raise InvalidRequestError(
             f"a {cls.__name__} in JSON", found=str(error), expected="a message of this version", remedy="Use the version that wrote it."
         ) from error
-
-
-def encode_time(value: datetime) -> Timestamp:
-    timestamp = Timestamp()
-    timestamp.FromDatetime(value)
-    return timestamp
 
 
 def _fill(value: Any, message: Message) -> None:

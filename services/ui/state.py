@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlencode
 from services.ui.theme import ThemeName
 
 Page = Literal["live", "roofline", "kernels", "layers"]
-PAGES: Final[tuple[Page, ...]] = get_args(Page)
 ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]

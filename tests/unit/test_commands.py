@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.file_tables import results_table
+from services.analyzer.readers import op_registry
 from services.analyzer.readers.command_work import built_in_work
 from services.analyzer.readers.json_document import JsonObject
+from services.analyzer.readers.op_registry import OpRegistry
 from services.analyzer.readers.registry import read_trace
 from services.analyzer.schema import table_named
 from services.core.errors import InvalidTraceError
@@ -287,6 +290,30 @@ def test_a_registry_that_cannot_be_loaded_leaves_the_formulas(tmp_path: Path, so
     tables = read_as("commands", files_of(tmp_path, [MUL, MM], registry=registry(tmp_path, source)))
     assert [row["symbol"] for row in rows_of(tables, "configurations")] == ["triangle-up", "circle"]
     assert re.search(found, tables.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [("while True: pass", "operation 0 .*found no answer within 1 s; it was ended"), ("os._exit(3)", "operation 0 .*ended with status 3")],
+)
+def test_a_registry_that_does_not_answer_is_ended_and_leaves_the_formulas(
+    tmp_path: Path, line: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"import os\nprint('loaded')\ndef get_custom_metrics(cmd, dt_size):\n    if cmd['type'] == 'ID_MUL':\n        {line}\n"
+    loaded, process_ids = OpRegistry.__init__, []
+
+    def then_hurried(self: OpRegistry, folder: Path) -> None:
+        loaded(self, folder)
+        assert self._process is not None
+        process_ids.append(self._process.pid)
+        monkeypatch.setattr(op_registry, "ANSWER_LIMIT_S", 1.0)
+
+    monkeypatch.setattr(OpRegistry, "__init__", then_hurried)
+    tables = read_as("commands", files_of(tmp_path, [MUL, MM, MUL], registry=registry(tmp_path, source)))
+    assert [row["symbol"] for row in rows_of(tables, "configurations")] == ["star", "circle", "triangle-up"]
+    (warning,) = [row["line"] for row in rows_of(tables, "log_lines") if row["level"] == "WARNING"]
+    assert re.search(rf"op_registry\.py, {found}", warning), warning
+    assert not psutil.pid_exists(process_ids[0])
 
 
 def test_a_folder_without_a_registry_is_said(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 from services.analyzer.readers.command_work import CATEGORIES, UNKNOWN_WORK, OperationWork, built_in_work
@@ -43,9 +44,9 @@ class CommandsReader:
     def read(self, files: TraceFiles) -> ImportedTables:
         operations = read_objects(files)
         config = roofline_config(files)
-        reading = _Reading(files, config)
-        for index, operation in enumerate(operations):
-            reading.add(index, operation)
+        with closing(_Reading(files, config)) as reading:
+            for index, operation in enumerate(operations):
+                reading.add(index, operation)
         if config is not None:
             reading.rows.ceilings = config.ceilings(DEVICE_ID, reading.dtypes())
             reading.rows.thresholds = config.thresholds(DEVICE_ID)
@@ -68,6 +69,10 @@ class _Reading:
         except InvalidSettingError as error:
             self.rows.add_problem(error.message)
             return None
+
+    def close(self) -> None:
+        if self._registry is not None:
+            self._registry.close()
 
     def add(self, index: int, operation: JsonObject) -> None:
         operation_type = operation.text("type")

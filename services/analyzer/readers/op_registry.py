@@ -1,31 +1,40 @@
 """A user's own formulas for operations: op_registry.py with get_custom_metrics(cmd, dt_size) -> (macs, bytes, symbol).
 
-It is code, and runs in this process with its rights: only a folder that the settings or the command line name is looked at.
+It is code, and runs with this user's rights, in a process of its own that may be ended: only a folder that the settings or the
+command line name is looked at.
 """
 
 from __future__ import annotations
 
-import copy
-import math
-import traceback
-from collections.abc import Callable, Mapping
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from services.analyzer.readers.command_work import FLOP_PER_MAC, OperationWork
+from services.analyzer.readers.op_registry_process import FUNCTION_NAME
 from services.core.errors import InvalidSettingError
 
 FILE_NAME: Final = "op_registry.py"
-FUNCTION_NAME: Final = "get_custom_metrics"
-MAX_SYMBOL_LENGTH: Final = 64
+PROCESS_MODULE: Final = "services.analyzer.readers.op_registry_process"
 EXPECTED: Final = "(macs, bytes, symbol), two numbers not below zero and a name"
 
-Formula = Callable[[dict[str, Any], int], Any]
+ANSWER_LIMIT_S: Final = 20.0
+"""For loading it and for each operation. A formula takes microseconds, but a registry may load a large library on a busy machine;
+with more, somebody would wait for one that never answers."""
+
+ANSWER_BYTES: Final = 65536
 
 
 class OpRegistry:
-    """The registry of a folder, loaded.
+    """The registry of a folder, loaded. `close` ends it.
 
     Raises:
         InvalidSettingError: there is none, or loading it fails; names its file and, where it has one, the line.
@@ -33,10 +42,24 @@ class OpRegistry:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        self._formula = self._load()
+        if not self._path.is_file():
+            raise InvalidSettingError(
+                f"registry of operations {self._path}",
+                found="No such file",
+                expected=f"a file with the function {FUNCTION_NAME}(cmd, dt_size)",
+                remedy="Correct op_registry_folder of the analyzer, or --op-registry.",
+            )
+        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+            [sys.executable, "-m", PROCESS_MODULE, str(self._path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            self._answer("")
+        except InvalidSettingError:
+            self.close()
+            raise
 
     def work(self, operation_name: str, operation: Mapping[str, Any], element_bytes: int) -> OperationWork | None:
-        """What it says of an operation; None: nothing, as None, or no MACs and no bytes.
+        """What it says of an operation; None: nothing, as None, or no MACs and no bytes. One that did not answer is not asked again.
 
         Args:
             operation_name: for errors.
@@ -45,44 +68,59 @@ class OpRegistry:
         Raises:
             InvalidSettingError: the registry fails, or answers something else; names file, line and operation.
         """
-        try:
-            answer = self._formula(copy.deepcopy(dict(operation)), element_bytes)
-        except (Exception, SystemExit) as error:
-            raise self._broken(self._line(error.__traceback__), operation_name, _in_words(error)) from error
-        if answer is None:
+        if self._process is None:
             return None
-        work = _work(answer)
-        if work is None:
-            line = self._formula.__code__.co_firstlineno if hasattr(self._formula, "__code__") else None
-            raise self._broken(line, operation_name, f"the answer {_shortened(repr(answer))}")
-        return work if work.flop or work.bytes else None
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # then there is no answer either
+            self._process.stdin.write(json.dumps({"operation": dict(operation), "element_bytes": element_bytes}).encode() + b"\n")
+            self._process.stdin.flush()
+        told = self._answer(operation_name)
+        if not told.get("macs") and not told.get("bytes"):
+            return None
+        return OperationWork(FLOP_PER_MAC * told["macs"], told["bytes"], told["symbol"])
 
-    def _load(self) -> Formula:
-        try:
-            source = self._path.read_bytes()
-        except OSError as error:
-            raise InvalidSettingError(
-                f"registry of operations {self._path}",
-                found=error.strerror or "no such file",
-                expected=f"a file with the function {FUNCTION_NAME}(cmd, dt_size)",
-                remedy="Correct op_registry_folder of the analyzer, or --op-registry.",
-            ) from error
-        names: dict[str, Any] = {"__name__": "op_registry", "__file__": str(self._path)}
-        try:
-            exec(compile(source, str(self._path), "exec"), names)
-        except SyntaxError as error:
-            raise self._broken(error.lineno, "", _in_words(error)) from error
-        except (Exception, SystemExit) as error:
-            raise self._broken(self._line(error.__traceback__), "", _in_words(error)) from error
-        formula = names.get(FUNCTION_NAME)
-        if not callable(formula):
-            raise self._broken(None, "", f"no function {FUNCTION_NAME}")
-        found: Formula = formula
-        return found
+    def close(self) -> None:
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):  # with all that it started
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+        self._process.wait()
+        self._process = None
 
-    def _line(self, trace: TracebackType | None) -> int | None:
-        """Where in the registry it happened, though it may have been in a library that it calls."""
-        return next((frame.lineno for frame in reversed(traceback.extract_tb(trace)) if frame.filename == str(self._path)), None)
+    def _answer(self, operation_name: str) -> dict[str, Any]:
+        """Raises InvalidSettingError: it fails, does not answer, or is gone."""
+        line = self._line()
+        if line is None:
+            self.close()
+            raise self._broken(None, operation_name, f"no answer within {ANSWER_LIMIT_S:g} s; it was ended")
+        if not line.endswith(b"\n"):
+            assert self._process is not None
+            status = self._process.wait()
+            self.close()
+            raise self._broken(None, operation_name, f"its process ended with status {status}")
+        told: dict[str, Any] = json.loads(line)
+        if "found" in told:
+            raise self._broken(told["line"], operation_name, told["found"])
+        return told
+
+    def _line(self) -> bytes | None:
+        """What it writes up to the end of a line, or of all; None: it takes too long."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        descriptor, line, deadline = self._process.stdout.fileno(), b"", time.monotonic() + ANSWER_LIMIT_S
+        while not line.endswith(b"\n"):
+            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                return None
+            part = os.read(descriptor, ANSWER_BYTES)
+            if not part:
+                return line
+            line += part
+        return line
 
     def _broken(self, line: int | None, operation_name: str, found: str) -> InvalidSettingError:
         parts = (f"file {self._path}", f"line {line}" if line is not None else "", f"operation {operation_name}" if operation_name else "")
@@ -92,25 +130,3 @@ class OpRegistry:
             expected=EXPECTED if operation_name else f"Python with the function {FUNCTION_NAME}(cmd, dt_size)",
             remedy="Correct the registry, then read the file again.",
         )
-
-
-def _work(answer: Any) -> OperationWork | None:
-    """None: no such answer."""
-    try:
-        macs, moved_bytes, symbol = answer
-        figures = float(macs), float(moved_bytes)
-    except (Exception, SystemExit):  # a value of the registry's own class can raise anything
-        return None
-    if not all(math.isfinite(FLOP_PER_MAC * figure) and figure >= 0 for figure in figures):
-        return None
-    if not isinstance(symbol, str) or not 0 < len(symbol) <= MAX_SYMBOL_LENGTH:
-        return None
-    return OperationWork(FLOP_PER_MAC * figures[0], figures[1], symbol)
-
-
-def _in_words(error: BaseException) -> str:
-    return _shortened(f"{type(error).__name__}: {error}")
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}…"

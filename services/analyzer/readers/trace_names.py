@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from services.analyzer.correlation import NONE, Coded, Indexes, Integers, coded
+from services.analyzer.correlation import NONE, Coded, Indexes
 from services.analyzer.readers.sqlite_file import TextColumn
 from services.analyzer.table import INDEX, TEXT
 
@@ -22,12 +22,8 @@ class TraceNames:
     def index_of(self, name: str) -> int:
         return self._indexes.setdefault(name, len(self._indexes))
 
-    def of_ids(self, ids: Integers) -> Indexes:
-        """Indexes of texts that are referred to by id; NONE where there is none of that id."""
-        return self.of_codes(coded(ids)[0])
-
     def of_codes(self, column: Coded) -> Indexes:
-        """The same of ids that are given as codes."""
+        """Indexes of texts that are referred to by id; NONE where there is none of that id."""
         found = [self._texts.get(key) for key in column.keys.tolist()]
         table = np.array([*(NONE if text is None else self.index_of(text) for text in found), NONE], dtype=np.int32)
         return table[column.codes]

@@ -29,7 +29,6 @@ TIMING: Final = {
     "p95": "duration_p95_ns",
     "p99": "duration_p99_ns",
 }
-STATISTICS: Final = tuple(TIMING)
 
 
 def file_name_of(model_name: str) -> str:

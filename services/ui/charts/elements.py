@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import holoviews as hv
 import holoviews.plotting.bokeh  # registers the backend that the options below belong to
@@ -18,8 +18,6 @@ hv.renderer("bokeh").webgl = False
 
 Columns = dict[str, npt.NDArray[Any]]
 """Columns of one Bokeh source: NumPy arrays of one length. Live sources take these, never frames."""
-
-MIN_HEIGHT_PX: Final = 260
 
 
 def tick_formatter(code: str) -> CustomJSTickFormatter:

@@ -12,7 +12,7 @@ if [[ ! -e $folder/.installed ]]; then
     {
         rm -rf "$folder"
         "${PYTHON:-python3}" -m venv "$folder"
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: "torch==$version"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --timeout 30 --only-binary :all: "torch==$version"
         touch "$folder/.installed"
     } >&2
 fi

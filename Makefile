@@ -14,10 +14,10 @@ export KERNALYSE_PROFILER_OPENCL_RUNTIME := $(OPENCL)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench lint format types proto lock wheel clean
+.PHONY: help setup run test fuzz bench lint format types proto lock wheel clean
 
 help:
-	@echo "make setup | run | test | bench | lint | format | types | proto | lock | wheel | clean"
+	@echo "make setup | run | test | fuzz | bench | lint | format | types | proto | lock | wheel | clean"
 
 setup: $(INSTALLED)
 
@@ -27,6 +27,11 @@ run: $(INSTALLED)
 # Two workers, file by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml).
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+
+# Properties with ten times the examples that they name, and damaged files of every format.
+fuzz: $(INSTALLED)
+	EXAMPLES_SHARE=10 $(BIN)/python -m pytest --numprocesses 2 --timeout 3600 tests/unit $(ARGS)
+	for format in nsys kineto foreign seeds; do $(BIN)/python -m tests.fuzzing.$$format --minutes 5 || exit 1; done
 
 bench: $(INSTALLED) $(INSTALLED_BENCH)
 	$(BIN)/python -m tests.benchmarks.run $(ARGS)

@@ -104,7 +104,8 @@ class LeftTraces:
         left = await asyncio.to_thread(self._store.traces.of, run_id)
         async with self._fetched(link, run_id, left) as traces, private_folder(self._store.arrivals_folder) as folder:
             task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name)
-            answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay())
+            left_out: list[InvalidTraceError] = []
+            answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay(), left_out)
             assert answer.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
             found = {path.stem for path in task.folder.iterdir()}
@@ -116,8 +117,11 @@ class LeftTraces:
                 await self._publish(run_id, None, f"Trace of {collectors} read: nothing was recorded.\n{answer.run.notes}".rstrip())
                 return
             launch_count = await asyncio.to_thread(_row_count, task.folder / f"{KERNEL_LAUNCHES.table_name}.parquet")
-            said = f"Trace of {collectors} read: {launch_count:,} launches of kernels."
-            await self._publish(run_id, task.folder, "\n".join(filter(None, (said, answer.run.notes))))
+            part = f", without {len(left_out)} of {len(traces)} files" if left_out else ""
+            said = f"Trace of {collectors} read{part}: {launch_count:,} launches of kernels."
+            lines = (said, *(error.message for error in left_out), answer.run.notes)
+            level = LogLevel.WARNING if left_out else LogLevel.INFO
+            await self._publish(run_id, task.folder, "\n".join(filter(None, lines)), level)
 
     async def _tell(self, run_id: str, activity: str) -> None:
         run = await asyncio.to_thread(self._store.runs.tell_activity, run_id, activity)

@@ -13,7 +13,7 @@ from services.analyzer.analyses.model_passes import models
 from services.analyzer.schema import CEILINGS
 from services.analyzer.threshold_table import THRESHOLDS
 from services.cli.compared_runs import ComparedTrace, compared_sides, run_of
-from services.cli.model_profiling import ProfilingRequest, finished_runs, metadata_of
+from services.cli.model_profiling import ProfilingRequest, finished_runs, metadata_of, missing_models
 from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import NS_PER_MS, Document, compared_of, file_name_of, side_of
 from services.core.comparison import Timings, compare_processes
@@ -55,7 +55,8 @@ def compared_models(request: ProfilingRequest, server: Server) -> Document:
             metadata = metadata or metadata_of(client, run)
             compared = run_of(client, run)
             comparisons |= dict(_entries(_side(compared, as_is), _side(compared, to_be), (as_is, to_be)))
-    return {"metadata": metadata | {AS_IS: as_is, TO_BE: to_be}, "comparisons": comparisons}
+    metadata |= {AS_IS: as_is, TO_BE: to_be} | missing_models(request, comparisons)
+    return {"metadata": metadata, "comparisons": comparisons}
 
 
 def _verdict_of_pair(pair: Row) -> Document:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, NodeOption
+from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, MaxTimeOption, NodeOption
 from services.cli.model import BatchSizeOption, SequenceLengthOption
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
 
@@ -42,6 +42,7 @@ def perf_dashboard(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
+    max_time: MaxTimeOption = None,
     output_folder: OutputOption = OUTPUT_FOLDER,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -53,13 +54,14 @@ def perf_dashboard(
 
     --run-profiling times them and writes profiling_data.json too; --data draws from such a file.
     """
-    from services.cli.model_profiling import ProfilingRequest, profiled_models
+    from services.cli.model_profiling import MAX_DURATION_S, ProfilingRequest, profiled_models
     from services.cli.session import Server
     from services.compat.model_dashboards.performance import PerformanceDashboard
 
     dashboard = PerformanceDashboard(output_folder)
     if run_profiling and data is None:
-        request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node)
+        sampled = MAX_DURATION_S if max_time is None else max_time
+        request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, sampled)
         dashboard.data = profiled_models(request, Server(server, token, token_file, ca_file, insecure))
         typer.echo(f"wrote {dashboard.save_data()}")
     elif data is not None and not run_profiling:
@@ -67,6 +69,7 @@ def perf_dashboard(
     else:
         _refuse("perf-dashboard", "either --run-profiling or --data FILE")
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
+    _fail_where_incomplete(dashboard.data)
 
 
 def perf_comparison(
@@ -86,6 +89,7 @@ def perf_comparison(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
+    max_time: MaxTimeOption = None,
     output_folder: OutputOption = OUTPUT_FOLDER,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -98,7 +102,7 @@ def perf_comparison(
     --benchmark times two variants of the models in turns. --as-is and --to-be hold runs, files or imported traces against
     each other. --data, or neither, draws from a comparison_data.json that is there.
     """
-    from services.cli.model_profiling import ProfilingRequest
+    from services.cli.model_profiling import MAX_DURATION_S, ProfilingRequest
     from services.cli.session import Server
     from services.compat.model_dashboards.comparison import DATA_FILE, ComparisonDashboard
 
@@ -111,7 +115,8 @@ def perf_comparison(
     if benchmark and data is None:
         if not models and not compare_all:
             _refuse("perf-comparison --benchmark", "--model NAME or --compare-all")
-        request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node)
+        sampled = MAX_DURATION_S if max_time is None else max_time
+        request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node, sampled)
         dashboard.data = _benchmarked(request, services_of)
     elif as_is is not None and to_be is not None:
         dashboard.data = _held_against(as_is, to_be, services_of)
@@ -122,6 +127,7 @@ def perf_comparison(
     for line in dashboard.summary_lines():
         typer.echo(line)
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
+    _fail_where_incomplete(dashboard.data)
 
 
 def _benchmarked(request: ProfilingRequest, server: Server) -> Document:
@@ -134,6 +140,16 @@ def _held_against(as_is: str, to_be: str, server: Server) -> Document:
     from services.cli.model_comparison import compared_names
 
     return compared_names(as_is, to_be, server)
+
+
+def _fail_where_incomplete(data: Document) -> None:
+    """Status 1, after everything that was timed is written."""
+    from services.cli.model_profiling import MISSING
+
+    missing = data["metadata"].get(MISSING) if isinstance(data.get("metadata"), dict) else None
+    if missing:
+        typer.echo(f"not timed: {missing}", err=True)
+        raise typer.Exit(1)
 
 
 def _refuse(subject: str, expected: str) -> None:

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
 from services.core.errors import DeviceNotFoundError, UnmetConditionError
 from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
+from services.profiler.workloads.gpt.architecture import MODEL_NAMES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,13 +20,18 @@ if TYPE_CHECKING:
     from services.cli.analyzer_client import AnalyzerClient
     from services.cli.session import Server
 
-MAX_DURATION_NS: Final = 3_000_000_000
+MAX_DURATION_S: Final = 3.0
 """Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
-EXPECTED_S: Final = 12
-"""One variant of a model on a CPU: compiling and checking included. Said before, so that nobody thinks that it hangs."""
+PREPARING_S: Final = 6.0
+"""One variant of a model on a CPU: compiling and checking. Said before, so that nobody thinks that it hangs."""
+
+SAMPLINGS: Final = 2  # launch by launch, and whole passes
+NS_PER_S: Final = 1e9
 
 VARIANT: Final = "fused"
+MISSING: Final = "not_timed"
+"""Member of a document's metadata that names models without an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +45,32 @@ class ProfilingRequest:
     backend: str = "auto"
     device_id: str | None = None
     node: str = ""
+    max_duration_s: float = MAX_DURATION_S  # of sampling one variant
+
+    @property
+    def expected_s(self) -> float:
+        """On an idle CPU."""
+        return len(self.variants) * len(self.model_names or MODEL_NAMES) * (PREPARING_S + SAMPLINGS * self.max_duration_s)
 
     def specs(self) -> list[RunSpec]:
         """One run for each model."""
-        from services.profiler.workloads.gpt.architecture import MODEL_NAMES
+        return [RunSpec(work) for work in self.works()]
 
-        works = (
+    def works(self) -> list[ModelRun]:
+        max_duration_ns = int(self.max_duration_s * NS_PER_S)
+        min_duration_ns = min(MeasuringOptions().min_duration_ns, max_duration_ns)
+        return [
             ModelRun(
                 model_name=name.replace("_", "-"),
                 variants=self.variants,
                 batch_size=self.batch_size,
                 sequence_length=self.sequence_length,
-                backend=BackendName[self.backend.upper()],
+                backend=_backend_of(self.backend),
                 device_id=self.device_id,
-                measuring=MeasuringOptions(max_duration_ns=MAX_DURATION_NS),
+                measuring=MeasuringOptions(min_duration_ns=min_duration_ns, max_duration_ns=max_duration_ns),
             )
             for name in self.model_names or MODEL_NAMES
-        )
-        return [RunSpec(work) for work in works]
+        ]
 
 
 def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
@@ -75,27 +90,60 @@ def profiled_models(request: ProfilingRequest, server: Server | None = None) -> 
         for run in finished_runs(client, request):
             metadata = metadata or metadata_of(client, run)
             benchmarks |= dict(_benchmarks(client, run))
-    return {"metadata": metadata | {"variant": request.variants[0]}, "benchmarks": benchmarks}
+    metadata |= {"variant": request.variants[0]} | missing_models(request, benchmarks)
+    return {"metadata": metadata, "benchmarks": benchmarks}
 
 
 def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator[Run]:
-    """Starts the request's runs one after the other and answers with each when it has succeeded."""
+    """Starts the request's runs one after the other and answers with those that succeed; of the others it says why they did not.
+
+    Raises:
+        UnmetConditionError: none did.
+    """
     from services.cli.run_results import follow
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=True)
-    specs = request.specs()
-    _say_what_to_expect(console, len(specs), len(request.variants))
-    for spec in specs:
+    _say_what_to_expect(console, request)
+    done_count, problem = 0, None
+    for spec in request.specs():
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
-        if run.state is not RunState.SUCCEEDED:
-            raise UnmetConditionError(
-                f"run {run.run_id}",
-                found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
-                expected="a model that was timed",
-                remedy=f"kernalyse show {run.run_id} log_lines has its log.",
-            )
-        yield run
+        if run.state is RunState.SUCCEEDED:
+            done_count += 1
+            yield run
+            continue
+        problem = _problem_of(run)
+        console.print(problem.message, markup=False, highlight=False)
+        if run.state is RunState.CANCELLED:
+            break  # what has been timed until then is kept
+    if problem is not None and not done_count:
+        raise problem
+
+
+def missing_models(request: ProfilingRequest, entries: Document) -> Document:
+    """For a document's metadata: those of the request that have no entry, where there are any."""
+    wanted = [file_name_of(work.model_name) for work in request.works()]
+    missing = [name for name in wanted if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
+    return {MISSING: ", ".join(missing)} if missing else {}
+
+
+def _backend_of(name: str) -> BackendName:
+    """Raises UsageError that names those there are."""
+    try:
+        return BackendName[name.upper()]
+    except KeyError as error:
+        raise UsageError(
+            f"backend {name}", found="no such backend", expected=f"one of {', '.join(BackendName).lower()}", remedy="Correct the name."
+        ) from error
+
+
+def _problem_of(run: Run) -> UnmetConditionError:
+    return UnmetConditionError(
+        f"run {run.run_id}",
+        found=f"state {run.state.lower()}" + (f": {run.error.message}" if run.error else ""),
+        expected="a model that was timed",
+        remedy=f"kernalyse show {run.run_id} log_lines has its log.",
+    )
 
 
 def metadata_of(client: AnalyzerClient, run: Run) -> Document:
@@ -141,7 +189,7 @@ def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Documen
         yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own])
 
 
-def _say_what_to_expect(console: Console, model_count: int, variant_count: int) -> None:
-    seconds = model_count * variant_count * EXPECTED_S
-    models = "1 model" if model_count == 1 else f"{model_count} models"
-    console.print(f"Timing {models}: about {seconds} s on a CPU, less on a GPU. Ctrl-C cancels.", highlight=False)
+def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:
+    count = len(request.specs())
+    what = "1 model" if count == 1 else f"{count} models"
+    console.print(f"Timing {what}: about {request.expected_s:.0f} s on an idle CPU, less on a GPU. Ctrl-C cancels.", highlight=False)

@@ -50,6 +50,9 @@ def profile(
             help="Goes to the node, where the command runs in a copy of it. By default the files that the command names.",
         ),
     ] = None,
+    no_upload: Annotated[
+        bool, typer.Option("--no-upload", help="Send no file that the command names: the node has them, where the command says.")
+    ] = False,
     environment: Annotated[
         list[str] | None, typer.Option("--env", metavar="NAME[=VALUE]", help="Variable of the command; without a value, as it is here.")
     ] = None,
@@ -117,6 +120,7 @@ def profile(
         collector="" if collector is None else collector.value,
         environment=tuple(environment or ()),
         bundle=bundle,
+        has_files_there=no_upload,
         duration_s=duration,
         capture_range=capture_range,
         with_cpu_sampling=cpu_sampling,

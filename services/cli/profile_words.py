@@ -24,7 +24,10 @@ PYTHON: Final = "python3"
 
 @dataclass(frozen=True, slots=True)
 class ProfileWords:
-    """The options as they were written. None: not given; collector: empty for the node's choice."""
+    """The options as they were written. None: not given; collector: empty for the node's choice.
+
+    has_files_there: the node has the files that the command names.
+    """
 
     command: tuple[str, ...] = ()
     target: Path | None = None
@@ -34,6 +37,7 @@ class ProfileWords:
     collector: str = ""
     environment: tuple[str, ...] = ()
     bundle: Path | None = None
+    has_files_there: bool = False
     duration_s: float | None = None
     capture_range: str = ""
     with_cpu_sampling: bool = False
@@ -94,7 +98,7 @@ def _command(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfil
     work = _profile(words, words.command, environment)
     if words.bundle is not None:
         return BuiltProfile(work, _folder_bundle(words.bundle))
-    files = files_of_command(words.command, Path.cwd())
+    files = {} if words.has_files_there else files_of_command(words.command, Path.cwd())
     if not files:
         return BuiltProfile(work)
     notice = f"Goes to the node with the command: {', '.join(files)}. For more: --bundle FOLDER."

@@ -31,7 +31,7 @@ from services.core.model import (
 from services.profiler.bundles import BundleStore
 from services.profiler.catalog import Catalog
 from services.profiler.command_checks import check_command
-from services.profiler.workloads.models import workload_of
+from services.profiler.workloads.models import ModelWorkload, workload_of
 from services.profiler.workloads.sweep_plan import plan_sweep
 
 CPU_LANE: Final = "cpu"
@@ -96,8 +96,8 @@ class Admission:
             raise NotBuiltYetError(
                 "imports of traces", found="nothing that a node runs", remedy="`kernalyse import` gives them to the analyzer."
             )
-        backends = workload_of(work).backends if isinstance(work, ModelRun) else BACKENDS
-        device, backend = self._device(work.backend, work.device_id, backends)
+        workload = workload_of(work) if isinstance(work, ModelRun) else None
+        device, backend = self._device(work.backend, work.device_id, workload)
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
@@ -155,8 +155,9 @@ class Admission:
         if work.environment or work.bundle_digest is not None:
             raise _forbidden("variables and bundles for commands", "allowed_commands")
 
-    def _device(self, backend: BackendName, device_id: str | None, backends: Sequence[BackendName]) -> tuple[Device, BackendName]:
-        """backends: that the work can run on."""
+    def _device(self, backend: BackendName, device_id: str | None, workload: ModelWorkload | None) -> tuple[Device, BackendName]:
+        """workload: of a model, which says what it can run on; None: kernels can run on anything."""
+        backends = BACKENDS if workload is None else workload.backends
         if backend is not BackendName.AUTO and backend not in backends:
             raise BackendUnavailableError(
                 f"backend {backend.lower()}",
@@ -172,7 +173,8 @@ class Admission:
                 remedy=" ".join(self.notices) or "Run `kernalyse doctor` on it.",
             )
         if device_id is None:
-            return self._first_device(backends if backend is BackendName.AUTO else (backend,), backend)
+            devices = [device for device in self.devices if workload is None or workload.can_use(device)]
+            return self._first_device(devices, backends if backend is BackendName.AUTO else (backend,), backend)
         device = next((device for device in self.devices if device.device_id == device_id), None)
         if device is None:
             raise DeviceNotFoundError(
@@ -193,9 +195,9 @@ class Admission:
             )
         return device, backend
 
-    def _first_device(self, wanted: Sequence[BackendName], backend: BackendName) -> tuple[Device, BackendName]:
+    def _first_device(self, devices: Sequence[Device], wanted: Sequence[BackendName], backend: BackendName) -> tuple[Device, BackendName]:
         for name in wanted:
-            for device in self.devices:
+            for device in devices:
                 if name in device.backends:
                     return device, name
         own_notices = [notice for notice in self.notices if backend.value in notice]

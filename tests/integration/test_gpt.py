@@ -166,8 +166,8 @@ def test_layers_have_paths_and_both_variants_count_the_same_work() -> None:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"))
+def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
     try:
         node.start()
         yield node

@@ -200,12 +200,17 @@ async def test_a_program_that_launched_nothing_is_no_fault(stub: Any, node: Prof
     assert await kernels(stub) == []
 
 
-async def test_traces_of_several_processes_are_one(stub: Any, node: ProfilerStandIn, tmp_path: Path) -> None:
-    files = [stored(node, f"rank{rank}.json", kineto_trace(tmp_path, rank)) for rank in range(2)]
+async def test_traces_of_several_processes_are_one_without_those_that_cannot_be_read(
+    stub: Any, node: ProfilerStandIn, tmp_path: Path
+) -> None:
+    contents = {f"rank{rank}.json": kineto_trace(tmp_path, rank) for rank in range(3)}
+    contents["rank2.json"] = contents["rank2.json"][:-40]
+    files = [stored(node, name, content) for name, content in contents.items()]
     profile(node, *files, *(TraceStored((file.artifact_name,), "kineto") for file in files))
-    await settled(stub)
+    notes = (await settled(stub)).notes
     assert sorted(await rows(stub, "ranks", "rank_index", "communication_ns")) == [(0, 10_000), (1, 20_000)]
-    assert "2 files, read as one trace" in (await get_run(stub, RUN_ID)).notes
+    assert notes.startswith("Trace of kineto read, without 1 of 3 files: 4 launches of kernels.\nfile rank2.json: ")
+    assert "2 files, read as one trace" in notes
 
 
 async def test_counters_of_a_trace_are_there_once_before_and_after_the_run_is_written_to_parquet(

@@ -25,7 +25,6 @@ from services.profiler.workloads.onnx.bert import bert
 from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
-from tests.known_ceilings import FILE_NAME
 from tests.onnx_files import save_with_external_data, unknown_operator
 
 # Of BERT with 1024 words, 512 places, 2 types, width 128, inner width 512, 2 layers and 2 labels.
@@ -35,9 +34,7 @@ QUICK = MeasuringOptions(min_duration_ns=10_000_000, max_duration_ns=150_000_000
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"))
-    node.data_folder.mkdir()
-    shutil.copy2(ceilings_file, node.data_folder / FILE_NAME)
+    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
     try:
         node.start()
         yield node

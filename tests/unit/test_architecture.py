@@ -110,5 +110,5 @@ def test_every_pinned_dependency_has_a_hash() -> None:
 def test_make_knows_its_targets() -> None:
     if shutil.which("make") is None:
         pytest.skip("needs make")
-    for target in ("setup", "run", "test", "bench", "lint", "format", "types", "proto", "lock", "wheel", "clean"):
+    for target in ("setup", "run", "test", "fuzz", "bench", "lint", "format", "types", "proto", "lock", "wheel", "clean"):
         assert run("make", "--dry-run", target).returncode == 0, target

@@ -14,6 +14,7 @@ from services.analyzer.readers import trace_bytes
 from services.analyzer.readers.kineto import KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.analyzer.trace_joining import RankTrace, joined
 from services.analyzer.trace_tables import TIMELINE_TABLES
 from services.core.errors import InvalidTraceError, LimitReachedError
 
@@ -263,25 +264,24 @@ def test_hip(tmp_path: Path) -> None:
     assert tables.frames["memory_ops"]["launch_start_ns"].to_list() == [4000]
 
 
-def test_files_of_ranks_become_one_trace(tmp_path: Path) -> None:
+def test_files_of_ranks_can_be_joined(tmp_path: Path) -> None:
     """Containers number their processes alike, and each file counts its correlation ids from one."""
-    paths = {}
-    for rank, base_us in ((0, 1000), (1, 1005)):
+    parts = []
+    for rank, base_us in ((0, 10**15), (1, 10**15 + 5)):
         events = [module(f"Of{rank}_0", base_us, 50), call(base_us + 1, 1), kernel("k", base_us + 2, 1 + rank, 1)]
-        name = f"rank{rank}.json.gz"
-        paths[name] = tmp_path / name
-        paths[name].write_bytes(gzip.compress(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}).encode()))
-    other = tmp_path / "notes.txt"
-    other.write_text("no trace")
-    files = TraceFiles("rank0.json.gz", paths["rank0.json.gz"], 0, {"rank1.json.gz": paths["rank1.json.gz"], "notes.txt": other})
-    tables = KinetoReader().read(files)
-    found = tables.frames["kernel_launches"].join(tables.frames["trace_processes"], on="process_id").sort("start_ns")
+        path = tmp_path / f"rank{rank}.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}).encode()))
+        parts.append(RankTrace(path.name, KinetoReader().read(TraceFiles(path.name, path, 0)).frames))
+    frames = joined(parts).frames
+    found = frames["kernel_launches"].join(frames["trace_processes"], on="process_id").sort("start_ns")
     assert found.select("rank_index", "start_ns", "duration_ns", "file_name", "system_process_id").rows() == [
         (0, 2000, 1000, "rank0.json.gz", 9),
         (1, 7000, 2000, "rank1.json.gz", 9),
     ]
     assert found["process_id"].n_unique() == 2
-    assert [row["layer"] for row in launches(tables)] == ["nn.Module: Of0_0", "nn.Module: Of1_0"]
+    names = frames["trace_names"]["name"]
+    layers_of_launches = names.gather(frames["ranges"]["name_index"].gather(frames["kernel_launches"]["range_index"]))
+    assert layers_of_launches.to_list() == ["nn.Module: Of0_0", "nn.Module: Of1_0"]
 
 
 # ---------------------------------------------------------------- what is odd

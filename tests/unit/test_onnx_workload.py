@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from onnx import helper
 
-from services.core.errors import InvalidModelError, InvalidParameterError, KernalyseError
-from services.core.model import LogLines, ModelRun
+from services.core.errors import BackendUnavailableError, InvalidModelError, InvalidParameterError, KernalyseError
+from services.core.model import BackendName, Device, DeviceKind, LogLines, ModelRun, NodePolicy, RunSpec
 from services.core.work.onnx_call import OnnxCall
 from services.core.work.tensors import Tensor
-from services.profiler.catalog import catalog_folder
+from services.profiler.admission import Admission, NodeLimits
+from services.profiler.bundles import BundleStore
+from services.profiler.catalog import Catalog, catalog_folder
 from services.profiler.workloads.models import workload_of
 from services.profiler.workloads.onnx.announcing import plan_pass
 from services.profiler.workloads.onnx.bert import bert, stored_bert
@@ -112,6 +114,19 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, changes: dict[str, Any], 
     bundle(tmp_path)
     with pytest.raises(InvalidParameterError, match=message.replace("(", r"\(")):
         prepared(tmp_path, **changes)
+
+
+def test_a_gpu_that_only_opencl_drives_is_passed_by() -> None:
+    def placed(*devices: Device) -> str | None:
+        catalog, bundles = cast(Catalog, None), cast(BundleStore, None)
+        admission = Admission(NodePolicy(), NodeLimits(1, 1, 1), devices, (), catalog, bundles)
+        return admission.place(RunSpec(ModelRun("bert-tiny"))).device_id
+
+    gpu = Device("opencl:nvidia:0", "GPU", DeviceKind.GPU, (BackendName.OPENCL,))
+    cpu = Device("opencl:intel:0", "CPU", DeviceKind.CPU, (BackendName.OPENCL,))
+    assert placed(gpu, cpu) == cpu.device_id
+    with pytest.raises(BackendUnavailableError, match="no device for it on this node"):
+        placed(gpu)
 
 
 def test_missing_packages_are_named_with_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,13 @@ def test_a_command_takes_the_files_along_that_it_names_in_its_folder(tmp_path: P
     assert list(files_of_command(arguments, tmp_path)) == ["train.py", "data/a.txt"]
 
 
+def test_files_that_the_node_has_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert build_profile(ProfileWords(COMMAND)).bundle is not None
+    assert build_profile(ProfileWords(COMMAND, has_files_there=True)).bundle is None
+
+
 def test_a_folder_is_packed_without_what_only_belongs_here(tmp_path: Path) -> None:
     for name in ("a.py", ".git/HEAD", "pkg/__pycache__/a.pyc", "pkg/b.py", ".venv/bin/python"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

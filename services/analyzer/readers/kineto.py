@@ -20,7 +20,7 @@ from services.analyzer.readers.kineto_fields import Field
 from services.analyzer.readers.kineto_frames import KinetoFrames
 from services.analyzer.readers.kineto_layers import FORWARD, MODULE
 from services.analyzer.readers.kineto_plain import plain_events
-from services.analyzer.readers.kineto_program import Program, RankFile, program
+from services.analyzer.readers.kineto_program import KinetoFile, Program, program
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.readers.trace_bytes import trace_bytes, unpacked_head
 from services.core.errors import LimitReachedError
@@ -52,7 +52,7 @@ class KinetoReader:
 
     def read(self, files: TraceFiles) -> ImportedTables:
         """Raises InvalidTraceError, and LimitReachedError for what unpacks to more than fits."""
-        trace = program([_rank_file(files)])
+        trace = program(_file(files))
         frames = KinetoFrames(trace)
         start_ns = trace.session_start_unix_ns
         last_ns = int((trace.start_ns + np.maximum(trace.duration_ns, 0)).max(initial=0))
@@ -64,7 +64,7 @@ class KinetoReader:
         )
 
 
-def _rank_file(files: TraceFiles) -> RankFile:
+def _file(files: TraceFiles) -> KinetoFile:
     with trace_bytes(files) as source:
         ahead = scanned_ahead(source)
         data = source.whole()
@@ -72,7 +72,7 @@ def _rank_file(files: TraceFiles) -> RankFile:
         if isinstance(events, Unscanned):
             events = plain_events(data, files.file_name, events)
         _check_texts(files, events)
-        return RankFile(files.file_name, events)
+        return KinetoFile(files.file_name, events)
 
 
 def _check_texts(files: TraceFiles, events: KinetoEvents) -> None:
@@ -92,8 +92,7 @@ def _time(unix_ns: int) -> datetime:
 
 def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     events = trace.events
-    names = ", ".join(file.file_name for file in trace.files)
-    yield f"Kineto trace of {events.event_count} events" + (f" in {len(trace.files)} files: {names}." if len(trace.files) > 1 else ".")
+    yield f"Kineto trace of {events.event_count} events."
     kernel_count = frames.kernel_calls.size
     if kernel_count == 0:
         yield "It has no kernels: no device was traced, or nothing ran on one."

@@ -18,7 +18,7 @@ from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts,
 from services.analyzer.readers.kineto_events import decoded
 from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
 from services.analyzer.readers.kineto_layers import SOURCES, HostRanges, Links, Placing, placed
-from services.analyzer.readers.kineto_program import FILE_STEP, TEXT_BASE, Program
+from services.analyzer.readers.kineto_program import TEXT_BASE, Program
 from services.analyzer.table import FLAG, NUMBER, TEXT, Column, Table
 from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
 
@@ -80,8 +80,9 @@ class KinetoFrames:
     def _causes(self, work: Program) -> Indexes:
         """For each row its call, the first of several; NONE without. A file is of one process."""
         calls = self.calls
-        count = calls.file_index.size
-        found = causes(work.file_index, _ids(work), calls.file_index[::-1].copy(), _ids(calls)[::-1].copy())
+        count = calls.process_number.size
+        of_work, of_calls = (np.zeros(part.process_number.size, dtype=np.int32) for part in (work, calls))
+        found = causes(of_work, _ids(work), of_calls, _ids(calls)[::-1].copy())
         return np.where(found == NONE, NONE, count - 1 - found).astype(np.int32)
 
     @cached_property
@@ -92,7 +93,6 @@ class KinetoFrames:
         column = ranges.events.column
         host = HostRanges(
             thread=of_ranges.codes,
-            file_index=ranges.file_index,
             start_ns=ranges.start_ns,
             end_ns=ranges.start_ns + ranges.duration_ns,
             kind=column(Field.KIND),
@@ -100,7 +100,7 @@ class KinetoFrames:
             forward_thread=column(Field.FORWARD_THREAD),
         )
         flow = Links(
-            key=links.events.column(Field.FLOW_ID) * len(self.trace.files) + links.file_index,
+            key=links.events.column(Field.FLOW_ID),
             is_start=links.events.column(Field.PHASE) == FLOW_START,
             thread=of_links.codes,
             time_ns=links.start_ns,
@@ -110,52 +110,32 @@ class KinetoFrames:
     # ------------------------------------------------------------ processes and names
 
     @cached_property
-    def _main_process(self) -> Integers:
-        """Of each file the process that calls the runtime most, else the one with most ranges, else 0."""
-        found = np.zeros(len(self.trace.files), dtype=np.int64)
-        for file in range(found.size):
-            for part in (self.calls, self.ranges):
-                numbers, counts = np.unique(part.process_number[part.file_index == file], return_counts=True)
-                numbers, counts = numbers[numbers != NULL], counts[numbers != NULL]
-                if numbers.size > 0:
-                    found[file] = numbers[np.argmax(counts)]
-                    break
-        return found
+    def _main_process(self) -> int:
+        """The process that calls the runtime most, else the one with most ranges, else 0."""
+        for part in (self.calls, self.ranges):
+            numbers, counts = np.unique(part.process_number, return_counts=True)
+            numbers, counts = numbers[numbers != NULL], counts[numbers != NULL]
+            if numbers.size > 0:
+                return int(numbers[np.argmax(counts)])
+        return 0
 
     @cached_property
-    def _offsets(self) -> Integers:
-        """Of each file what makes its process ids unique within the run."""
-        taken: set[int] = set()
-        offsets = np.zeros(len(self.trace.files), dtype=np.int64)
-        for file in range(offsets.size):
-            own = {int(self._main_process[file])}
-            for part in (self.calls, self.ranges):
-                own |= set(np.unique(part.process_number[part.file_index == file]).tolist())
-            offsets[file] = file * FILE_STEP if own & taken else 0
-            taken |= own
-        return offsets
-
-    @cached_property
-    def _process_names(self) -> dict[tuple[int, int], str | None]:
-        """By file and process: the last that each was given."""
+    def _process_names(self) -> dict[int, str | None]:
+        """By process: the last that each was given."""
         given = self.trace.of_kind(EventKind.PROCESS_NAME)
         tokens, texts = self.trace.events.tokens, self.trace.events.texts
         return {
-            (file, number): texts[label] if label != NULL and tokens[label].startswith(b'"') else None
-            for file, number, label in zip(
-                given.file_index.tolist(), given.process_number.tolist(), given.events.column(Field.LABEL).tolist(), strict=True
-            )
+            number: texts[label] if label != NULL and tokens[label].startswith(b'"') else None
+            for number, label in zip(given.process_number.tolist(), given.events.column(Field.LABEL).tolist(), strict=True)
         }
 
     def _process_ids(self, part: Program) -> Integers:
         """Of host events."""
-        known = np.where(part.process_number == NULL, self._main_process[part.file_index], part.process_number)
-        return known + self._offsets[part.file_index]
+        return np.where(part.process_number == NULL, self._main_process, part.process_number)
 
-    def _work_process_ids(self, work: Program, call_indexes: Indexes) -> Integers:
-        """Of what ran on a device, where events name the device for a process: that of the call, else of the file."""
-        main = self._main_process[work.file_index] + self._offsets[work.file_index]
-        return np.where(call_indexes == NONE, main, _taken(self._process_ids(self.calls), call_indexes, 0))
+    def _work_process_ids(self, call_indexes: Indexes) -> Integers:
+        """Of what ran on a device, where events name the device for a process: that of the call, else the main one."""
+        return np.where(call_indexes == NONE, self._main_process, _taken(self._process_ids(self.calls), call_indexes, 0))
 
     @cached_property
     def _names(self) -> tuple[Indexes, tuple[str, ...]]:
@@ -203,7 +183,7 @@ class KinetoFrames:
             {
                 "launch_index": np.arange(calls.size),
                 "name_index": self._name_indexes(kernels),
-                "process_id": self._work_process_ids(kernels, calls),
+                "process_id": self._work_process_ids(calls),
                 **_place(kernels),
                 **_times(kernels),
                 "correlation_id": column(Field.CORRELATION_ID),
@@ -233,7 +213,7 @@ class KinetoFrames:
         return _frame(
             API_CALLS,
             {
-                "call_index": np.arange(calls.file_index.size),
+                "call_index": np.arange(calls.process_number.size),
                 "name_index": self._name_indexes(calls),
                 "process_id": self._process_ids(calls),
                 "thread_id": _thread_ids(calls),
@@ -249,13 +229,13 @@ class KinetoFrames:
         return _frame(
             RANGES,
             {
-                "range_index": np.arange(ranges.file_index.size),
+                "range_index": np.arange(ranges.process_number.size),
                 "name_index": self._name_indexes(ranges),
                 "kind": kinds.gather(column(Field.KIND)),
                 "process_id": self._process_ids(ranges),
                 "thread_id": _thread_ids(ranges),
                 **_times(ranges),
-                "is_open": np.zeros(ranges.file_index.size, dtype=np.bool_),
+                "is_open": np.zeros(ranges.process_number.size, dtype=np.bool_),
                 "parent_range_index": placing.parent,
                 "depth": placing.depth,
                 "sequence_number": np.where(column(Field.SEQUENCE_NUMBER) < 0, NULL, column(Field.SEQUENCE_NUMBER)),
@@ -276,7 +256,7 @@ class KinetoFrames:
                 "op_index": np.arange(calls.size),
                 "kind": pl.Series(["set", "copy"], dtype=TEXT).gather(is_copy.astype(np.int32)),
                 "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), _direction, TEXT),
-                "process_id": self._work_process_ids(memory, calls),
+                "process_id": self._work_process_ids(calls),
                 **_place(memory),
                 **_times(memory),
                 "bytes": memory.events.column(Field.BYTES),
@@ -289,39 +269,34 @@ class KinetoFrames:
         """Devices that something ran on."""
         used = set()
         for work, calls in ((self.kernels, self.kernel_calls), (self.memory, self._causes(self.memory))):
-            devices, processes = _place(work)["device_index"], self._work_process_ids(work, calls)
-            used |= set(zip(work.file_index.tolist(), processes.tolist(), devices.tolist(), strict=True))
-        rows = []
-        for file, process, device in sorted(used):
-            if device != NULL:
-                rows.append({"process_id": process, "device_index": device} | device_facts(self.trace.files[file].events.document, device))
+            used |= set(zip(self._work_process_ids(calls).tolist(), _place(work)["device_index"].tolist(), strict=True))
+        document = self.trace.file.events.document
+        rows = [
+            {"process_id": process, "device_index": device} | device_facts(document, device)
+            for process, device in sorted(used)
+            if device != NULL
+        ]
         return (
             TRACE_DEVICES.conform(pl.LazyFrame(rows, schema=None if rows else TRACE_DEVICES.schema)).collect().drop("run_id", "event_index")
         )
 
     def trace_processes(self) -> pl.DataFrame:
-        used = set()
-        for part in (self.calls, self.ranges):
-            for index in range(len(self.trace.files)):
-                used |= {(index, number) for number in np.unique(part.process_number[part.file_index == index]).tolist()}
-        used |= set(enumerate(self._main_process.tolist()))
-        rows = []
-        for index, number in sorted(used):
-            if number == NULL:
-                continue
-            file = self.trace.files[index]
-            rows.append(
-                {
-                    "process_id": number + int(self._offsets[index]),
-                    "process_name": self._process_names.get((index, number)),
-                    "system_process_id": number if 0 < number < TEXT_BASE else None,
-                    "rank_index": distributed(file.events.document, "rank"),
-                    "world_size": distributed(file.events.document, "world_size"),
-                    "host_name": host_name(file.events.document),
-                    "file_name": file.file_name,
-                    "session_start_unix_ns": self.trace.session_start_unix_ns,
-                }
-            )
+        used = {self._main_process}.union(*(np.unique(part.process_number).tolist() for part in (self.calls, self.ranges)))
+        file = self.trace.file
+        document = file.events.document
+        rows = [
+            {
+                "process_id": number,
+                "process_name": self._process_names.get(number),
+                "system_process_id": number if 0 < number < TEXT_BASE else None,
+                "rank_index": distributed(document, "rank"),
+                "world_size": distributed(document, "world_size"),
+                "host_name": host_name(document),
+                "file_name": file.file_name,
+                "session_start_unix_ns": self.trace.session_start_unix_ns,
+            }
+            for number in sorted(used - {NULL})
+        ]
         return TRACE_PROCESSES.conform(pl.LazyFrame(rows, infer_schema_length=None)).collect().drop("run_id", "event_index")
 
     def _tokens(self, tokens: Integers, read: Any, dtype: Any) -> pl.Series:

@@ -25,7 +25,6 @@ class HostRanges:
     """Ranges in the order of their table. thread: its code; kind: EventKind. sequence_number, forward_thread: NULL where not recorded."""
 
     thread: Indexes
-    file_index: Indexes
     start_ns: Integers
     end_ns: Integers
     kind: Integers
@@ -128,30 +127,25 @@ def _by_sequence_number(ranges: HostRanges, forward: Integers) -> None:
     origins, ends = np.flatnonzero(ranges.is_forward), np.flatnonzero(ranges.is_backward)
     if origins.size == 0 or ends.size == 0:
         return
-    order = origins[np.lexsort((origins, ranges.sequence_number[origins], ranges.file_index[origins]))]
-    _last_before(ranges.file_index, ranges.sequence_number, order, ends, forward)
+    order = origins[np.lexsort((origins, ranges.sequence_number[origins]))]
+    _last_before(ranges.sequence_number, order, ends, forward)
 
 
 @compiled
-def _last_before(file_index: Indexes, number: Integers, origins: Integers, ends: Integers, forward: Integers) -> None:
-    """origins: ordered by file, number and place."""
+def _last_before(number: Integers, origins: Integers, ends: Integers, forward: Integers) -> None:
+    """origins: ordered by number and place."""
     for end in ends:
         low, high = 0, origins.size
         while low < high:
             middle = (low + high) // 2
             row = origins[middle]
-            is_after = (
-                file_index[row] > file_index[end]
-                or (file_index[row] == file_index[end] and number[row] > number[end])
-                or (file_index[row] == file_index[end] and number[row] == number[end] and row > end)
-            )
-            if is_after:
+            if number[row] > number[end] or (number[row] == number[end] and row > end):
                 high = middle
             else:
                 low = middle + 1
         if low > 0:
             row = origins[low - 1]
-            if file_index[row] == file_index[end] and number[row] == number[end]:
+            if number[row] == number[end]:
                 forward[end] = row
 
 

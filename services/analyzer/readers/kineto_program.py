@@ -1,8 +1,7 @@
-"""The events of all files of a Kineto trace together: processes told apart, halves of pairs joined, one clock."""
+"""The events of a Kineto trace on its clock: processes and threads as numbers, halves of pairs joined."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from services.analyzer.correlation import coded
 from services.analyzer.readers.json_scan import NULL
 from services.analyzer.readers.kineto_events import KinetoEvents
-from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, TOKEN_FIELDS, EventKind, Field
+from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, EventKind, Field
 from services.core.errors import InvalidTraceError
 
 Integers = NDArray[np.int64]
@@ -21,9 +20,6 @@ Indexes = NDArray[np.int32]
 
 TEXT_BASE: Final = 2**40
 """Added to the token of a process or thread that is no number: "Spans", "stream 7". No system has so large numbers."""
-
-FILE_STEP: Final = 2**32
-"""Between the process ids of files whose processes share a number, as those of containers do."""
 
 NOTHING: Final = -1
 """Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
@@ -36,8 +32,8 @@ EARLIEST_UNIX_NS: Final = 946_684_800 * 10**9  # 2000-01-01
 
 
 @dataclass(frozen=True, slots=True)
-class RankFile:
-    """One file of a trace: of one process of the job."""
+class KinetoFile:
+    """One file: of one process, of which a job may have many."""
 
     file_name: str
     events: KinetoEvents
@@ -69,16 +65,15 @@ class Counts:
 
 @dataclass(frozen=True)
 class Program:
-    """Rows of all files. Times are nanoseconds since the first event.
+    """Times are nanoseconds since the first event.
 
-    file_index, process_number, thread_number, thread_code: of each row. Numbers of TEXT_BASE and more stand for text; the code is
-    one for each thread of each process of each file.
+    process_number, thread_number, thread_code: of each row. Numbers of TEXT_BASE and more stand for text; the code is one for
+    each thread of each process.
     origin_ns: what times count from, nanoseconds since the epoch of the trace.
     """
 
-    files: tuple[RankFile, ...]
+    file: KinetoFile
     events: KinetoEvents
-    file_index: Indexes
     process_number: Integers
     thread_number: Integers
     thread_code: Integers
@@ -102,9 +97,8 @@ class Program:
 
     def at(self, rows: Integers) -> Program:
         return Program(
-            self.files,
+            self.file,
             self.events.where(rows),
-            self.file_index[rows],
             self.process_number[rows],
             self.thread_number[rows],
             self.thread_code[rows],
@@ -121,20 +115,19 @@ class Program:
         return self.events.column(Field.DURATION_NS)
 
 
-def program(files: Sequence[RankFile]) -> Program:
-    """Takes the columns of the files over and changes them. Raises InvalidTraceError for times that no clock has."""
-    events, file_index = _together(files)
+def program(file: KinetoFile) -> Program:
+    """Takes the columns of the file over and changes them. Raises InvalidTraceError for times that no clock has."""
+    events = file.events
     columns = events.columns
     _set_times_of_names(columns)
-    base_ns = np.array([file.base_ns for file in files], dtype=np.int64)
-    columns[Field.TIME_NS] += base_ns[file_index]
-    _check_span(files, columns[Field.TIME_NS])
+    columns[Field.TIME_NS] += file.base_ns
+    _check_span(file, columns[Field.TIME_NS])
     numbers = _numbers(events)
     process_number = numbers[columns[Field.PROCESS]]
     thread_number = numbers[columns[Field.THREAD]]
-    kept, unpaired = _paired(columns, (file_index, process_number, thread_number))
+    kept, unpaired = _paired(columns, (process_number, thread_number))
     if kept is not None:
-        file_index, process_number, thread_number = file_index[kept], process_number[kept], thread_number[kept]
+        process_number, thread_number = process_number[kept], thread_number[kept]
         columns = np.ascontiguousarray(columns[:, kept])
         events = replace(events, columns=columns)
     is_timed = (columns[Field.PHASE] == COMPLETE) & (columns[Field.KIND] != EventKind.FORWARD_LINK)
@@ -146,8 +139,8 @@ def program(files: Sequence[RankFile]) -> Program:
     columns[Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
     (processes,), (threads,) = coded(process_number), coded(thread_number)
-    thread_code = (file_index * np.int64(processes.keys.size) + processes.codes) * np.int64(threads.keys.size) + threads.codes
-    return Program(tuple(files), events, file_index, process_number, thread_number, thread_code, origin_ns, counts)
+    thread_code = processes.codes * np.int64(threads.keys.size) + threads.codes
+    return Program(file, events, process_number, thread_number, thread_code, origin_ns, counts)
 
 
 def _set_times_of_names(columns: Integers) -> None:
@@ -158,33 +151,15 @@ def _set_times_of_names(columns: Integers) -> None:
         times_ns[is_name] = times_ns[~is_name][:1] if not is_name.all() else 0
 
 
-def _check_span(files: Sequence[RankFile], time_ns: Integers) -> None:
+def _check_span(file: KinetoFile, time_ns: Integers) -> None:
     span_ns = int(time_ns.max()) - int(time_ns.min()) if time_ns.size > 0 else 0
     if span_ns >= TIME_LIMIT_NS:
         raise InvalidTraceError(
-            f"file {', '.join(file.file_name for file in files)}",
+            f"file {file.file_name}",
             found=f"events that are {span_ns} ns apart",
             expected=f"less than {TIME_LIMIT_NS} ns from the first to the last",
             remedy="Times of an event are damaged: write or copy the file again.",
         )
-
-
-def _together(files: Sequence[RankFile]) -> tuple[KinetoEvents, Indexes]:
-    """Events of all files that refer to the same tokens, and the file of each."""
-    indexes: dict[bytes, int] = {}
-    parts = []
-    dropped: dict[tuple[str | None, str | None], int] = {}
-    for file in files:
-        table = np.array([*(indexes.setdefault(token, len(indexes)) for token in file.events.tokens), NULL], dtype=np.int64)
-        columns = file.events.columns.copy() if len(files) > 1 else file.events.columns
-        for field in TOKEN_FIELDS if len(files) > 1 else ():
-            columns[field] = table[np.where(columns[field] == NULL, table.size - 1, columns[field])]
-        parts.append(columns)
-        for key, count in file.events.dropped_counts.items():
-            dropped[key] = dropped.get(key, 0) + count
-    columns = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-    file_index = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
-    return KinetoEvents(columns, tuple(indexes), sum(file.events.event_count for file in files), dropped, {}), file_index
 
 
 def _numbers(events: KinetoEvents) -> Integers:

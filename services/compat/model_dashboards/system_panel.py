@@ -19,6 +19,7 @@ FACTS: Final = {
     "as_is": "AS-IS",
     "to_be": "TO-BE",
     "timestamp": "Measured",
+    "not_timed": "Not timed",
     "kernalyse_version": "kernalyse",
 }
 """Of a document's metadata, those that the panel shows by these names; others under their own."""

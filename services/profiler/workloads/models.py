@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from services.core.errors import UnknownModelError
-from services.core.model import BackendName, ModelRun, RunLimits
+from services.core.model import BackendName, Device, ModelRun, RunLimits
 from services.profiler.workloads.gpt.workload import GptWorkload
 from services.profiler.workloads.onnx.workload import OnnxWorkload
 
@@ -44,6 +44,10 @@ class ModelWorkload(Protocol):
     @property
     def backends(self) -> tuple[BackendName, ...]:
         """Those that it can run on; AUTO takes the first that has a device."""
+        ...
+
+    def can_use(self, device: Device) -> bool:
+        """Whether a device that one of these backends drives may be chosen for it."""
         ...
 
     def takes(self, work: ModelRun) -> bool:

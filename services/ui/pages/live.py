@@ -311,6 +311,7 @@ class LivePage(PageBase):
         return fragment(
             "run.html",
             card=card,
+            has_points=len(self._points["rate"]) > 0,
             device_name=names.get(card.device_id or "", card.device_id) if card else None,
             stream_problem=memory.problem if memory else "",
             failures=self._failures[:MAX_SHOWN_FAILURES],

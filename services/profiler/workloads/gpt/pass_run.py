@@ -11,6 +11,7 @@ from services.core.model import Device, StopReason, TimingMethod, Verification
 from services.profiler.backends.base import PreparedLaunch, TimedSamples, Timing
 from services.profiler.backends.passes import LaunchPass, PassSession
 from services.profiler.measuring.benchmark import Batch, Benchmark, Observer
+from services.profiler.measuring.busy import DeviceUse
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.workloads.configuration_run import ActivitySink
 from services.profiler.workloads.gpt.loading import LoadedPass
@@ -63,10 +64,10 @@ class PassRun:
     def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
         return self.benchmark.keep_blocks(blocks)
 
-    def finish(self, stop_reason: StopReason) -> None:
-        """Tells the measurement."""
+    def finish(self, stop_reason: StopReason, use: DeviceUse) -> None:
+        """Tells the measurement. use: of the device by others, meanwhile."""
         bench, result = self._bench, self.benchmark.result(stop_reason)
-        measured = result.measurement(self.configuration_index, bench.method, self.device, bench.neighbours.read(), self._elapsed_ns)
+        measured = result.measurement(self.configuration_index, bench.method, self.device, use, self._elapsed_ns)
         bench.sink.write(replace(measured, seed=bench.seed, input_distribution=INPUT_DISTRIBUTION))
 
     def _tell_batch(self, batch: Batch) -> None:

@@ -140,7 +140,10 @@ def _load(
         loaded.append(model.prepare(planned, compiler))
     if work.measuring.skip_verification:
         return loaded, [SWITCHED_OFF for _ in loaded]
-    found = [model.logits(one) for one in loaded]
+    found: list[Array] = []
+    for one in loaded:
+        progress.tell(f"first pass of {one.planned.whole.label}")
+        found.append(model.logits(one))
     verifications = _verify(problem, weights, tokens, found, progress)
     for one, verification in zip(loaded, verifications, strict=True):
         _refuse_wrong(one.planned, verification)
@@ -214,8 +217,9 @@ def _sample_steps(loaded: Sequence[LoadedPass], verifications: Sequence[Verifica
             if not sampling.is_finished:
                 progress.tell(f"measuring layers of {one.planned.whole.label}")
                 sampling.take_batch()
+    use = bench.neighbours.read()
     for one, sampling, verification in zip(loaded, samplings, verifications, strict=True):
-        sampling.finish(verification)
+        sampling.finish(verification, use)
         progress.complete(len(one.planned.steps))
 
 
@@ -227,11 +231,12 @@ def _sample_passes(loaded: Sequence[LoadedPass], verifications: Sequence[Verific
     if len(runs) == 2:
         turns = Turns(runs[0], runs[1], progress.tell)
         comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
+        use = bench.neighbours.read()
         for run in runs:
-            run.finish(turns.stop_reason)
+            run.finish(turns.stop_reason, use)
             progress.complete(1)
         bench.sink.write(comparison)
         return
     for run in runs:
-        run.finish(run.sample())
+        run.finish(run.sample(), bench.neighbours.read())
         progress.complete(1)

@@ -14,6 +14,7 @@ from services.core.model import Configuration, StopReason, TimingMethod, Verific
 from services.core.statistics import summarize
 from services.profiler.backends.base import TimedSamples, Timing
 from services.profiler.measuring.benchmark import Batch, BenchmarkResult
+from services.profiler.measuring.busy import DeviceUse
 from services.profiler.measuring.clocks import ClockRecord
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion
 from services.profiler.workloads.gpt.loading import LoadedPass
@@ -90,9 +91,9 @@ class StepSampling:
                 remedy="Look after its cooling and power supply, then try again.",
             )
 
-    def finish(self, verification: Verification) -> None:
-        """Tells what each launch comes to."""
-        bench, clocks, use = self._bench, self._clocks.mean(), self._bench.neighbours.read()
+    def finish(self, verification: Verification, use: DeviceUse) -> None:
+        """Tells what each launch comes to. use: of the device by others, meanwhile."""
+        bench, clocks = self._bench, self._clocks.mean()
         for step, planned, kernel in zip(self._steps, self._loaded.planned.steps, self._loaded.kernels, strict=True):
             assert step.stop_reason is not None
             result = BenchmarkResult(

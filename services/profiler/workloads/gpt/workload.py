@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import InvalidParameterError
-from services.core.model import BackendName, CacheMode, ModelRun, TimingMethod
+from services.core.model import BackendName, CacheMode, Device, ModelRun, TimingMethod
 from services.profiler.workloads.gpt.architecture import MODEL_NAMES, find_architecture
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class GptWorkload:
     def backends(self) -> tuple[BackendName, ...]:
         # Not NVCC: there each kernel is a process of its own, and a pass would copy every buffer between them.
         return (BackendName.PYCUDA, BackendName.OPENCL)
+
+    def can_use(self, device: Device) -> bool:
+        return True
 
     def takes(self, work: ModelRun) -> bool:
         return not work.bundle_digest and find_architecture(work.model_name) is not None

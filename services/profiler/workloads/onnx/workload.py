@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import BackendUnavailableError, InvalidParameterError
-from services.core.model import BackendName, ModelRun
+from services.core.model import BackendName, Device, DeviceKind, ModelRun
 
 if TYPE_CHECKING:
     from services.profiler.workloads.models import ModelPlace
@@ -34,8 +34,12 @@ class OnnxWorkload:
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
-        # ONNX Runtime knows neither: the name says on which device of the node its provider computes.
-        return (BackendName.PYCUDA, BackendName.OPENCL) if has_cuda_provider() else (BackendName.OPENCL,)
+        # ONNX Runtime knows none of them: the name says on which device of the node its provider computes.
+        return (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL) if has_cuda_provider() else (BackendName.OPENCL,)
+
+    def can_use(self, device: Device) -> bool:
+        """Not the GPUs that OpenCL lists: no provider computes on them."""
+        return device.kind is DeviceKind.CPU or BackendName.OPENCL not in device.backends
 
     def takes(self, work: ModelRun) -> bool:
         return work.model_name == BUILT_IN_NAME or work.model_name.endswith(ONNX_ENDING)

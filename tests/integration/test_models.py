@@ -1,0 +1,76 @@
+"""`kernalyse model`, perf-comparison and the seed's modules as a user runs them, on real kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command import Done, kernalyse
+from tests.service_processes import ServiceProcesses
+
+SMALL = ("--batch-size", "1", "--seq-len", "8", "--backend", "opencl", "--max-time", "0.2")
+
+
+@pytest.fixture
+def server(services: ServiceProcesses) -> tuple[str, ...]:
+    profiler, analyzer = services.start("profiler"), services.start("analyzer")
+    token_file = services.folder / "config" / "kernalyse" / "token"
+    options = ("--server", analyzer.address, "--token-file", str(token_file))
+    assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options).returncode == 0
+    return options
+
+
+def succeeded(*arguments: str | Path) -> Done:
+    done = kernalyse(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: Path) -> None:
+    unknown = kernalyse("model", "gpt-pico", *server)
+    assert (unknown.returncode, "gpt-nano" in unknown.stderr) == (1, True)
+    done = succeeded("model", "nano", "--variant", "baseline", "--variant", "fused", "--vocab-size", "64", *SMALL, *server)
+    for text in ("gpt-nano", "blocks.*.mlp.fc", "baseline → fused", "passed", "fused against baseline"):
+        assert text in done.stdout
+    shown = json.loads(succeeded("show", "last", "models", "layers", "layer_variants", "--format", "json", *server).stdout)
+    assert {(row["model_name"], row["variant"], row["layer_count"]) for row in shown["models"]} == {
+        ("gpt-nano", "baseline", 3),
+        ("gpt-nano", "fused", 3),
+    }
+    assert all(row["efficiency_ratio"] > 0 for row in shown["layers"])
+    assert sum(row["share_ratio"] for row in shown["layers"]) == pytest.approx(2)
+
+    compared = succeeded("perf-comparison", "--as-is", "last@baseline", "--to-be", "last@fused", "-o", tmp_path, *server)
+    document = json.loads((tmp_path / "comparison_data.json").read_text())
+    assert document["comparisons"]["gpt_nano"]["verdict"] in ("FASTER", "SLOWER", "SAME", "UNDECIDED")
+    assert "processes" not in document["comparisons"]["gpt_nano"]["reason"]  # blocks that took turns are what it stands on
+    assert "gpt_nano: to_be has" in compared.stdout
+
+    dashboard = succeeded("perf-dashboard", "--run-profiling", "--model", "gpt_nano", "-o", tmp_path, *SMALL, *server)
+    assert f"wrote {tmp_path / 'performance_dashboard.html'}" in dashboard.stdout
+    profile = json.loads((tmp_path / "profiling_data.json").read_text())
+    assert profile["metadata"]["backend"] == "opencl"
+    assert profile["benchmarks"]["gpt_nano"]["timing"]["mean"] > 0
+    (tmp_path / "performance_dashboard.html").unlink()
+    succeeded("perf-dashboard", "--data", tmp_path / "profiling_data.json", "-o", tmp_path)
+    assert (tmp_path / "performance_dashboard.html").exists()
+    imported = succeeded("import", tmp_path / "profiling_data.json", *server)
+    assert "gpt_nano" in imported.stdout + succeeded("show", "last", "models", *server).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("perf-dashboard",), "--run-profiling or --data"),
+        (("perf-comparison", "--benchmark"), "--model NAME or --compare-all"),
+        (("perf-comparison", "--as-is", "x"), "both --as-is and --to-be"),
+        (("perf-comparison", "--model", "nano", "--compare-all"), "either --model or --compare-all"),
+        (("perf-dashboard", "--data", "/nowhere.json"), "No such file"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(arguments: tuple[str, ...], message: str) -> None:
+    done = kernalyse(*arguments)
+    assert done.returncode != 0
+    assert message in done.stderr

@@ -90,7 +90,7 @@ class SupervisedProcess:
         return True
 
     def end(self, cause: str) -> None:
-        """Asks for its end: TERM, grace, KILL. Does nothing when it has ended."""
+        """Asks for its end, for a cause of one word: TERM, grace, KILL. Does nothing when it has ended."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._control_fd, f"end {cause}\n".encode())
 

@@ -169,7 +169,7 @@ class Watcher:
 
     def _ended(self, process: SupervisedProcess, output: _Listener, *, is_over_time: bool = False) -> ToolEnd:
         if is_over_time:
-            process.end("over time")
+            process.end("over_time")
         end = process.result()
         output.join()
         return ToolEnd(end.exit_code, "\n".join(output.tail), is_over_time)

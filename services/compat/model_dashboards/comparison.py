@@ -19,7 +19,7 @@ from services.ui.theme import LIGHT
 DATA_FILE: Final = "comparison_data.json"
 DASHBOARD_FILE: Final = "comparison_dashboard.html"
 TITLE: Final = "AS-IS and TO-BE"
-MAX_LAYER_COUNT: Final = 16
+MAX_LAYER_COUNT: Final = 10
 """Bars of one chart; on a narrow screen more of them have no room for their names."""
 
 SPEED_UP_TICKS: Final = "return '×' + String(parseFloat(tick.toPrecision(3)))"
@@ -172,7 +172,8 @@ def _layer_note(layers: Sequence[Document]) -> str:
     if not matched:
         return ""
     most = max(matched, key=lambda layer: abs(layer["as_is_ms"] - layer["to_be_ms"]))
-    return f"Changed most: {most['layer']}, {change(most['to_be_ms'] / most['as_is_ms'])} of time. Layers of all blocks together."
+    changed = change(most["to_be_ms"] / most["as_is_ms"])
+    return f"Changed most: {most['layer']}, {changed} of time. Those that take longest; layers of all blocks together."
 
 
 def _time(side: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ FACTS: Final = {
     "timestamp": "Measured",
     "not_timed": "Not timed",
     "kernalyse_version": "kernalyse",
+    "run_id": "First run",
 }
 """Of a document's metadata, those that the panel shows by these names; others under their own."""
 

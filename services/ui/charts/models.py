@@ -18,6 +18,8 @@ BAR_WIDTH: Final = 0.62
 """Of the step from one model to the next; two sides share it."""
 
 LABEL_ROTATION: Final = 30
+STEEP_ROTATION: Final = 50  # of more names than FEW: beside each other on a phone's screen they would lie on each other
+FEW: Final = 6
 LABEL_DISTANCE: Final = 0.025  # of the largest x, from the middle of a point to its name
 NS_PER_MS: Final = 1e6
 MILLISECOND_TICKS: Final = "return String(parseFloat(tick.toPrecision(3))) + ' ms'"
@@ -98,7 +100,7 @@ def bar_chart(
             ylim=(min(base, lowest), base + (highest - base) * 1.06 if highest > base else base * 1.06 + (base == 0)),
             xlabel="",
             ylabel=label,
-            xrotation=LABEL_ROTATION,
+            xrotation=LABEL_ROTATION if len(names) <= FEW else STEEP_ROTATION,
             yformatter=tick_formatter(ticks),
         )
     )

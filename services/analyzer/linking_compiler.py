@@ -4,12 +4,14 @@ By itself numba optimizes each function and makes machine code of it before the 
 again with all of it: that is a good part of what the first run waits for. Only `compiled` loads this, for it loads numba.
 """
 
+# mypy: allow-untyped-calls
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from numba import _dynfunc
+from numba import _dynfunc  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
@@ -18,7 +20,7 @@ NO_ADDRESS: Final = 0
 """Of machine code that is not made."""
 
 
-class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
+class LinkedLibrary(JITCodeLibrary):
     """Code of one function and all that it calls, to be linked into that of others."""
 
     def _optimize_final_module(self) -> None:
@@ -43,7 +45,7 @@ class LinkedLibrary(JITCodeLibrary):  # type: ignore[misc]
         return bytes(self._codegen._tm.emit_object(module))
 
 
-class LinkingCompiler(Compiler):  # type: ignore[misc]
+class LinkingCompiler(Compiler):
     """For the `pipeline_class` of numba.njit."""
 
     def __init__(self, typing_context: Any, target: Any, library: Any, arguments: Any, returned: Any, flags: Any, names: Any) -> None:

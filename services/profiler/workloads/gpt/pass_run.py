@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -27,7 +25,6 @@ class PassRun:
         self._bench = bench
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
         self.benchmark: Final = Benchmark(_PassTimer(bench.session), loaded.launches, bench.method, bench.clock_meter, observer)
-        self._elapsed_ns = 0
 
     @property
     def label(self) -> str:
@@ -50,24 +47,12 @@ class PassRun:
 
     def sample(self) -> StopReason:
         """Takes passes until there are enough."""
-        start_ns = time.perf_counter_ns()
-        stop_reason = self.benchmark.sample()
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return stop_reason
-
-    def take_block(self, count: int) -> TimedSamples:
-        start_ns = time.perf_counter_ns()
-        block = self.benchmark.take_block(count)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return block
-
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        return self.benchmark.keep_blocks(blocks)
+        return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason, use: DeviceUse) -> None:
         """Tells the measurement. use: of the device by others, meanwhile."""
         bench, result = self._bench, self.benchmark.result(stop_reason)
-        measured = result.measurement(self.configuration_index, bench.method, self.device, use, self._elapsed_ns)
+        measured = result.measurement(self.configuration_index, bench.method, self.device, use)
         bench.sink.write(replace(measured, seed=bench.seed, input_distribution=INPUT_DISTRIBUTION))
 
     def _tell_batch(self, batch: Batch) -> None:

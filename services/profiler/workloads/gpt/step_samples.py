@@ -102,11 +102,12 @@ class StepSampling:
                 stop_reason=step.stop_reason,
                 discarded_sample_count=self._discarded_count,
                 measured_unix_ns=self._measured_unix_ns,
+                elapsed_ns=self._elapsed_ns,
                 clocks=clocks,
                 timing=Timing(TimingMethod.SINGLE, bench.method.cache_mode),
                 is_blocked=False,
             )
-            measured = result.measurement(step.configuration_index, bench.method, bench.session.device, use, self._elapsed_ns)
+            measured = result.measurement(step.configuration_index, bench.method, bench.session.device, use)
             bench.sink.write(
                 replace(
                     measured,

@@ -128,7 +128,8 @@ def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -
 
 def _compiled(source: Path, program: Path) -> Path:
     """The program that nvcc makes of a whole .cu file."""
-    from services.profiler.backends.nvcc_compiler import TOOLKIT, find_nvcc
+    from services.core.cuda_tools import find_nvcc
+    from services.profiler.backends.nvcc_compiler import TOOLKIT
     from services.profiler.backends.nvcc_process import run_nvcc
 
     nvcc = find_nvcc()

@@ -46,6 +46,7 @@ LAYERS: Final = _table(
     Column("work_source", TEXT, "What tells the work: formula, counters, recorded or op model; null: nothing does."),
     Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
     LAYER_VARIANT,
+    Column("memory_bytes", COUNT, "Of a model's run: device memory of the buffers that one of its launches uses, at most; null: not told."),
 )
 
 BREAKDOWN: Final = _table(

@@ -15,9 +15,10 @@ from services.cli.measuring_words import MAX_SECONDS
 from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
 from services.cli.usage import UsageError
 from services.core.errors import BackendUnavailableError
-from services.core.model import CommandProfile, EnvironmentVariable, ModelRun
+from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
 
 BUILT_IN_MODEL: Final = "bert-tiny"
+PROMPT_MAX_DURATION_NS: Final = 5_000_000_000  # of whole passes; as long again goes into those under the profile, and somebody waits
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 PYTHON: Final = "python3"
 
@@ -220,6 +221,7 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
     work = ModelRun(
         model_name=BUILT_IN_MODEL if words.model is None else words.model.name,
         prompt=prompt,
+        measuring=MeasuringOptions(max_duration_ns=PROMPT_MAX_DURATION_NS),
         tokenizer_file_name="" if words.tokenizer is None else words.tokenizer.name,
     )
     return BuiltProfile(work, pack_files(files) if files else None)

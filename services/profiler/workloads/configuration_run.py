@@ -31,7 +31,7 @@ from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.inputs import Array, BufferPlan, input_values, poison_values
 from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
-from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
+from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare, joined
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.fitting_sizes import check_device_memory
 from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
@@ -272,7 +272,7 @@ class ConfigurationRun:
         measured = result.measurement(self.planned.configuration_index, self._method, bench.session.device, use, self._further_ns)
         return replace(
             measured,
-            verification=_joined(result.verification, recheck),
+            verification=joined(result.verification, recheck),
             recheck=recheck,
             compile_ns=self._kernel.compile_ns,
             input_distribution=bench.sweep.measuring.input_distribution.lower(),
@@ -289,13 +289,6 @@ class _Loaded:
     plans: tuple[BufferPlan, ...]
     buffers: Mapping[str, DeviceBuffer]
     inputs: Mapping[str, Array]  # on the host, those that the kernel reads
-
-
-def _joined(first: Verification, recheck: Verification | None) -> Verification:
-    """The worse of both: a kernel that is right once and wrong with other inputs is wrong."""
-    if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
-        return first
-    return replace(recheck, message=f"With fresh inputs after timing: {recheck.message}")
 
 
 def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:

@@ -76,10 +76,9 @@ def test_of_lists_without_data_types_bytes_are_not_known() -> None:
 
 
 def test_operators_on_lists_are_elementwise() -> None:
-    lists = {"dtypes": [typed("float")] * 3}
     added = known("aten::_foreach_add_", [PARAMETERS, PARAMETERS, []], values=["", "", "-0.001"], dtypes=[*[typed("float")] * 2, "Scalar"])
     assert (added.flop, added.bytes) == (20, 4 * 60)
-    assert known("aten::_foreach_addcdiv_", [PARAMETERS] * 3, **lists).flop == 40
+    assert known("aten::_foreach_addcdiv_", [PARAMETERS] * 3, dtypes=[typed("float")] * 3).flop == 40
     root = known("aten::_foreach_sqrt", [PARAMETERS], dtypes=[typed("float")])
     assert (root.flop, root.bytes) == (20, 4 * 40)
     assert worked("aten::_foreach_add_", [PARAMETERS, [[3, 5]]], dtypes=[typed("float"), typed("float", 1)]) is None

@@ -165,16 +165,6 @@ def test_layers_have_paths_and_both_variants_count_the_same_work() -> None:
 # ---------------------------------------------------------------- a run
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
-
-
 async def finished_events(calls: Calls, work: ModelRun, limits: RunLimits | None = None) -> tuple[Any, list[Any]]:
     run = await calls.start(RunSpec(work, limits=limits or RunLimits()))
     events = await calls.events(run.run_id)

@@ -71,7 +71,7 @@ def layer_of(layer: Mapping[str, Any]) -> Document:
 
 
 def _memory_of(row: Mapping[str, Any]) -> Document:
-    memory_bytes = row["memory_bytes"]
+    memory_bytes = row.get("memory_bytes")
     return {} if memory_bytes is None else {"peak_memory_mb": memory_bytes / BYTES_PER_MB}
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from services.profiler.workloads.models import ModelPlace
 
 PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
-PAIR_LIMIT_FACTOR: Final = 2
+PAIR_LIMIT_FACTOR: Final = 4
 """Times what both passes may take by their rules. Twenty blocks of a pass of seconds would take the better part of an hour;
 cut short, the comparison comes out as undecided and the measurements stand."""
 

@@ -83,17 +83,20 @@ class CompiledFunction:
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's form of the function, for calls from other compiled functions."""
-        return self._dispatcher("", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        _numba()
+        from services.analyzer.linking_compiler import LinkingCompiler
+
+        return self._dispatcher("", pipeline_class=LinkingCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     @cached_property
     def _with_numba(self) -> Any:
         """The same for calls from Python that only numba can make."""
-        return self._dispatcher("_called")
+        return self._dispatcher("_called", cache=True)
 
-    def _dispatcher(self, suffix: str, **options: bool) -> Any:
+    def _dispatcher(self, suffix: str, **options: Any) -> Any:
         # Numba asks only whether the function's own file has changed; with all the sources in its name, old code is not found.
         self._function.__qualname__ = f"{self.__qualname__}_{sources_digest(self.__module__)}{suffix}"
-        return _numba().njit(cache=True, nogil=True, error_model="numpy", forceinline=self._is_inlined, **options)(self._function)
+        return _numba().njit(nogil=True, error_model="numpy", forceinline=self._is_inlined, **options)(self._function)
 
     @property
     def _numba_type_(self) -> Any:
@@ -140,7 +143,8 @@ def _numba() -> Any:
 @cache
 def sources_digest(*module_names: str) -> str:
     """Of these modules and, of this project, all that they import: other for other code."""
-    digest = hashlib.sha256(Path(machine_code.__file__).read_bytes())
+    folder = Path(machine_code.__file__).parent
+    digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in ("machine_code.py", "linking_compiler.py")))
     for name in sorted(set().union(*(_imported(name, set()) for name in module_names))):
         digest.update(_source(name))
     return digest.hexdigest()[:16]

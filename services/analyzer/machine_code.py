@@ -157,13 +157,11 @@ def code_of(compilation: Any) -> Code | None:
     values = tuple(returned.types) if is_tuple else () if returned == types.none else (returned,)
     names = tuple(str(value) for value in values)
     library = compilation.library
-    module = library._get_module_for_linking()
+    module = library.optimized()
     needed = {part.name for part in (*module.functions, *module.global_variables) if part.is_declaration}
     if not set(names) <= set(SCALARS) or {name for name in needed if not name.startswith("llvm.")} - PROVIDED:
         return None
-    # Code that numba had on disk it forgets once the linker has it: then it is made again.
-    binary = library._compiled_object or library.codegen._tm.emit_object(module)
-    return Code(compilation.fndesc.llvm_func_name, names, is_tuple, bytes(binary))
+    return Code(compilation.fndesc.llvm_func_name, names, is_tuple, library.machine_code(module))
 
 
 def _place(name: str, digest: str, kinds: tuple[str, ...]) -> Path:

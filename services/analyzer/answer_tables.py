@@ -7,7 +7,7 @@ from typing import Final
 from services.analyzer.activity_tables import ACTIVITY_TABLES
 from services.analyzer.table import COUNT, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
-from services.analyzer.trace_tables import DEVICE_INDEX, PROCESS_ID
+from services.analyzer.trace_tables import BUSY_COLUMNS, DEVICE_INDEX, DEVICE_NAME, PROCESS_ID
 
 KERNEL_FIGURES: Final = (
     Column("launch_count", COUNT, "Of a trace: executions. Null: of other runs, as the next five."),
@@ -46,6 +46,7 @@ LAYERS: Final = _table(
     Column("work_source", TEXT, "What tells the work: formula, counters, recorded or op model; null: nothing does."),
     Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
     LAYER_VARIANT,
+    Column("memory_bytes", COUNT, "Of a model's run: device memory of the buffers that one of its launches uses, at most; null: not told."),
 )
 
 BREAKDOWN: Final = _table(
@@ -53,12 +54,9 @@ BREAKDOWN: Final = _table(
     "One row per process and device: what the device did between the first start and the last end of its work.",
     PROCESS_ID,
     DEVICE_INDEX,
-    Column("device_name", TEXT, "Of the product."),
+    DEVICE_NAME,
     Column("span_ns", COUNT, "From the first start to the last end of its kernels and memory operations; busy_ns and idle_ns together."),
-    Column("busy_ns", COUNT, "At least one kernel ran."),
-    Column("idle_ns", COUNT, "No kernel ran."),
-    Column("compute_ns", COUNT, "At least one kernel ran that is not of a communication library."),
-    Column("communication_ns", COUNT, "At least one kernel of a communication library ran."),
+    *BUSY_COLUMNS,
     Column("overlap_ns", COUNT, "Both at once: communication that costs no time."),
     Column("memory_ns", COUNT, "At least one copy or fill went on."),
     Column("memory_only_ns", COUNT, "Of idle_ns, while a copy or fill went on."),

@@ -46,7 +46,9 @@ def insert_rows(connection: Connection, commit: RunCommit) -> None:
     for row in commit.rows:
         rows_by_table[row.table.table_name].append(row.values)
     for table_name, rows in rows_by_table.items():
-        connection.execute(sa.insert(event_tables[table_name]), rows)
+        # One statement for all: a column that only some rows have is null in the others.
+        unset = dict.fromkeys(event_tables[table_name].columns.keys())
+        connection.execute(sa.insert(event_tables[table_name]), [unset | row for row in rows])
     for frame in commit.counters:
         if frame.height > 0:
             connection.execute(sa.insert(event_tables[COUNTERS.table_name]), frame.to_dicts())

@@ -12,5 +12,5 @@ from services.core.model import Run
 
 def run_report(store: Store, run: Run, chosen: ReportFormat) -> str:
     """The whole file."""
-    report = report_of(run, run.title, lambda name: run_table(store, table_named(name), [run.run_id]).collect())
+    report = report_of(run, lambda name: run_table(store, table_named(name), [run.run_id]).collect())
     return written_report(report, chosen)

@@ -170,6 +170,7 @@ MEASUREMENTS: Final = _table(
     Column("stated_flop_per_byte", NUMBER, "Intensity as another tool states it; taken where flop or bytes are not known."),
     Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
     LAYER_PATH,
+    Column("device_memory_bytes", COUNT, "Of the buffers that a launch uses, or of all those of a model's whole pass; null: not told."),
 )
 
 _POINT: Final = (

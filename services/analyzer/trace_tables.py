@@ -15,6 +15,19 @@ from services.analyzer.table import keyed_table as _table
 NAME_INDEX: Final = Column("name_index", INDEX, "Row of trace_names.")
 PROCESS_ID: Final = Column("process_id", COUNT, "Process, unique within the run: a row of trace_processes.")
 DEVICE_INDEX: Final = Column("device_index", INDEX, "Device as its process numbers it, from 0.")
+DEVICE_NAME: Final = Column("device_name", TEXT, "Of the product.")
+OP_KIND: Final = Column("kind", TEXT, "copy or set.")
+DIRECTION: Final = Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known.")
+HOST_NAME: Final = Column("host_name", TEXT, "Machine that it ran on.")
+FILE_NAME: Final = Column("file_name", TEXT, "File of the run that it is from.")
+SM_COUNT: Final = Column("sm_count", INDEX, "Multiprocessors.")
+REGISTERS_PER_THREAD: Final = Column("registers_per_thread", INDEX, "Allocated.")
+BUSY_COLUMNS: Final = (
+    Column("busy_ns", COUNT, "At least one kernel ran."),
+    Column("idle_ns", COUNT, "No kernel ran."),
+    Column("compute_ns", COUNT, "At least one kernel ran that is not of a communication library."),
+    Column("communication_ns", COUNT, "At least one kernel of a communication library ran."),
+)
 STREAM_INDEX: Final = Column("stream_index", COUNT, "Stream as the recorder numbers it; unique within its process and device.")
 THREAD_ID: Final = Column("thread_id", COUNT, "Thread as the system numbers it.")
 START_NS: Final = Column("start_ns", COUNT, "Since the start of the session.")
@@ -39,8 +52,8 @@ TRACE_PROCESSES: Final = _table(
     Column("process_name", TEXT, "Of its program."),
     Column("rank_index", INDEX, "Among the processes of a distributed job, from 0."),
     Column("world_size", INDEX, "Processes of that job."),
-    Column("host_name", TEXT, "Machine that it ran on."),
-    Column("file_name", TEXT, "File of the run that it is from."),
+    HOST_NAME,
+    FILE_NAME,
     Column("session_start_unix_ns", COUNT, "What its times count from, nanoseconds since the Unix epoch by the clock of its machine."),
 )
 
@@ -49,9 +62,9 @@ TRACE_DEVICES: Final = _table(
     "One row per process and device that it used; a device that several processes used has several.",
     DEVICE_INDEX,
     PROCESS_ID,
-    Column("device_name", TEXT, "Of the product."),
+    DEVICE_NAME,
     Column("compute_capability", TEXT, "E.g. 9.0."),
-    Column("sm_count", INDEX, "Multiprocessors."),
+    SM_COUNT,
     Column("clock_hz", COUNT, "Highest SM clock."),
     Column("memory_bandwidth_bytes_per_s", COUNT, "Of the device memory, as the driver states it."),
     Column("memory_bytes", COUNT, "Of the device."),
@@ -84,7 +97,7 @@ KERNEL_LAUNCHES: Final = _table(
     Column("block_x", INDEX, "Threads."),
     Column("block_y", INDEX, "Threads."),
     Column("block_z", INDEX, "Threads."),
-    Column("registers_per_thread", INDEX, "Allocated."),
+    REGISTERS_PER_THREAD,
     Column("static_shared_bytes", COUNT, "Per block."),
     Column("dynamic_shared_bytes", COUNT, "Per block."),
     Column("shared_bytes", COUNT, "Per block, where the recorder states the sum of both alone; null: see these."),
@@ -129,8 +142,8 @@ MEMORY_OPS: Final = _table(
     "memory_ops",
     "One row per copy or fill that a device carried out.",
     Column("op_index", INDEX, "In order of start, from 0."),
-    Column("kind", TEXT, "copy or set."),
-    Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known."),
+    OP_KIND,
+    DIRECTION,
     PROCESS_ID,
     DEVICE_INDEX,
     STREAM_INDEX,

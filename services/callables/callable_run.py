@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +21,6 @@ from services.core.model import (
     ParameterValue,
     StopReason,
 )
-from services.profiler.backends.base import TimedSamples
 from services.profiler.measuring.benchmark import Benchmark, Method, Observer
 from services.profiler.measuring.busy import Neighbours
 from services.profiler.measuring.clocks import ClockMeter
@@ -66,7 +65,7 @@ class CallableRun:
         if self._method.cache_mode is CacheMode.BOTH:
             raise InvalidParameterError("argument cache", found="'both'", expected="cold or hot", remedy="Measure once with each.")
         self.configuration = _configuration(configuration_index, work, self._method.cache_mode)
-        self._elapsed_ns = 0
+        self._further_ns = 0  # wall clock beside the benchmark's
         observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: desk.write(batch.event(configuration_index)))
         self._session, self._launch = CallableSession(desk.stopwatch), CallableLaunch(work.function)
         self.benchmark = Benchmark(self._session, self._launch, self._method, desk.clock_meter, observer)
@@ -93,29 +92,17 @@ class CallableRun:
         self._desk.write(self.configuration)
         self._desk.neighbours.wait_or_refuse(self._desk.options.busy_policy, lambda _: None)
         self._session.run(self._launch)
+        self._further_ns = time.perf_counter_ns() - start_ns
         self.benchmark.start(lambda: NO_REFERENCE)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
 
     def sample(self) -> StopReason:
-        start_ns = time.perf_counter_ns()
-        stop_reason = self.benchmark.sample()
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return stop_reason
-
-    def take_block(self, count: int) -> TimedSamples:
-        start_ns = time.perf_counter_ns()
-        block = self.benchmark.take_block(count)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return block
-
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        return self.benchmark.keep_blocks(blocks)
+        return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason) -> Measurement:
         """Writes the measurement."""
         result = self.benchmark.result(stop_reason)
         use = self._desk.neighbours.read()
-        measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._elapsed_ns)
+        measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._further_ns)
         self._desk.write(measurement)
         return measurement
 

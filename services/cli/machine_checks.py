@@ -15,11 +15,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_ncu
 from services.core.errors import KernalyseError
 from services.core.settings import ProfilerSettings
-from services.profiler.collectors.ncu import PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id, find_ncu
+from services.profiler.collectors.ncu import PERMISSION_REMEDY, CounterAccess, counter_access, dcgm_process_id
 from services.profiler.collectors.ncu_refusals import DCGM_REMEDY
-from services.profiler.collectors.nsys import find_nsys
+from services.profiler.collectors.nsys import chosen_nsys
 from services.profiler.collectors.preflight import (
     ABSENT_PERF_EVENTS_REMEDY,
     MAX_PERF_EVENT_LEVEL,
@@ -92,7 +93,7 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
         check_toolkit(run, has_gpu=has_gpu),
         check_pycuda(run, has_gpu=has_gpu),
         check_devices(probe, CUDA_DEVICES, ("PYCUDA", "NVCC"), is_needed=has_gpu),
-        check_tool(run, "Nsight Systems (nsys)", find_nsys(nsys_program) or nsys_program or "nsys", has_gpu=has_gpu),
+        check_tool(run, "Nsight Systems (nsys)", chosen_nsys(nsys_program) or nsys_program or "nsys", has_gpu=has_gpu),
         check_tool(run, "Nsight Compute (ncu)", find_ncu() or "ncu", has_gpu=has_gpu),
         check_counter_access(counter_access(), dcgm_process_id(), has_gpu=has_gpu),
         check_perf_events(PERF_EVENT_PARANOID),
@@ -135,7 +136,7 @@ def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
 def _nvcc() -> str:
     """The one that compiles kernels."""
     try:
-        from services.profiler.backends.nvcc_compiler import find_nvcc
+        from services.core.cuda_tools import find_nvcc
     except ModuleNotFoundError:  # without the extra profiler nothing is compiled here
         return "nvcc"
     return find_nvcc() or "nvcc"

@@ -25,6 +25,11 @@ VocabularyOption = Annotated[
 ]
 
 
+DEFAULT_MAX_TIME_S: Final = 6.0
+"""Of sampling whole passes; launches take a third of it besides. Somebody waits: on a noisy machine no interval gets as narrow as asked
+for, and the limit is what ends the run."""
+
+
 def register(app: typer.Typer) -> None:
     app.command()(model)
 
@@ -67,7 +72,7 @@ def model(
         target=target,
         max_sample_count=samples,
         min_duration_s=min_time,
-        max_duration_s=max_time,
+        max_duration_s=DEFAULT_MAX_TIME_S if max_time is None and min_time is None else max_time,
         seed=seed,
         skip_verification=no_verify,
     )

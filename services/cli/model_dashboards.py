@@ -104,7 +104,7 @@ def perf_comparison(
     """
     from services.cli.model_profiling import MAX_DURATION_S, ProfilingRequest
     from services.cli.session import Server
-    from services.compat.model_dashboards.comparison import DATA_FILE, ComparisonDashboard
+    from services.compat.model_dashboards.comparison import ComparisonDashboard
 
     if bool(models) and compare_all:
         _refuse("perf-comparison", "either --model or --compare-all")
@@ -121,7 +121,7 @@ def perf_comparison(
     elif as_is is not None and to_be is not None:
         dashboard.data = _held_against(as_is, to_be, services_of)
     else:
-        dashboard.load_data(data or output_folder / DATA_FILE)
+        dashboard.load_data(data or output_folder / dashboard.data_file)
     if data is None:
         typer.echo(f"wrote {dashboard.save_data()}")
     for line in dashboard.summary_lines():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 MAX_DURATION_S: Final = 3.0
 """Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
-PREPARING_S: Final = 6.0
-"""One variant of a model on a CPU: compiling and checking. Said before, so that nobody thinks that it hangs."""
+PREPARING_S: Final = 5.0
+"""Of a model on a CPU: opening the device, compiling and checking. Said before, so that nobody thinks that it hangs."""
 
-SAMPLINGS: Final = 2  # launch by launch, and whole passes
+SAMPLINGS: Final = 4 / 3  # launch by launch for a third of the time, then whole passes
 NS_PER_S: Final = 1e9
 
 VARIANT: Final = "fused"
@@ -49,8 +50,8 @@ class ProfilingRequest:
 
     @property
     def expected_s(self) -> float:
-        """On an idle CPU."""
-        return len(self.variants) * len(self.model_names or MODEL_NAMES) * (PREPARING_S + SAMPLINGS * self.max_duration_s)
+        """On an idle CPU, at most."""
+        return len(self.model_names or MODEL_NAMES) * (PREPARING_S + len(self.variants) * SAMPLINGS * self.max_duration_s)
 
     def specs(self) -> list[RunSpec]:
         """One run for each model."""
@@ -106,7 +107,11 @@ def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator
     console = make_console(stderr=True)
     _say_what_to_expect(console, request)
     done_count, problem = 0, None
-    for spec in request.specs():
+    specs, start_s = request.specs(), time.monotonic()
+    for place, spec in enumerate(specs):
+        if place:
+            left_s = (time.monotonic() - start_s) / place * (len(specs) - place)
+            console.print(f"{place} of {len(specs)} models done, about {left_s:.0f} s left.", highlight=False)
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(request.node)), console)
         if run.state is RunState.SUCCEEDED:
             done_count += 1
@@ -192,4 +197,6 @@ def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Documen
 def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:
     count = len(request.specs())
     what = "1 model" if count == 1 else f"{count} models"
-    console.print(f"Timing {what}: about {request.expected_s:.0f} s on an idle CPU, less on a GPU. Ctrl-C cancels.", highlight=False)
+    console.print(
+        f"Timing {what}: at most about {request.expected_s:.0f} s on an idle machine, more on a busy one. Ctrl-C cancels.", highlight=False
+    )

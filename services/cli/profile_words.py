@@ -15,9 +15,10 @@ from services.cli.measuring_words import MAX_SECONDS
 from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
 from services.cli.usage import UsageError
 from services.core.errors import BackendUnavailableError
-from services.core.model import CommandProfile, EnvironmentVariable, ModelRun
+from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
 
 BUILT_IN_MODEL: Final = "bert-tiny"
+PROMPT_MAX_DURATION_NS: Final = 5_000_000_000  # of whole passes; as long again goes into those under the profile, and somebody waits
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 PYTHON: Final = "python3"
 
@@ -128,7 +129,8 @@ def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -
 
 def _compiled(source: Path, program: Path) -> Path:
     """The program that nvcc makes of a whole .cu file."""
-    from services.profiler.backends.nvcc_compiler import TOOLKIT, find_nvcc
+    from services.core.cuda_tools import find_nvcc
+    from services.profiler.backends.nvcc_compiler import TOOLKIT
     from services.profiler.backends.nvcc_process import run_nvcc
 
     nvcc = find_nvcc()
@@ -219,6 +221,7 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
     work = ModelRun(
         model_name=BUILT_IN_MODEL if words.model is None else words.model.name,
         prompt=prompt,
+        measuring=MeasuringOptions(max_duration_ns=PROMPT_MAX_DURATION_NS),
         tokenizer_file_name="" if words.tokenizer is None else words.tokenizer.name,
     )
     return BuiltProfile(work, pack_files(files) if files else None)

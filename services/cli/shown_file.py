@@ -88,7 +88,7 @@ def report_of_file(path: Path, chosen: str) -> str:
     files = _files(path, FileQuestion((), RowChoice()))
     read = read_with_counters(files)
     run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), read)
-    return written_report(report_of(run, run.title, _tables_of(read)), written)
+    return written_report(report_of(run, _tables_of(read)), written)
 
 
 def _tables_of(read: ImportedTables) -> Callable[[str], pl.DataFrame]:

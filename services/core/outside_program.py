@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 
-def find_program(name: str, usual_places: Sequence[str], inner_folders: Sequence[str] = (".",)) -> str | None:
-    """That of the path, of CUDA_HOME, or of the usual places; of several versions side by side the newest.
+def find_program(
+    name: str,
+    named_paths: Sequence[str],
+    usual_paths: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    is_named_first: bool = False,
+) -> str | None:
+    """That of PATH, of the named paths, or of the usual ones.
 
     Args:
-        usual_places: folders with the program or with folders of its versions.
-        inner_folders: where in the folder of a version it may be.
+        named_paths: what other variables of the environment come to.
+        usual_paths: patterns (*, ?); of several versions side by side the newest counts.
+        is_named_first: named paths come before PATH.
     """
-    on_path = shutil.which(name)
-    candidates = [Path(on_path)] if on_path else []
-    candidates += [Path(os.environ[variable]) / "bin" / name for variable in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(variable)]
-    for place in map(Path, usual_places):
-        versions = sorted(place.glob("*/"), key=_version, reverse=True)
-        candidates += [place / name, *(folder / inner / name for folder in versions for inner in inner_folders)]
-    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+    on_path = shutil.which(name, path=environment.get("PATH"))
+    first = [*named_paths, on_path] if is_named_first else [on_path, *named_paths]
+    usual = [str(path) for pattern in usual_paths for path in sorted(Path("/").glob(pattern[1:]), key=_version, reverse=True)]
+    return next((path for path in (*first, *usual) if path and Path(path).is_file() and os.access(path, os.X_OK)), None)
 
 
 def run_limited(
@@ -56,5 +62,6 @@ def run_limited(
         process.wait()
 
 
-def _version(folder: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in folder.name.split(".") if part.isdecimal())
+def _version(path: Path) -> tuple[int, ...]:
+    """By the numbers in it: nsight-systems/2025.1.1, cuda-12.8."""
+    return tuple(int(number) for number in re.findall(r"\d+", str(path)))

@@ -78,9 +78,11 @@ class Supervisor:
         signal.set_wakeup_fd(wakeup_write_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         self._worker_id = self._start_worker(worker_fds)
-        cause = self._wait_for_cause()
-        self._await_worker()
-        self._end_tree()
+        try:
+            cause = self._wait_for_cause()
+            self._await_worker()
+        finally:  # whatever goes wrong here, nothing is left to run for ever
+            self._end_tree()
         return self._status(cause)
 
     def _start_worker(self, worker_fds: list[int]) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from services.core.cuda_tools import find_nvcc
 from services.core.errors import LaunchLimitError
 from services.core.model import (
     BackendName,
@@ -24,7 +25,7 @@ from services.core.model import (
 )
 from services.profiler.backends.base import Argument, Build, DeviceSession, LaunchConfiguration, PreparedLaunch, Timing
 from services.profiler.backends.disassembly import find_disassembler
-from services.profiler.backends.nvcc_compiler import NvccCompiler, find_nvcc
+from services.profiler.backends.nvcc_compiler import NvccCompiler
 from services.profiler.catalog import load_catalog
 from services.profiler.measuring.clocks import open_clock_meter
 from tests.gpu.conftest import RecordFigure

@@ -31,7 +31,7 @@ from services.profiler.backends.base import DeviceSession
 from services.profiler.catalog import load_catalog
 from tests.gpu.conftest import RecordFigure
 from tests.gpu.sweeps import swept
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
+from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
 
 QUICK = MeasuringOptions(min_duration_ns=50_000_000, max_duration_ns=1_000_000_000)
 
@@ -90,12 +90,8 @@ def faulty_sweep(name: str, backend: BackendName) -> RunSpec:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), configuration_time_limit_s=HANG_LIMIT_S)
-    try:
-        node.start()
+    with running_node(tmp_path_factory.mktemp("node"), configuration_time_limit_s=HANG_LIMIT_S) as node:
         yield node
-    finally:
-        node.close()
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from services.analyzer.server import serve
 from services.core import wire
 from services.core.discovery import find_service
-from services.core.model import Run, TableQuery
+from services.core.errors import RunNotFoundError
+from services.core.model import Run, RunState, TableQuery
 from services.core.rpc import translated_errors
 from services.core.settings import AnalyzerSettings
 
@@ -165,6 +166,18 @@ async def get_run(stub: Any, run_id: str) -> Run:
     with translated_errors():
         answer = await stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id=run_id))
     return wire.decode(answer.run, Run)
+
+
+async def in_state(stub: Any, run_id: str, state: RunState) -> None:
+    """Waits until the run is in it; until then it may be unknown."""
+
+    async def check() -> bool:
+        try:
+            return (await get_run(stub, run_id)).state is state
+        except RunNotFoundError:
+            return False
+
+    await eventually(check)
 
 
 async def get_table(stub: Any, query: TableQuery) -> tuple[pl.DataFrame, int]:

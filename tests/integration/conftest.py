@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.command import kernalyse
-from tests.integration.analyzer_under_test import running_analyzer
+from tests.integration.analyzer_under_test import AnalyzerHere, add_node, connected, running_analyzer, serving
+from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
+from tests.integration.profiler_stand_in import ProfilerStandIn
 from tests.private_folder import know_ceilings, private_folder
 from tests.service_processes import ServiceProcesses
 
@@ -41,3 +44,30 @@ def server(ceilings_file: Path) -> Iterator[tuple[str, ...]]:
             yield options
         finally:
             services.stop_all()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
+    """A profiler whose ceilings are known, one for all tests of a file; files that need another one have a `node` of their own."""
+    with running_node(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file) as node:
+        yield node
+
+
+@pytest.fixture
+async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
+    async with calls_to(node) as calls:
+        yield calls
+
+
+@pytest.fixture
+async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
+    async with serving(private_folders) as here:
+        yield here
+
+
+@pytest.fixture
+async def stub(analyzer: AnalyzerHere, node: ProfilerNode | ProfilerStandIn) -> AsyncIterator[Any]:
+    """Of an analyzer that has the file's node."""
+    async with connected(analyzer.endpoint) as stub:
+        await add_node(stub, node.endpoint)
+        yield stub

@@ -14,11 +14,11 @@ from typing import Final
 
 import pytest
 
+from services.core.cuda_tools import find_nvcc
 from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
 from services.profiler.backends.base import Build
 from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
-from services.profiler.backends.nvcc_compiler import find_nvcc
 from services.profiler.backends.nvcc_options import build_options
 from services.profiler.backends.nvcc_program import KernelProgram
 

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,17 @@ class Calls:
     async def node(self) -> Any:
         with translated_errors():
             return (await self.stub.GetNode(messages.GetNodeRequest())).node
+
+
+@contextmanager
+def running_node(folder: Path, **options: Any) -> Iterator[ProfilerNode]:
+    """options: as `ProfilerNode` has them."""
+    node = ProfilerNode(folder, **options)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.close()
 
 
 @asynccontextmanager

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -222,3 +224,12 @@ def measurement(
 
 def started() -> Sequence[EventPayload]:
     return StateChanged(RunState.QUEUED), StateChanged(RunState.RUNNING), Progress(0, 0, 3, "compiling", "cuda:0")
+
+
+@asynccontextmanager
+async def standing_in(folder: Path) -> AsyncIterator[ProfilerStandIn]:
+    """One that listens in the folder."""
+    stand_in = ProfilerStandIn(f"unix:{folder}/p.sock")
+    await stand_in.start()
+    yield stand_in
+    await stand_in.stop()

@@ -60,43 +60,18 @@ from tests.integration.analyzer_under_test import (
     frame_of_bytes,
     get_run,
     get_table,
-    serving,
+    in_state,
     watch_run,
 )
-from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
+from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, standing_in, started
 
 NODE = "node-1"
 
 
 @pytest.fixture
 async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
-    stand_in = ProfilerStandIn(f"unix:{private_folders}/p.sock")
-    await stand_in.start()
-    yield stand_in
-    await stand_in.stop()
-
-
-@pytest.fixture
-async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
-    async with serving(private_folders) as here:
-        yield here
-
-
-@pytest.fixture
-async def stub(analyzer: AnalyzerHere, node: ProfilerStandIn) -> AsyncIterator[Any]:
-    async with connected(analyzer.endpoint) as stub:
-        await add_node(stub, node.endpoint)
-        yield stub
-
-
-async def in_state(stub: Any, run_id: str, state: RunState) -> None:
-    async def check() -> bool:
-        try:
-            return (await get_run(stub, run_id)).state is state
-        except RunNotFoundError:
-            return False
-
-    await eventually(check)
+    async with standing_in(private_folders) as stand_in:
+        yield stand_in
 
 
 def journal_whole_run(node: ProfilerStandIn, run_id: str = "aaaa-1") -> None:

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
+from services.core.cuda_tools import find_nvcc
 from services.core.model import BackendName, Device, DeviceKind
-from services.profiler.backends.nvcc_compiler import find_nvcc
 from services.profiler.measuring.ceiling_bench import Form
 from services.profiler.measuring.ceilings import plan_ceilings
 from services.profiler.workloads.ceilings import load_sources

@@ -14,7 +14,6 @@ import pytest
 from kernalyse.channel import Endpoint
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core import wire
-from services.core.errors import RunNotFoundError
 from services.core.model import (
     Axis,
     CeilingMeasurement,
@@ -34,10 +33,11 @@ from tests.integration.analyzer_under_test import (
     eventually,
     get_run,
     get_table,
+    in_state,
     serving,
     watch_run,
 )
-from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
+from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, standing_in, started
 from tests.service_processes import ServiceProcesses
 
 BATCH_SAMPLE_COUNT = 20
@@ -45,32 +45,13 @@ BATCH_SAMPLE_COUNT = 20
 
 @pytest.fixture
 async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
-    stand_in = ProfilerStandIn(f"unix:{private_folders}/p.sock")
-    await stand_in.start()
-    yield stand_in
-    await stand_in.stop()
-
-
-@pytest.fixture
-async def stub(private_folders: Path, node: ProfilerStandIn) -> AsyncIterator[Any]:
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
-        await add_node(stub, node.endpoint)
-        yield stub
+    async with standing_in(private_folders) as stand_in:
+        yield stand_in
 
 
 async def sample_indexes(stub: Any, run_id: str) -> list[int]:
     frame, _ = await get_table(stub, TableQuery("samples", (run_id,), columns=("sample_index",)))
     return frame["sample_index"].to_list()
-
-
-async def in_state(stub: Any, run_id: str, state: RunState) -> None:
-    async def check() -> bool:
-        try:
-            return (await get_run(stub, run_id)).state is state
-        except RunNotFoundError:
-            return False
-
-    await eventually(check)
 
 
 async def test_an_analyzer_killed_again_and_again_stores_each_sample_once(private_folders: Path, node: ProfilerStandIn) -> None:

@@ -191,8 +191,8 @@ def test_the_newest_of_several_is_found(tmp_path: Path, monkeypatch: pytest.Monk
         program = tmp_path / "nvidia" / "nsight-systems" / version / "bin" / "nsys"
         program.parent.mkdir(parents=True)
         program.touch(0o700)
-    monkeypatch.setattr(nsys_collector, "USUAL_PLACES", (str(tmp_path / "nvidia"),))
-    found = nsys_collector.find_nsys(None, {"PATH": str(tmp_path)})
+    monkeypatch.setattr("services.core.cuda_tools.NSYS_PATHS", (f"{tmp_path}/nvidia/nsight-systems*/*/bin/nsys",))
+    found = nsys_collector.chosen_nsys(None, {"PATH": str(tmp_path)})
     assert found is not None
     assert "2025.1.1" in found
 

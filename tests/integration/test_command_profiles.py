@@ -15,7 +15,7 @@ import pytest
 from kernalyse.v1 import profiler_service_pb2 as messages
 from services.core.model import CommandProfile, EnvironmentVariable, Run, RunLimits, RunSpec, RunState
 from services.profiler.output_lines import MAX_LOG_BYTES
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, processes_with
+from tests.integration.profiler_node import Calls, ProfilerNode, payload_names, processes_with, running_node
 
 STAND_IN_NSYS = Path(__file__).with_name("stand_in_nsys.py")
 
@@ -26,18 +26,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     program = folder / "nsys"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN_NSYS} "$@"\n')
     program.chmod(0o700)
-    node = ProfilerNode(folder, nsys_program=str(program))
-    try:
-        node.start()
+    with running_node(folder, nsys_program=str(program)) as node:
         yield node
-    finally:
-        node.close()
-
-
-@pytest.fixture
-async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
-    async with calls_to(node) as calls:
-        yield calls
 
 
 async def profiled(calls: Calls, folder: Path, *arguments: str, time_limit_s: float = 60.0, **options: Any) -> tuple[Run, list[Any]]:

@@ -165,16 +165,6 @@ def test_layers_have_paths_and_both_variants_count_the_same_work() -> None:
 # ---------------------------------------------------------------- a run
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
-
-
 async def finished_events(calls: Calls, work: ModelRun, limits: RunLimits | None = None) -> tuple[Any, list[Any]]:
     run = await calls.start(RunSpec(work, limits=limits or RunLimits()))
     events = await calls.events(run.run_id)
@@ -209,6 +199,16 @@ async def test_both_variants_of_a_model_run_from_request_to_verdict(node: Profil
         assert len(samples[measurement.configuration_index]) == measurement.sample_count >= 3
         assert measurement.verification.state is VerificationState.PASSED
         assert (measurement.verification.max_relative_error or 1) < 1e-4
+        assert measurement.recheck is not None
+        assert measurement.recheck.state is VerificationState.PASSED
+        assert measurement.recheck.max_relative_error != measurement.verification.max_relative_error  # of other tokens
+    memory = {one.configuration_index: one.device_memory_bytes or 0 for one in measurements}
+    for whole in wholes:
+        assert memory[whole.configuration_index] > max(
+            memory[index] for index, one in configurations.items() if one.layer_path and one.variant == whole.variant
+        )
+    first_samples = [configurations[one.configuration_index].category for one in told if isinstance(one, SampleBatch)][:2]
+    assert first_samples == ["model", "model"]  # a latency shows before the layers
     # Layers of both variants come while the run goes on, not one variant after the other.
     order = [configurations[one.configuration_index].variant for one in told if isinstance(one, SampleBatch)]
     assert sum(left != right for left, right in pairwise(order)) >= 3

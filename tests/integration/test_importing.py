@@ -50,12 +50,6 @@ RUN_ID = f"imported-{sha256(CONTENT).hexdigest()[:20]}"
 
 
 @pytest.fixture
-async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
-    async with serving(private_folders) as here:
-        yield here
-
-
-@pytest.fixture
 async def stub(analyzer: AnalyzerHere) -> AsyncIterator[Any]:
     async with connected(analyzer.endpoint) as stub:
         yield stub

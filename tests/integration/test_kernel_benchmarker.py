@@ -19,9 +19,9 @@ import pytest
 
 from services.compat.benchmarking.notices import forget_notices
 from services.compat.KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
+from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, CompileError, InvalidParameterError
 from services.core.model import BackendName
-from services.profiler.backends.nvcc_compiler import find_nvcc
 from services.profiler.backends.opencl import OpenCLBackend
 from services.profiler.catalog import catalog_folder
 from services.profiler.collectors.ncu_metrics import metric_names

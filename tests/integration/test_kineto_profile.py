@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from services.core.model import CommandProfile, Run, RunSpec
-from tests.integration.profiler_node import ProfilerNode, calls_to
+from tests.integration.profiler_node import ProfilerNode, calls_to, running_node
 
 OWN_PYTHON = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 TORCH_PYTHON = os.environ.get("KERNALYSE_TORCH_PYTHON") or (sys.executable if find_spec("torch") else str(OWN_PYTHON))
@@ -68,12 +68,8 @@ needs_torch = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"))
-    try:
-        node.start()
+    with running_node(tmp_path_factory.mktemp("node")) as node:
         yield node
-    finally:
-        node.close()
 
 
 def profiled(node: ProfilerNode, *works: CommandProfile) -> list[Run]:

@@ -21,10 +21,9 @@ from tests.integration.analyzer_under_test import (
     frame_of_bytes,
     get_run,
     get_table,
-    serving,
     watch_run,
 )
-from tests.integration.profiler_stand_in import CREATED, ProfilerStandIn, samples, started
+from tests.integration.profiler_stand_in import CREATED, ProfilerStandIn, samples, standing_in, started
 from tests.unit.ncu_report import launch, report_text
 from tests.unit.rank_traces import write_rank
 
@@ -34,17 +33,8 @@ READING = "reading the trace"
 
 @pytest.fixture
 async def node(private_folders: Path) -> AsyncIterator[ProfilerStandIn]:
-    stand_in = ProfilerStandIn(f"unix:{private_folders}/p.sock")
-    await stand_in.start()
-    yield stand_in
-    await stand_in.stop()
-
-
-@pytest.fixture
-async def stub(private_folders: Path, node: ProfilerStandIn) -> AsyncIterator[Any]:
-    async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
-        await add_node(stub, node.endpoint)
-        yield stub
+    async with standing_in(private_folders) as stand_in:
+        yield stand_in
 
 
 def stored(node: ProfilerStandIn, artifact_name: str, content: bytes) -> ArtifactStored:

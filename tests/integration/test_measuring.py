@@ -34,7 +34,7 @@ from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.fma_ceilings import FMA_FILE
 from services.profiler.measuring.inputs import BufferPlan, input_values, poison_values
 from services.profiler.measuring.verification import compare
-from services.profiler.workloads.ceilings import MAX_AGE_NS, load_sources, read_ceilings, write_ceilings
+from services.profiler.workloads.ceilings import MAX_AGE_NS, MAX_BUSY_AGE_NS, load_sources, read_ceilings, write_ceilings
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -154,11 +154,13 @@ def test_kept_ceilings_expire_after_a_day_and_with_the_driver(tmp_path: Path) ->
 
 def test_ceilings_of_a_busy_host_are_measured_again_and_the_higher_one_stays(tmp_path: Path) -> None:
     file = tmp_path / "ceilings.json"
-    assert write_ceilings(file, DEVICE, CEILINGS, BUSY) == CEILINGS
-    assert read_ceilings(file, DEVICE) == ()
+    start = 1_000
+    assert write_ceilings(file, DEVICE, CEILINGS, BUSY, now_unix_ns=lambda: start) == CEILINGS
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + MAX_BUSY_AGE_NS) == CEILINGS
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + MAX_BUSY_AGE_NS + 1) == ()
     lower = (replace(CEILINGS[0], value=1e10), replace(CEILINGS[0], ceiling_name="l2", value=6e10))
-    assert write_ceilings(file, DEVICE, lower, QUIET) == (CEILINGS[0], lower[1])
-    assert read_ceilings(file, DEVICE) == (CEILINGS[0], lower[1])
+    assert write_ceilings(file, DEVICE, lower, QUIET, now_unix_ns=lambda: start + 1) == (CEILINGS[0], lower[1])
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + 1 + MAX_AGE_NS) == (CEILINGS[0], lower[1])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"opencl:pocl:0": 3}', '{"opencl:pocl:0": {"identity": null}}'])

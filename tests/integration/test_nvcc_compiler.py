@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, CompileError, InvalidSourceError, UnknownKernelError, UnsupportedConstructError
 from services.core.model import KernelSource, ParameterValue
 from services.profiler.backends import nvcc_compiler, nvcc_process
@@ -18,7 +19,7 @@ from services.profiler.backends.cuda_timing_code import FUNCTION_NAMES, timing_b
 from services.profiler.backends.disassembly import find_disassembler
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
-from services.profiler.backends.nvcc_compiler import NvccCompiler, compiler_version, find_nvcc
+from services.profiler.backends.nvcc_compiler import NvccCompiler, compiler_version
 from services.profiler.backends.ptxas_report import read_report
 from services.profiler.catalog import load_catalog
 from tests.integration.nvcc_stand_in import needs_nvcc

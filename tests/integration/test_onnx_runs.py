@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import tarfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -24,28 +24,12 @@ from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, Ru
 from services.profiler.workloads.onnx.bert import bert
 from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_run, get_table, serving
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
+from tests.integration.profiler_node import Calls, ProfilerNode
 from tests.onnx_files import save_with_external_data, unknown_operator
 
 # Of BERT with 1024 words, 512 places, 2 types, width 128, inner width 512, 2 layers and 2 labels.
 PARAMETER_COUNT = 128 * (1024 + 512 + 2 + 2) + 2 * (4 * 129 * 128 + 129 * 512 + 513 * 128 + 4 * 128) + 129 * 128 + 129 * 2
 QUICK = MeasuringOptions(min_duration_ns=10_000_000, max_duration_ns=150_000_000)
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
-
-
-@pytest.fixture
-async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
-    async with calls_to(node) as calls:
-        yield calls
 
 
 async def upload(calls: Calls, folder: Path) -> str:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tests.integration.profiler_node import (
     calls_to,
     is_alive,
     payload_names,
+    running_node,
     states,
     until,
 )
@@ -42,31 +43,17 @@ SETTINGS: dict[str, Any] = {"configuration_time_limit_s": 60.0, "telemetry_inter
 
 
 @pytest.fixture(scope="module")
-def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     """For tests that leave the service as it was."""
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), stand_in=True, **SETTINGS)
-    try:
-        node.start()
+    with running_node(tmp_path_factory.mktemp("node"), stand_in=True, **SETTINGS) as node:
         yield node
-    finally:
-        node.close()
-
-
-@pytest.fixture
-async def calls(shared_node: ProfilerNode) -> AsyncIterator[Calls]:
-    async with calls_to(shared_node) as calls:
-        yield calls
 
 
 @pytest.fixture
 def own_node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ProfilerNode]:
     """For tests that kill, stop or fill it. An indirect parameter adds settings."""
-    node = ProfilerNode(tmp_path, stand_in=True, **{**SETTINGS, **getattr(request, "param", {})})
-    try:
-        node.start()
+    with running_node(tmp_path, stand_in=True, **{**SETTINGS, **getattr(request, "param", {})}) as node:
         yield node
-    finally:
-        node.close()
 
 
 async def ended(calls: Calls, title: str, limits: RunLimits | None = None) -> Run:
@@ -141,14 +128,14 @@ async def test_a_failure_that_the_worker_tells_is_the_runs_error(calls: Calls) -
     assert (failed.error.reason, failed.error.message) == ("COMPILE_FAILED", "line 3: no")
 
 
-async def test_a_daemon_that_the_worker_leaves_is_gone_with_the_run(calls: Calls, shared_node: ProfilerNode) -> None:
+async def test_a_daemon_that_the_worker_leaves_is_gone_with_the_run(calls: Calls, node: ProfilerNode) -> None:
     run = await ended(calls, "leave_daemon")
     assert run.state is RunState.SUCCEEDED
-    (id_file,) = (shared_node.data_folder / "runs" / run.run_id).rglob("id")
+    (id_file,) = (node.data_folder / "runs" / run.run_id).rglob("id")
     assert not is_alive(int(id_file.read_text()))
 
 
-async def test_output_becomes_log_lines_and_files_become_artifacts(calls: Calls, shared_node: ProfilerNode) -> None:
+async def test_output_becomes_log_lines_and_files_become_artifacts(calls: Calls, node: ProfilerNode) -> None:
     run = await calls.start(behaving("talk"))
     events = await calls.events(run.run_id)
     lines = {event.log_lines.source: list(event.log_lines.lines) for event in events if event.WhichOneof("payload") == "log_lines"}
@@ -162,7 +149,7 @@ async def test_output_becomes_log_lines_and_files_become_artifacts(calls: Calls,
     chunks = [answer.chunk async for answer in calls.stub.ReadArtifact(request)]
     assert b"".join(chunks) == (b"0123456789" * 300_000)[5:]
     assert max(map(len, chunks)) <= 2**20
-    assert not list((shared_node.data_folder / "runs" / run.run_id).rglob("scratch"))
+    assert not list((node.data_folder / "runs" / run.run_id).rglob("scratch"))
 
 
 # ---------------------------------------------------------------- cancelling and queueing
@@ -224,17 +211,17 @@ async def test_one_request_id_makes_one_run(calls: Calls) -> None:
 # ---------------------------------------------------------------- watchers
 
 
-async def test_a_wrong_token_is_refused(shared_node: ProfilerNode) -> None:
-    async with calls_to(shared_node, token="wrong") as calls:
+async def test_a_wrong_token_is_refused(node: ProfilerNode) -> None:
+    async with calls_to(node, token="wrong") as calls:
         with pytest.raises(UnauthenticatedError):
             await calls.node()
         with pytest.raises(UnauthenticatedError):
             await calls.events("any")
 
 
-async def test_a_client_that_disconnects_does_not_touch_the_run(calls: Calls, shared_node: ProfilerNode) -> None:
+async def test_a_client_that_disconnects_does_not_touch_the_run(calls: Calls, node: ProfilerNode) -> None:
     run = await calls.start(behaving("stream:0.02"))
-    async with calls_to(shared_node) as leaving:
+    async with calls_to(node) as leaving:
         await first_samples(leaving, run.run_id)
     await first_samples(calls, run.run_id)
     assert (await calls.get(run.run_id)).state is RunState.RUNNING
@@ -258,10 +245,10 @@ async def test_watching_resumes_without_gaps_or_repeats(calls: Calls) -> None:
     assert seen == sorted(set(seen))
 
 
-async def test_a_stalled_watcher_costs_twenty_others_nothing(calls: Calls, shared_node: ProfilerNode) -> None:
+async def test_a_stalled_watcher_costs_twenty_others_nothing(calls: Calls, node: ProfilerNode) -> None:
     """It reads one response and then no more, while 20 MB pass."""
     run = await calls.start(behaving("succeed:5000"))
-    async with calls_to(shared_node) as stalling:
+    async with calls_to(node) as stalling:
         stalled = stalling.stub.WatchRun(messages.ProfilerServiceWatchRunRequest(run_id=run.run_id))
         first = await stalled.read()
         counts = await asyncio.gather(*(sample_count(calls, run.run_id) for _ in range(20)))
@@ -447,9 +434,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_full_disk_ends_the_run_and_not_the_service(tmp_path: Path, small_disk: Path) -> None:
-    node = ProfilerNode(tmp_path, stand_in=True, **{**SETTINGS, "data_folder": str(small_disk)})
-    try:
-        node.start()
+    with running_node(tmp_path, stand_in=True, **{**SETTINGS, "data_folder": str(small_disk)}) as node:
         async with calls_to(node) as calls:
             before = await ended(calls, "succeed:20")
             ballast = small_disk / "ballast"
@@ -477,8 +462,6 @@ async def test_a_full_disk_ends_the_run_and_not_the_service(tmp_path: Path, smal
                     await asyncio.sleep(0.1)
             assert after.state is RunState.SUCCEEDED
             assert states(await calls.events(run.run_id)) == ["QUEUED", "RUNNING", "FAILED"], "written when there was room again"
-    finally:
-        node.close()
 
 
 def _is_mounted(mount: str, folder: Path) -> bool:

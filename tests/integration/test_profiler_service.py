@@ -51,7 +51,7 @@ from services.core.model import (
     RunState,
 )
 from services.core.rpc import translated_errors
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep, resident_bytes, states
+from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep, resident_bytes, running_node, states
 
 IDLE_MEMORY_LIMIT_BYTES = 90 * 1000**2
 
@@ -65,30 +65,16 @@ def refused(error: type[Exception], match: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000)
-    try:
-        node.start()
+    with running_node(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000) as node:
         yield node
-    finally:
-        node.close()
-
-
-@pytest.fixture
-async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
-    async with calls_to(node) as calls:
-        yield calls
 
 
 @pytest.fixture
 async def restricted(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Calls]:
     """A service with the policy switches of the indirect parameter."""
-    node = ProfilerNode(tmp_path, stand_in=True, **request.param)
-    try:
-        node.start()
+    with running_node(tmp_path, stand_in=True, **request.param) as node:
         async with calls_to(node) as calls:
             yield calls
-    finally:
-        node.close()
 
 
 async def test_an_idle_service_is_small(node: ProfilerNode, calls: Calls) -> None:

@@ -28,17 +28,11 @@ from services.core import wire
 from services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
 from services.core.model import ImportedTrace, ImportProgress, ImportStage, Run, TableQuery
 from services.core.rpc import translated_errors
-from tests.integration.analyzer_under_test import AnalyzerHere, AnalyzerProcess, connected, eventually, get_run, get_table, serving
+from tests.integration.analyzer_under_test import AnalyzerHere, AnalyzerProcess, connected, eventually, get_run, get_table
 from tests.integration.test_importing import CONTENT, listed
 from tests.unit.rank_traces import write_rank
 
 ENDS_WITHIN_S = 30.0  # at once on a quiet machine; whoever is not ended is held until the test ends
-
-
-@pytest.fixture
-async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
-    async with serving(private_folders) as here:
-        yield here
 
 
 @pytest.fixture

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 
 import psutil
 import pytest
 
 from kernalyse.v1 import run_pb2
 from services.core.model import Axis, KernelSelection, KernelSweep, MeasuringOptions, RunSpec, RunState
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, quick_sweep, states, until
+from tests.integration.profiler_node import Calls, ProfilerNode, quick_sweep, states, until
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
 PROCESS_COUNT = 3
 SIZES = (1024, 2048)
 SECONDS = 1_000_000_000
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    node = ProfilerNode(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file)
-    try:
-        node.start()
-        yield node
-    finally:
-        node.close()
-
-
-@pytest.fixture
-async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
-    async with calls_to(node) as calls:
-        yield calls
 
 
 def slow_sweep() -> RunSpec:

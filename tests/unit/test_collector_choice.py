@@ -20,7 +20,7 @@ PROGRAM = CommandProfile(("./app",), "")
 
 @pytest.fixture(params=[True, False], ids=["nsys", "no nsys"])
 def has_nsys(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(choice, "find_nsys", lambda setting, environment: "/usr/bin/nsys" if request.param else None)
+    monkeypatch.setattr(choice, "chosen_nsys", lambda setting, environment: "/usr/bin/nsys" if request.param else None)
     return bool(request.param)
 
 

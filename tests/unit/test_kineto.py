@@ -204,6 +204,21 @@ def test_shapes_and_flop_of_operators(tmp_path: Path) -> None:
     assert (row["input_shapes"], row["input_dtypes"], row["flop"], row["kind"]) == ("[[2,3],[3,4]]", '["float","float"]', 48.0, "operator")
 
 
+def test_a_collective_has_its_name_and_the_type_of_its_lists_among_its_inputs(tmp_path: Path) -> None:
+    inputs = {
+        "Input Dims": [[[4], [6]], [], [], [], []],
+        "Input type": ["TensorList", "", "", "Scalar", ""],
+        "Concrete Inputs": ["", "", "", "0", ""],
+    }
+    told = {"Collective name": "allreduce", "dtype": "BFloat16", "Group size": 8}
+    tables = read(tmp_path, [operator("record_param_comms", 0, 5, **inputs, **told), operator("aten::cat", 6, 5, **inputs)])
+    rows = tables.frames["ranges"].select("input_dtypes", "input_values").rows()
+    assert rows == [
+        ('["c10::BFloat16","","","Scalar",""]', '["","","","0","allreduce"]'),
+        ('["TensorList","","","Scalar",""]', '["","","","0",""]'),
+    ]
+
+
 def test_a_kernel_knows_the_innermost_operator_around_its_call(tmp_path: Path) -> None:
     values = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "-1"]}
     events = [

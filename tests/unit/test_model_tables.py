@@ -13,9 +13,10 @@ from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.trace_answers import TraceQuestion
-from services.core.model import Ceiling, CeilingsMeasured, EventPayload, RunSpec, RunState, StateChanged
+from services.compat.model_dashboards.profile_document import layer_of
+from services.core.model import Ceiling, CeilingsMeasured, EventPayload, KernelResources, Measurement, RunSpec, RunState, StateChanged
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
-from tests.model_events import MODEL, model_events
+from tests.model_events import MODEL, announced, model_events
 
 CEILINGS = CeilingsMeasured(
     (
@@ -76,6 +77,35 @@ def test_layers_have_the_medians_so_far_before_anything_is_measured(tables_of: C
     passes = table("models").sort("variant")
     assert passes["duration_median_ns"].to_list() == [20_000.0, 7_000.0]
     assert passes["sample_count"].to_list() == [3, 3]
+
+
+def test_a_model_has_a_row_as_soon_as_it_is_announced(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*announced())
+    rows = table("models").to_dicts()
+    assert [(row["model_name"], row["variant"], row["width"], row["duration_median_ns"]) for row in rows] == [
+        ("gpt-nano", "baseline", 48, None),
+        ("gpt-nano", "fused", 48, None),
+    ]
+    assert table("layers").is_empty()
+
+
+def test_memory_is_that_of_the_pass_and_of_the_largest_launch(tables_of: Callable[..., Tables]) -> None:
+    events = [
+        replace(
+            event,
+            device_memory_bytes=1_000 * (event.configuration_index + 1),
+            resources=None if event.configuration_index else KernelResources(register_count=32),  # rows of one commit differ in columns
+        )
+        if isinstance(event, Measurement)
+        else event
+        for event in model_events()
+    ]
+    table = tables_of(*events)
+    assert table("models")["memory_bytes"].to_list() == [9_000, 10_000]
+    (qkv,) = table("layers").filter(variant="baseline", layer="blocks.0.attn.qkv").to_dicts()
+    assert qkv["memory_bytes"] == 3_000
+    assert table("measurements")["register_count"].to_list() == [32, *[None] * 9]
+    assert layer_of(qkv)["peak_memory_mb"] == 0.003
 
 
 def test_models_tell_latency_throughput_and_shape(tables_of: Callable[..., Tables]) -> None:

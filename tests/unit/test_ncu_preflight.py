@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from services.cli.machine_checks import CheckState, CommandResult, check_counter_access, check_tool
+from services.core.cuda_tools import find_ncu
 from services.core.errors import UnmetConditionError
 from services.core.model import BackendName, CacheMode, Device, DeviceKind, EventPayload, LogLevel, LogLines
-from services.profiler.collectors import ncu
 from services.profiler.collectors.ncu import (
     INSTALL_REMEDY,
     PERMISSION_REMEDY,
@@ -20,7 +20,6 @@ from services.profiler.collectors.ncu import (
     cache_control_of,
     check_ncu,
     dcgm_process_id,
-    find_ncu,
 )
 from services.profiler.collectors.ncu_metrics import TENSOR_PATHS, metric_names
 from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal, refused_metrics
@@ -59,7 +58,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(ncu, "USUAL_PLACES", (str(tmp_path / "usual"),))
+    monkeypatch.setattr("services.core.cuda_tools.NCU_PATHS", (f"{tmp_path}/usual/*/ncu",))
     return tmp_path
 
 
@@ -70,8 +69,9 @@ def test_the_toolkit_that_the_environment_names_comes_before_the_path_and_the_us
     nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_ncu() is None
-    newest = program_in(nowhere / "usual" / "2025.3.1")
-    program_in(nowhere / "usual" / "2023.1.0")
+    newest = program_in(nowhere / "usual" / "2025.10.0")
+    for version in ("2024.3.2", "2025.2.0"):
+        program_in(nowhere / "usual" / version)
     assert find_ncu() == str(newest)
     on_path = program_in(nowhere / "path")
     assert find_ncu() == str(on_path)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from services.analyzer.readers import nsys_program
-from services.analyzer.readers.nsys_program import find_nsys
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.core.cuda_tools import find_nsys
 from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
 from tests.unit.nsys_export import kernel, write_export
 from tests.unit.nsys_folder import write_folder
@@ -102,18 +102,6 @@ def test_without_the_program_it_is_said_how_to_go_on(tmp_path: Path, monkeypatch
     monkeypatch.setattr("services.analyzer.readers.nsys_program.find_nsys", lambda: None)
     with pytest.raises(UnmetConditionError, match="nsys export --type sqlite"):
         read(report(tmp_path))
-
-
-def test_of_several_versions_the_newest_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for version in ("2024.10.1", "2024.9.2"):
-        program = tmp_path / "systems" / version / "bin" / "nsys"
-        program.parent.mkdir(parents=True)
-        write_program(program, "")
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(nsys_program, "USUAL_PLACES", (str(tmp_path / "systems"),))
-    assert find_nsys() == str(tmp_path / "systems" / "2024.10.1" / "bin" / "nsys")
 
 
 def test_a_real_report_is_read(tmp_path: Path) -> None:

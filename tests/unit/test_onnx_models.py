@@ -45,6 +45,17 @@ PRODUCT_FLOP = 2 * 12 * 128 * 512
         ("Attention", [[1, 12, 128], [384]], [[1, 12, 128]], 2 * 12 * 128 * 384 + 4 * 144 * 128, 12 * 128 * 2 + 384 + 128 * 384),
         ("MultiHeadAttention", [[1, 12, 128], [1, 20, 128], [1, 20, 128]], [[1, 12, 128]], 4 * 240 * 128, 2 * 1536 + 2 * 2560),
         ("Attention", [[1, 2, 12, 64], [1, 2, 20, 64], [1, 2, 20, 64]], [[1, 2, 12, 64]], 4 * 2 * 240 * 64, 2 * 1536 + 2 * 2560),
+        # 5 queries after 7 past keys: 5 * 7 + 15 pairs of each of 4 heads, 2 of keys, 8 wide.
+        (
+            "GroupQueryAttention",
+            [[1, 5, 32], [1, 5, 16], [1, 5, 16], [1, 2, 7, 8], [1, 2, 7, 8]],
+            [[1, 5, 32], [1, 2, 12, 8], [1, 2, 12, 8]],
+            4 * 50 * 32,
+            2 * 160 + 2 * 80 + 2 * 112 + 2 * 192,
+        ),
+        ("GroupQueryAttention", [[3, 5, 64]], [[3, 5, 32], [3, 2, 5, 8], [3, 2, 5, 8]], 3 * 4 * 15 * 32, 960 + 480 + 2 * 240),  # packed
+        ("CumSum", [[12]], [[12]], 11, 24),
+        ("CumSum", [[3, 3]], [[3, 3]], 6, 18),
         ("LayerNormalization", [[1, 12, 128], [128], [128]], [[1, 12, 128]], 12 * (7 * 128 + 2), 2 * 1536 + 256),
         ("SkipLayerNormalization", [[2, 8], [2, 8], [8], [8], [8]], [[2, 8]], 2 * (7 * 8 + 2) + 2 * 16, 3 * 16 + 24),
         ("SimplifiedLayerNormalization", [[2, 8], [8]], [[2, 8]], 2 * (4 * 8 + 2), 2 * 16 + 8),
@@ -65,6 +76,11 @@ def test_a_lookup_moves_the_rows_that_are_taken() -> None:
     assert work("Gather", [[1024, 128], ([1, 12], "int64")], [[1, 12, 128]]) == (0.0, 4.0 * 2 * 1536 + 8 * 12)
 
 
+@pytest.mark.parametrize("operator", ["Einsum", "AveragePool", "CumSum"])
+def test_what_moves_is_known_even_where_an_attribute_tells_the_rest(operator: str) -> None:
+    assert work(operator, [[2, 3, 8]], [[2, 3, 8]]) == (None, 4.0 * 96)
+
+
 def test_whole_numbers_are_no_floating_point_work() -> None:
     assert work("Add", [[7], [7]], [[7]], "int64") == (0.0, 8.0 * 21)
     assert work("Cast", [([7], "int64")], [[7]]) == (0.0, 8.0 * 7 + 4.0 * 7)
@@ -83,6 +99,7 @@ def test_half_precision_is_as_wide_as_it_is() -> None:
         ("Conv", [[1, 3, 8]], [[1, 4, 6]]),
         ("MultiHeadAttention", [[1, 12, 2, 3, 64]], [[1, 12, 128]]),
         ("Softmax", [[]], [[]]),
+        ("GroupQueryAttention", [[1, 1, 64], [1, 2, 128, 8]], [[1, 1, 32], [1, 2, 128, 8]]),  # past and present share a buffer
         ("Add", [([4], "string"), ([4], "string")], [([4], "string")]),
     ],
 )

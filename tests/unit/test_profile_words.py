@@ -71,7 +71,7 @@ def test_a_source_is_compiled_or_refused_in_the_words_of_nvcc(tmp_path: Path, mo
 
 def test_without_nvcc_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "add.cu").write_text("")
-    monkeypatch.setattr("services.profiler.backends.nvcc_compiler.find_nvcc", lambda: None)
+    monkeypatch.setattr("services.core.cuda_tools.find_nvcc", lambda: None)
     with pytest.raises(BackendUnavailableError, match="Install the CUDA toolkit"):
         build_profile(ProfileWords(target=tmp_path / "add.cu"))
 

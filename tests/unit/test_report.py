@@ -24,7 +24,7 @@ from tests.unit.run_results import sweep_results
 RUN = Run(
     run_id="run-1",
     node_id="",
-    spec=RunSpec(ImportedTrace("a.sqlite", "sha256:0", "nsys-sqlite")),
+    spec=RunSpec(ImportedTrace("a.sqlite", "sha256:0", "nsys-sqlite"), title="a trace"),
     state=RunState.SUCCEEDED,
     create_time=datetime(2026, 1, 2, tzinfo=UTC),
     start_time=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
@@ -54,7 +54,7 @@ def section(report: Report, title: str) -> Section:
 
 
 def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
-    report = report_of(RUN, "a trace", TRACE)
+    report = report_of(RUN, TRACE)
     assert [section.title for section in report.sections] == ["Run", "Devices", "Kernels by device time", "Layers by device time", "Notes"]
     kernels = section(report, "Kernels by device time")
     assert dict(zip(kernels.headings, kernels.rows[0], strict=True)) == {
@@ -74,7 +74,7 @@ def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
 def test_a_sweep_has_its_outcome_best_roofline_ceilings_and_failures(tmp_path: Path) -> None:
     frames = sweep_results(tmp_path).frames
     run = replace(RUN, node_id="node-1", spec=RunSpec(KernelSweep(())), notes="")
-    report = report_of(run, "a sweep", lambda name: frames.get(name, table_named(name).empty()))
+    report = report_of(run, lambda name: frames.get(name, table_named(name).empty()))
     assert section(report, "Outcome").sentences[0] == "2 configurations measured, 1 not."
     failed = section(report, "Not measured")
     assert failed.rows == ((frames["failures"]["label"][0], "COMPILE_FAILED", "line 3: expected ;"),)
@@ -89,13 +89,13 @@ def test_a_sweep_has_its_outcome_best_roofline_ceilings_and_failures(tmp_path: P
 
 def test_the_rest_of_a_long_table_is_counted_and_told_where() -> None:
     many = [KERNELS[0] | {"kernel_name": f"k{index}"} for index in range(MAX_ROW_COUNT + 3)]
-    kernels = section(report_of(RUN, "a trace", tables(kernels=many)), "Kernels by device time")
+    kernels = section(report_of(RUN, tables(kernels=many)), "Kernels by device time")
     assert len(kernels.rows) == MAX_ROW_COUNT
     assert kernels.footnotes == ("And 3 more: kernalyse show run-1 kernels.",)
 
 
 def test_an_empty_run_still_says_what_it_is() -> None:
-    report = report_of(replace(RUN, notes=""), "nothing", tables())
+    report = report_of(replace(RUN, notes=""), tables())
     assert [section.title for section in report.sections] == ["Run"]
 
 
@@ -119,7 +119,7 @@ def test_figures_have_the_unit_of_their_column(column: str, value: object, expec
 
 
 def test_plain_text_is_aligned() -> None:
-    report = report_of(RUN, "a trace", TRACE)
+    report = report_of(RUN, TRACE)
     lines = written_report(report, ReportFormat.TEXT).splitlines()
     assert lines[:2] == ["Report of a trace", "=================="[: len("Report of a trace")]]
     heading = next(line for line in lines if line.startswith("kernel "))
@@ -168,7 +168,7 @@ def test_a_sentence_of_others_is_no_markup(sentence: str) -> None:
 
 def test_no_name_steers_a_terminal_or_breaks_a_line() -> None:
     kernels = tables(kernels=[KERNELS[0] | {"kernel_name": "\x1b[2Jevil\nname\x00"}])
-    text = written_report(report_of(RUN, "\x1b[31mred", kernels), ReportFormat.TEXT)
+    text = written_report(report_of(replace(RUN, spec=replace(RUN.spec, title="\x1b[31mred")), kernels), ReportFormat.TEXT)
     assert "\x1b" not in text
     assert "\x00" not in text
     assert "evil name" in text
@@ -176,7 +176,7 @@ def test_no_name_steers_a_terminal_or_breaks_a_line() -> None:
 
 def test_long_names_keep_both_ends() -> None:
     name = "void begin" + "x" * 500 + "end(int)"
-    text = written_report(report_of(RUN, "t", tables(kernels=[KERNELS[0] | {"kernel_name": name}])), ReportFormat.TEXT)
+    text = written_report(report_of(RUN, tables(kernels=[KERNELS[0] | {"kernel_name": name}])), ReportFormat.TEXT)
     (line,) = [line for line in text.splitlines() if line.startswith("void begin")]
     assert "…" in line
     assert "end(int)" in line
@@ -197,5 +197,5 @@ def test_tables_are_read_by_name_alone() -> None:
         asked.append(name)
         return table_named(name).empty()
 
-    report_of(RUN, "t", table_of)
+    report_of(RUN, table_of)
     assert len(asked) == len(set(asked))  # each is worked out once

@@ -74,6 +74,7 @@ def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.Laz
             call_count=pl.col("layer_path").n_unique().cast(COUNT),
             launch_count=pl.len().cast(COUNT),
             duration_sum_ns=time_ns.sum().round().cast(COUNT),
+            memory_bytes=pl.col("device_memory_bytes").max(),
         )
         .with_columns(
             share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum().over("run_id", "variant"),

@@ -40,7 +40,7 @@ def is_pass() -> pl.Expr:
 
 
 def timed_so_far(configurations: pl.LazyFrame, measurements: pl.LazyFrame, samples: pl.LazyFrame, ceilings: pl.LazyFrame) -> pl.LazyFrame:
-    """Launches and passes of models as rows of table measurements: those measured, and those with samples so far.
+    """Launches and passes of models as rows of table measurements: those measured, those with samples so far, and announced passes.
 
     Args:
         configurations, measurements, samples, ceilings: the tables of these names, of any runs; the last tells the device of
@@ -63,7 +63,13 @@ def timed_so_far(configurations: pl.LazyFrame, measurements: pl.LazyFrame, sampl
             duration_max_ns=pl.col("duration_ns").max(),
         )
     )
-    going_on = announced.drop("event_index").join(durations, on=KEYS).join(device, on="run_id", how="left")
+    going_on = (
+        announced.rename({"event_index": "announced_index"})
+        .join(durations, on=KEYS, how="left")
+        .filter(is_pass() | pl.col("sample_count").is_not_null())
+        .with_columns(event_index=pl.coalesce("event_index", "announced_index"))
+        .join(device, on="run_id", how="left")
+    )
     return pl.concat([measured, MEASUREMENTS.conform(going_on)])
 
 
@@ -93,7 +99,10 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
     return MODELS.conform(
         placed(with_formulas(passes), ceilings, thresholds)
         .with_columns(**{name: _fact(names) for name, names in FACTS.items()}, batch_size=pl.coalesce("batch_size", _fact(("batch_size",))))
-        .with_columns(tokens_per_s=pl.coalesce(token_count / (pl.col("duration_mean_ns") / NS_PER_S), "tokens_per_s"))
+        .with_columns(
+            memory_bytes=pl.coalesce("device_memory_bytes", "memory_bytes"),
+            tokens_per_s=pl.coalesce(token_count / (pl.col("duration_mean_ns") / NS_PER_S), "tokens_per_s"),
+        )
         .join(launches, on=["run_id", "variant"], how="left", nulls_equal=True, maintain_order="left")
         .sort("run_id", "configuration_index", maintain_order=True)
         .group_by(*PASS_KEYS, "batch_size", "sequence_length", maintain_order=True)  # several processes may have measured it

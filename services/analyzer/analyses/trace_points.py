@@ -10,6 +10,7 @@ import polars as pl
 from services.analyzer.analyses.launch_layers import layer_keys, named
 from services.analyzer.analyses.launch_work import PATHS, launch_work
 from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
+from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_totals import in_layers
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 
@@ -52,6 +53,8 @@ def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.La
 def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """One row per layer and what tells it, as in table layers, that has launches with known work: LAYER_POINT.
 
+    Collectives are left out: their bytes go over links.
+
     dtype and path are those of most of the flop, without flop of most of the bytes; device_id is null where the layer ran
     on devices of several kinds.
 
@@ -81,6 +84,10 @@ def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | No
     keys = ("name_index", "layer_source", *KINDS, "device_id")
     worked, totals = _worked(trace, ("range_index", "name_index", "layer_source"), work), _worked_totals(trace)
     sums = []
+    if worked.height:
+        names = trace["trace_names"].select("name_index", "name")
+        communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index").collect()
+        worked = worked.join(communicating, on="name_index", how="anti", maintain_order="left")
     if worked.height:
         sums.append(_sums(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
     if totals.height:

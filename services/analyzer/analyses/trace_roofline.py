@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_points import TraceFrames, kernel_points, layer_points
 from services.analyzer.answer_tables import LAYERS
@@ -23,6 +24,13 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "stated_flop_per_byte": NUMBER,
 }
 """Columns of measurements that placing looks at: launches of a trace met the caches as they were."""
+
+UNDER_CEILINGS: Final = (
+    *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
+    *("bound", "bound_datasheet", "bound_clock", "bound_measured"),
+    *("attainable_flop_per_s", "is_implausible", "implausible_reason"),
+)
+"""What a collective has none of: its bytes go over links, of which no ceilings are known, not only to the device's memory."""
 
 RATES: Final = (
     *("intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
@@ -62,7 +70,9 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
 
 def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `kernel_points` with what `placed` adds."""
-    return _placed(trace, kernel_points(trace, work))
+    found = _placed(trace, kernel_points(trace, work))
+    communicates = pl.col("name").str.contains(COMMUNICATION).fill_null(False)
+    return found.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
 
 
 def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:

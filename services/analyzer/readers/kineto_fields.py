@@ -73,7 +73,8 @@ class Field(IntEnum):
     INPUT_DTYPES = auto()  # token
     INPUT_VALUES = auto()  # token
     FLOP = auto()  # token
-    LABEL = auto()  # token
+    LABEL = auto()  # token: of a process its name, of a collective which it is
+    COLLECTIVE_DTYPE = auto()  # token
     GRID_X = auto()
     GRID_Y = auto()
     GRID_Z = auto()
@@ -127,6 +128,8 @@ ARGUMENTS: Final[dict[str, tuple[Field, ValueKind]]] = {
     "Concrete Inputs": (Field.INPUT_VALUES, ValueKind.TOKEN),
     "flops": (Field.FLOP, ValueKind.TOKEN),
     "name": (Field.LABEL, ValueKind.TOKEN),
+    "Collective name": (Field.LABEL, ValueKind.TOKEN),
+    "dtype": (Field.COLLECTIVE_DTYPE, ValueKind.TOKEN),
     "grid": (Field.GRID_X, ValueKind.TRIPLE),
     "block": (Field.BLOCK_X, ValueKind.TRIPLE),
 }

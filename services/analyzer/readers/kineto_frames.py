@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
 from services.analyzer.readers.json_scan import NULL
+from services.analyzer.readers.kineto_collectives import with_dtypes, with_names
 from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name
 from services.analyzer.readers.kineto_events import decoded
 from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
@@ -225,6 +226,11 @@ class KinetoFrames:
     def range_rows(self) -> pl.DataFrame:
         ranges, placing = self.ranges, self.placing
         column = ranges.events.column
+        operators = column(Field.KIND) == EventKind.OPERATOR
+        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), _text, TEXT)
+        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), _text, TEXT)
+        input_dtypes = self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT)
+        input_values = self._tokens(column(Field.INPUT_VALUES), _compact, TEXT)
         kinds = pl.Series([RANGE_KINDS.get(kind) for kind in EventKind], dtype=TEXT)
         return _frame(
             RANGES,
@@ -242,8 +248,8 @@ class KinetoFrames:
                 "is_backward": pl.Series([False, True, None], dtype=FLAG).gather(placing.is_backward),
                 "flop": self._tokens(column(Field.FLOP), _number, NUMBER),
                 "input_shapes": self._tokens(column(Field.INPUT_SHAPES), _compact, TEXT),
-                "input_dtypes": self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT),
-                "input_values": self._tokens(column(Field.INPUT_VALUES), _compact, TEXT),
+                "input_dtypes": with_dtypes(input_dtypes, collectives, collective_dtypes),
+                "input_values": with_names(input_values, collectives),
             },
         )
 
@@ -364,6 +370,11 @@ def _number(token: bytes) -> float | None:
 
 def _compact(token: bytes) -> str:
     return json.dumps(decoded(token), separators=(",", ":"))
+
+
+def _text(token: bytes) -> str | None:
+    value = decoded(token)
+    return value if isinstance(value, str) else None
 
 
 def _direction(token: bytes) -> str | None:

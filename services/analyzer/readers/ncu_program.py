@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_ncu
 from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
-from services.core.outside_program import find_program, run_limited
-
-PROGRAM: Final = "ncu"
-USUAL_PLACES: Final = ("/opt/nvidia/nsight-compute", "/usr/local/cuda/bin")
+from services.core.outside_program import run_limited
 
 BASE_LIMIT_S: Final = 120.0
 LIMIT_S_PER_BYTE: Final = 1e-5
@@ -22,10 +20,6 @@ given up; with more, somebody would wait for one that hangs."""
 
 SHOWN_LINES: Final = 8
 REMEDY: Final = "ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv"
-
-
-def find_ncu() -> str | None:
-    return find_program(PROGRAM, USUAL_PLACES)
 
 
 @contextmanager

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_nsys
 from services.core.errors import InvalidTraceError, TimeLimitError, UnmetConditionError
-from services.core.outside_program import find_program, run_limited
-
-PROGRAM: Final = "nsys"
-USUAL_PLACES: Final = ("/opt/nvidia/nsight-systems", "/opt/nvidia/nsight-systems-cli", "/usr/local/cuda/bin")
+from services.core.outside_program import run_limited
 
 FOLDER_TYPE: Final = "parquetdir"
 FILE_TYPE: Final = "sqlite"
@@ -26,10 +24,6 @@ LIMIT_S_PER_BYTE: Final = 1e-6
 been seen to hang for good, and with more somebody would wait for that."""
 
 SHOWN_LINES: Final = 8
-
-
-def find_nsys() -> str | None:
-    return find_program(PROGRAM, USUAL_PLACES, ("bin", "target-linux-x64"))
 
 
 @contextmanager

@@ -40,11 +40,10 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def report_of(run: Run, title: str, table_of: TableOf) -> Report:
+def report_of(run: Run, table_of: TableOf) -> Report:
     """The sections that the run has something to say in.
 
     Args:
-        title: of the run.
         table_of: a table of this run by its name.
     """
     sections = (
@@ -53,7 +52,7 @@ def report_of(run: Run, title: str, table_of: TableOf) -> Report:
         *_sweep_sections(run, table_of),
         *_remarks(run),
     )
-    return Report(f"Report of {title}", tuple(section for section in sections if section is not None))
+    return Report(f"Report of {run.title}", tuple(section for section in sections if section is not None))
 
 
 # ---------------------------------------------------------------- the run

@@ -3,70 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from services.compat.model_dashboards.page import Chart, FigureTable, write_page
-from services.compat.model_dashboards.performance import OUTPUT_FOLDER
-from services.compat.model_dashboards.profile_document import Document, read_document, sides_of, write_document
-from services.compat.model_dashboards.system_panel import facts_of
+from services.compat.model_dashboards.dashboard import Dashboard, Entries
+from services.compat.model_dashboards.page import Chart, FigureTable
+from services.compat.model_dashboards.profile_document import Document, sides_of
 from services.core.errors import InvalidRequestError
 from services.core.quantities import change
 from services.ui import theme
 from services.ui.charts.models import MILLISECOND_TICKS, Bar, bar_chart
 from services.ui.theme import LIGHT
 
-DATA_FILE: Final = "comparison_data.json"
-DASHBOARD_FILE: Final = "comparison_dashboard.html"
-TITLE: Final = "AS-IS and TO-BE"
 MAX_LAYER_COUNT: Final = 10
 """Bars of one chart; on a narrow screen more of them have no room for their names."""
 
 SPEED_UP_TICKS: Final = "return '×' + String(parseFloat(tick.toPrecision(3)))"
 
-Entries = Mapping[str, Document]
 
-
-class ComparisonDashboard:
+class ComparisonDashboard(Dashboard):
     """Two implementations of models, and the page that shows them. data: as comparison_data.json has it."""
 
-    def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
-        self.output_dir = Path(output_dir)
-        self.data: Document = {}
-
-    def load_data(self, path: str | Path) -> Document:
-        """Reads a file of that layout. Raises InvalidTraceError."""
-        self.data = read_document(Path(path), "comparisons")
-        return self.data
-
-    def save_data(self, path: str | Path | None = None) -> Path:
-        """Writes comparison_data.json; answers with its path."""
-        self._require_data()
-        found = Path(path) if path is not None else self.output_dir / DATA_FILE
-        write_document(self.data, found)
-        return found
-
-    def generate_dashboard(self, path: str | Path | None = None) -> Path:
-        """Writes the page as one file that needs no server; answers with its path."""
-        self._require_data()
-        found = Path(path) if path is not None else self.output_dir / DASHBOARD_FILE
-        entries: Entries = self.data["comparisons"]
-        metadata = self.data.get("metadata") or {}
-        write_page(found, TITLE, facts_of(metadata), [_table(entries)], list(_charts(entries)))
-        return found
+    title = "AS-IS and TO-BE"
+    data_file = "comparison_data.json"
+    dashboard_file = "comparison_dashboard.html"
+    entries_member = "comparisons"
+    lacking = ("models that were compared", "Call load_data.")
 
     def summary_lines(self) -> list[str]:
         """A sentence for each model."""
-        entries: Entries = self.data["comparisons"]
+        entries = self._entries
         return [
             f"{name}: {to_be} has ×{_speedup(entries[name], before, after):.3g} the speed of {as_is}"
             + (f", {str(entries[name]['verdict']).lower()}: {entries[name]['reason']}" if entries[name].get("verdict") else "")
             for name, (as_is, before, to_be, after) in _paired(entries).items()
         ]
 
-    def _require_data(self) -> None:
-        if not self.data:
-            raise InvalidRequestError("dashboard", found="no data", expected="models that were compared", remedy="Call load_data.")
+    def _table(self, entries: Entries) -> FigureTable:
+        return _table(entries)
+
+    def _charts(self, entries: Entries) -> Sequence[Chart]:
+        return _charts(entries)
 
 
 def _pair(entry: Document) -> tuple[str, Document, str, Document]:

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
-from services.compat.model_dashboards.page import Chart, FigureTable, write_page
-from services.compat.model_dashboards.profile_document import Document, read_document, write_document
-from services.compat.model_dashboards.system_panel import facts_of
-from services.core.errors import InvalidRequestError
+from services.compat.model_dashboards.dashboard import Dashboard, Entries
+from services.compat.model_dashboards.page import Chart, FigureTable
+from services.compat.model_dashboards.profile_document import Document
 from services.ui import theme
 from services.ui.charts.models import MILLISECOND_TICKS, Bar, Line, Share, bar_chart, layer_map, line_chart, scatter_chart
 from services.ui.theme import LIGHT
 
-OUTPUT_FOLDER: Final = "profiling_results"
-DATA_FILE: Final = "profiling_data.json"
-DASHBOARD_FILE: Final = "performance_dashboard.html"
-TITLE: Final = "Performance of models"
 PERCENTILES: Final = ("min", "median", "p95", "p99", "max")
 SHAPE: Final = {"Layers": "n_layer", "Width": "n_embd", "Heads": "n_head"}
 BLOCK_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
 
-Entries = Mapping[str, Document]
 
+class PerformanceDashboard(Dashboard):
+    """Figures of models, and the page that shows them. data: as profiling_data.json has it."""
 
-class PerformanceDashboard:
-    """Figures of models, and the page that shows them.
-
-    data: as profiling_data.json has it; empty until `load_data` or `run_profiling`.
-    """
-
-    def __init__(self, output_dir: str | Path = OUTPUT_FOLDER) -> None:
-        self.output_dir = Path(output_dir)
-        self.data: Document = {}
-
-    def load_data(self, path: str | Path) -> Document:
-        """Reads a file of that layout. Raises InvalidTraceError."""
-        self.data = read_document(Path(path), "benchmarks")
-        return self.data
+    title = "Performance of models"
+    data_file = "profiling_data.json"
+    dashboard_file = "performance_dashboard.html"
+    entries_member = "benchmarks"
+    lacking = ("models that were timed", "Call load_data or run_profiling.")
 
     def run_profiling(self, batch_size: int = 4, seq_len: int = 64, backend: str = "auto", models: Sequence[str] = ()) -> Document:
         """Times models on this machine, or on the nodes of the analyzer that runs here. models: empty for all built-in ones.
@@ -52,26 +38,11 @@ class PerformanceDashboard:
         self.data = profiled_models(ProfilingRequest(tuple(models), batch_size=batch_size, sequence_length=seq_len, backend=backend))
         return self.data
 
-    def save_data(self, path: str | Path | None = None) -> Path:
-        """Writes profiling_data.json; answers with its path."""
-        self._require_data()
-        found = Path(path) if path is not None else self.output_dir / DATA_FILE
-        write_document(self.data, found)
-        return found
+    def _table(self, entries: Entries) -> FigureTable:
+        return _table(entries)
 
-    def generate_dashboard(self, path: str | Path | None = None) -> Path:
-        """Writes the page as one file that needs no server; answers with its path."""
-        self._require_data()
-        found = Path(path) if path is not None else self.output_dir / DASHBOARD_FILE
-        entries: Entries = self.data["benchmarks"]
-        write_page(found, TITLE, facts_of(self.data.get("metadata") or {}), [_table(entries)], list(_charts(entries)))
-        return found
-
-    def _require_data(self) -> None:
-        if not self.data:
-            raise InvalidRequestError(
-                "dashboard", found="no data", expected="models that were timed", remedy="Call load_data or run_profiling."
-            )
+    def _charts(self, entries: Entries) -> Sequence[Chart]:
+        return _charts(entries)
 
 
 def _table(entries: Entries) -> FigureTable:

@@ -43,14 +43,13 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document]) -> Document:
         model: a row of table models.
         layers: entries of `layer_of`.
     """
-    memory_bytes = model["memory_bytes"]
     return {
         **_shape_of(model),
         "variant": model["variant"],
         "timing": timing_of(model),
         "throughput_tokens_per_sec": model["tokens_per_s"],
         "sample_count": model["sample_count"],
-        **({} if memory_bytes is None else {"peak_memory_mb": memory_bytes / BYTES_PER_MB}),
+        **_memory_of(model),
         "efficiency": model["efficiency_ratio"],
         "layers": layers,
     }
@@ -67,7 +66,13 @@ def layer_of(layer: Mapping[str, Any]) -> Document:
         "bytes": layer["bytes"],
         "efficiency": layer["efficiency_ratio"],
         "bound": layer["bound"],
+        **_memory_of(layer),
     }
+
+
+def _memory_of(row: Mapping[str, Any]) -> Document:
+    memory_bytes = row.get("memory_bytes")
+    return {} if memory_bytes is None else {"peak_memory_mb": memory_bytes / BYTES_PER_MB}
 
 
 def compared_of(model: Mapping[str, Any]) -> Document:
@@ -78,7 +83,7 @@ def compared_of(model: Mapping[str, Any]) -> Document:
 def side_of(model: Mapping[str, Any]) -> Document:
     """One implementation of an entry of comparisons. model: a row of table models."""
     timing = {f"{name}_ms": value for name, value in timing_of(model).items()}
-    return timing | {"throughput_tokens_per_sec": model["tokens_per_s"]}
+    return timing | {"throughput_tokens_per_sec": model["tokens_per_s"]} | _memory_of(model)
 
 
 def timing_of(model: Mapping[str, Any]) -> Document:

@@ -177,6 +177,7 @@ class Measurement:
     other_process_count: int | None = None  # that had a context on the device
     host_busy_ratio: float | None = None  # of the host's cores, by other programs meanwhile; CPU devices only
     recheck: Verification | None = None  # with fresh inputs, after timing
+    device_memory_bytes: int | None = None  # of the buffers that a launch uses, or of all those of a model's whole pass; None: not told
 
 
 @dataclass(frozen=True, slots=True)

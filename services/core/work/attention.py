@@ -50,9 +50,12 @@ def _model(places: Places) -> Model:
         query, key, value = (call.tensor(places.query + place) for place in range(3))
         if query is None or key is None or value is None:
             return None
-        if places.lengths is not None and call.tensor(places.lengths) is not None:
-            return None
         is_causal = call.flag(places.causal)
+        lengths = None if places.lengths is None else call.tensor(places.lengths)
+        if lengths is not None:
+            if not _is_one_sequence(lengths.shape, query.shape, key.shape, is_causal):
+                return None
+            query, key, value = (tensor.shaped((1, *tensor.shape)) for tensor in (query, key, value))
         sizes = _sizes(_by_head(query.shape, places), _by_head(key.shape, places), _by_head(value.shape, places), is_causal)
         if sizes is None:
             return None
@@ -68,6 +71,14 @@ def _model(places: Places) -> Model:
         return Work(Weight.PRODUCT, flop, moved, query.dtype)
 
     return model
+
+
+def _is_one_sequence(lengths: Shape, query: Shape, key: Shape, is_causal: bool | None) -> bool:
+    """Whether [length, heads, size] are of one sequence, which begins at 0 and ends at its length: those two are the lengths.
+
+    Of a causal one that has been cached in part, which pairs are left depends on how its ends are aligned.
+    """
+    return lengths == (2,) and len(query) == len(key) == 3 and (not is_causal or query[0] == key[0])
 
 
 def _by_head(shape: Shape, places: Places) -> Shape:
@@ -91,6 +102,7 @@ ATTENTION: Final[Mapping[str, Model]] = {
     "aten::_scaled_dot_product_efficient_attention": _model(Places(query=0, mask=3, causal=6)),
     "aten::_scaled_dot_product_cudnn_attention": _model(Places(query=0, mask=3, causal=6)),
     "aten::_flash_attention_forward": _model(Places(query=0, lengths=3, causal=8, is_heads_last=True)),
+    "flash_attn::_flash_attn_varlen_forward": _model(Places(query=0, lengths=3, causal=9, is_heads_last=True)),
     "flash_attn::_flash_attn_forward": _model(Places(query=0, causal=5, is_heads_last=True)),
     "aten::_scaled_dot_product_flash_attention_backward": _model(Places(query=1, causal=11, gradient=0, lengths=6)),
     "aten::_scaled_dot_product_efficient_attention_backward": _model(Places(query=1, mask=4, causal=11, gradient=0)),

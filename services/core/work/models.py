@@ -6,16 +6,30 @@ from collections.abc import Mapping
 from typing import Final
 
 from services.core.work.attention import ATTENTION
+from services.core.work.collectives import COLLECTIVES
 from services.core.work.convolutions import CONVOLUTIONS
 from services.core.work.elementwise import ELEMENTWISE
+from services.core.work.grouped import GROUPED
 from services.core.work.kinds import Model, Work
 from services.core.work.moves import MOVES
 from services.core.work.norms import NORMS
 from services.core.work.operator_call import OperatorCall
+from services.core.work.optimizers import OPTIMIZERS
 from services.core.work.products import PRODUCTS
 from services.core.work.reductions import REDUCTIONS
 
-MODELS: Final[Mapping[str, Model]] = {**PRODUCTS, **CONVOLUTIONS, **ATTENTION, **NORMS, **ELEMENTWISE, **REDUCTIONS, **MOVES}
+MODELS: Final[Mapping[str, Model]] = {
+    **PRODUCTS,
+    **GROUPED,
+    **CONVOLUTIONS,
+    **ATTENTION,
+    **NORMS,
+    **ELEMENTWISE,
+    **REDUCTIONS,
+    **OPTIMIZERS,
+    **MOVES,
+    **COLLECTIVES,
+}
 """By the name that PyTorch records."""
 
 

@@ -1,4 +1,7 @@
-"""Operators that move elements and compute nothing: copies, fills, lookups. Their flop are none, which is known."""
+"""Operators that move elements and compute nothing, or add them where they go: copies, fills, lookups, scatters.
+
+Lookups with several indexes (index, index_put) are not among them: which places they name is not recorded.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +72,63 @@ def _gather(call: OperatorCall) -> Work | None:
     return _moves(chosen, chosen, places)
 
 
+def _joined(call: OperatorCall) -> Work | None:
+    """cat(tensors, dimension) and stack: every element read and written."""
+    parts = call.tensors(0)
+    if not parts:
+        return None
+    total = moved_bytes((*parts, *parts))
+    return Work(Weight.MOVE, 0.0, total, parts[0].dtype)
+
+
+def _put(call: OperatorCall, *, is_added: bool) -> Work | None:
+    """scatter_(target, dimension, places, source) and index_copy_; scatter_add_ and index_add_.
+
+    Source and places are read, as many elements of the target written; where they are added, these are read as well and one
+    addition is made for each. In place only: others copy the target before, which is recorded on its own.
+    """
+    target, places = call.tensor(0), call.tensor(2)
+    if target is None or places is None:
+        return None
+    source = call.tensor(3)
+    if call.name in PUT_ROWS:
+        if source is None:
+            return None
+        put = target.shaped(source.shape)
+    else:
+        put = target.shaped(places.shape)
+        source = None if source is None or not source.shape else source.shaped(places.shape)
+    flop = float(put.count) if is_added and "float" in (target.dtype or "") else 0.0
+    return _moves(put, places, source, put if is_added else None, flop=flop)
+
+
+PUT_ROWS: Final = ("aten::index_add_", "aten::index_copy_")
+"""Whose places are of one dimension, and name rows of the target."""
+
+
+def _embedding_bag(call: OperatorCall) -> Work | None:
+    """_embedding_bag(table, places, offsets, …, mode, …, weights, with last offset, …): rows summed up, bag by bag.
+
+    After the documentation of torch.nn.EmbeddingBag: a row of the table is read for each place and added to its bag (mode 0
+    and 1), scaled before where there are weights; a mean (1) takes a division for each element of the result, a maximum (2)
+    nothing. The bag of each place and the size of each bag are written beside the result.
+    """
+    table, places, offsets, mode, scales, has_last = (
+        *(call.tensor(index) for index in range(3)),
+        call.integer(4),
+        call.tensor(6),
+        call.flag(7),
+    )
+    if table is None or places is None or offsets is None or len(table.shape) != 2 or mode not in (0, 1, 2) or has_last is None:
+        return None
+    bag_count = offsets.count - has_last
+    if bag_count < 0:
+        return None
+    rows, result = table.shaped((places.count, table.shape[1])), table.shaped((bag_count, table.shape[1]))
+    flop = rows.count * ((mode < 2) + (scales is not None)) + result.count * (mode == 1)
+    return _moves(rows, places, offsets, scales, result, places, offsets, flop=float(flop))
+
+
 MOVES: Final[Mapping[str, Model]] = {
     "aten::copy_": _copy,
     "aten::clone": _clone,
@@ -79,4 +139,9 @@ MOVES: Final[Mapping[str, Model]] = {
     "aten::embedding_dense_backward": _embedding_backward,
     "aten::index_select": _index_select,
     "aten::gather": _gather,
+    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack"), _joined),
+    **dict.fromkeys(("aten::scatter_", "aten::index_copy_"), lambda call: _put(call, is_added=False)),
+    **dict.fromkeys(("aten::scatter_add_", "aten::index_add_"), lambda call: _put(call, is_added=True)),
+    "aten::_embedding_bag": _embedding_bag,
+    "aten::_embedding_bag_forward_only": _embedding_bag,
 }

@@ -166,6 +166,25 @@ def _reduction(flop_per_input: int, flop_per_result: int) -> OnnxModel:
     return model
 
 
+def _average_pool(call: OnnxCall) -> Work | None:
+    """AveragePool(x): its window is an attribute, which is not recorded: what it adds up is unknown, what it moves is not."""
+    values = call.first
+    return (
+        None if values is None or call.result is None else Work(Weight.PASS, None, moved_bytes((*call.inputs, *call.outputs)), values.dtype)
+    )
+
+
+def _cumulative_sum(call: OnnxCall) -> Work | None:
+    """CumSum(x, axis): n - 1 additions of each row. Of the axis no value is recorded: known where all are of one size."""
+    values = call.first
+    if values is None or not values.count:
+        return None
+    if len(set(values.shape)) == 1:
+        return pass_work(float(values.count - values.count // values.shape[0]), call, values)
+    flop = None if "float" in (values.dtype or "") else 0.0
+    return Work(Weight.PASS, flop, moved_bytes((*call.inputs, *call.outputs)), values.dtype)
+
+
 _SELECTION: Final = _reduction(0, 0)
 
 ELEMENTWISE: Final[Mapping[str, OnnxModel]] = {
@@ -193,4 +212,6 @@ REDUCTIONS: Final[Mapping[str, OnnxModel]] = {
     "ReduceL2": _reduction(2, 0),
     **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "MaxPool", "GlobalMaxPool", "TopK"), _SELECTION),
     "GlobalAveragePool": _reduction(1, 0),
+    "AveragePool": _average_pool,
+    "CumSum": _cumulative_sum,
 }

@@ -113,6 +113,32 @@ def _heads_attention(call: OnnxCall) -> Work | None:
     return product_work(_pairs_flop(pairs, query.shape[-1], result.shape[-1]), (*call.inputs, *call.outputs), query)
 
 
+def _grouped_query_attention(call: OnnxCall) -> Work | None:
+    """GroupQueryAttention(query, key, value, past key, past value, …) of ONNX Runtime, always causal (docs/ContribOperators.md).
+
+    Query, or query, key and value packed, [batch, length, …]; past and present [batch, key heads, all lengths, head width]: each
+    query sees what is past and up to its own place. Where past and present share a buffer, how much of it is filled is a value;
+    a local window is an attribute: neither is recorded, and without a window all pairs count.
+    """
+    query, result = call.first, call.result
+    present, past = (next((tensor.shape for tensor in tensors if len(tensor.shape) == 4), None) for tensors in (call.outputs, call.inputs))
+    if query is None or result is None or present is None or len(query.shape) != 3 or len(result.shape) != 3:
+        return None
+    batch, length, width = result.shape
+    past_length = 0 if past is None else past[2]
+    if past_length + length != present[2]:
+        return None
+    pairs = length * past_length + length * (length + 1) // 2
+    return product_work(_pairs_flop(batch * pairs, width, width), (*call.inputs, *call.outputs), query)
+
+
+def _einsum(call: OnnxCall) -> Work | None:
+    """The equation is an attribute, which is not recorded: what it takes is unknown, what it moves is not."""
+    if call.first is None or call.result is None:
+        return None
+    return Work(Weight.PRODUCT, None, moved_bytes((*call.inputs, *call.outputs)), call.first.dtype)
+
+
 def _pairs_flop(pair_count: int, key_width: int, value_width: int) -> float:
     """Scores, and scores times values, over all heads together."""
     return 2.0 * pair_count * (key_width + value_width)
@@ -128,9 +154,14 @@ MATRICES: Final[Mapping[str, OnnxModel]] = {
     "TransposeMatMul": _transposing,
     "MatMulNBits": _quantized,
     "DynamicQuantizeMatMul": _quantized,
+    "Einsum": _einsum,
 }
 CONVOLUTIONS: Final[Mapping[str, OnnxModel]] = {
     **dict.fromkeys(("Conv", "FusedConv"), lambda call: _convolution(call, is_transposed=False)),
     "ConvTranspose": lambda call: _convolution(call, is_transposed=True),
 }
-ATTENTION: Final[Mapping[str, OnnxModel]] = {"Attention": _attention, "MultiHeadAttention": _heads_attention}
+ATTENTION: Final[Mapping[str, OnnxModel]] = {
+    "Attention": _attention,
+    "MultiHeadAttention": _heads_attention,
+    "GroupQueryAttention": _grouped_query_attention,
+}

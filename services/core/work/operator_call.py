@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 from services.core.work.tensors import RECORDED_DTYPES, Shape, Tensor
 
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+LIST_DTYPE: Final = re.compile(r"Tensor\(([^()]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,26 @@ class OperatorCall:
         recorded = self.dtypes[index] if index < len(self.dtypes) else ""
         dtype = RECORDED_DTYPES.get(recorded)
         return None if dtype is None and (not shape or recorded) else Tensor(shape, dtype)
+
+    def tensors(self, index: int) -> list[Tensor]:
+        """Of a list of tensors. Empty: it was, is no list, or was too long to be recorded, as those of more than 30 are.
+
+        Kineto records no data types of lists, PyTorch's execution traces write GenericList[Tensor(float),Tensor(float)];
+        one type alone is that of all.
+        """
+        recorded = self.shapes[index] if 0 <= index < len(self.shapes) else None
+        shapes = [_shape(shape) for shape in recorded] if isinstance(recorded, list) else []
+        dtype = self.dtypes[index] if self.dtypes is not None and index < len(self.dtypes) else ""
+        types = LIST_DTYPE.findall(dtype)
+        if len(types) != len(shapes):
+            types = [dtype] * len(shapes)
+        found = [Tensor(shape, RECORDED_DTYPES.get(name)) for shape, name in zip(shapes, types, strict=True) if shape is not None]
+        return found if len(found) == len(shapes) else []
+
+    def number(self, index: int) -> float | None:
+        """None: not recorded."""
+        found = NUMBER.fullmatch(self.text(index))
+        return None if found is None else float(found[0])
 
     def text(self, index: int) -> str:
         return self.values[index] if index < len(self.values) else ""

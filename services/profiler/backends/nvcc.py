@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, DeviceNotFoundError, LaunchLimitError, MemoryLimitError
 from services.core.model import BackendName, Device, Dim3, KernelResources, TimingMethod
 from services.profiler.backends.arguments import check_arguments
@@ -37,7 +38,7 @@ from services.profiler.backends.kernel_source import SourceFunction
 from services.profiler.backends.measuring_program import KernelAttributes, MeasuringProgram
 from services.profiler.backends.nvcc_buffers import ProgramBuffer
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
-from services.profiler.backends.nvcc_compiler import TOOLKIT, find_nvcc, toolkit_version
+from services.profiler.backends.nvcc_compiler import TOOLKIT, toolkit_version
 from services.profiler.backends.nvcc_program import KernelProgram, write_program
 from services.profiler.backends.program_process import command_limit_s
 from services.profiler.backends.ptxas_report import NOTHING, KernelUsage, read_report

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, CompileError, UnknownKernelError
 from services.profiler.backends.base import Build
 from services.profiler.backends.code_cache import CodeCache, CompiledCode, cache_key
 from services.profiler.backends.disassembly import disassemble
-from services.profiler.backends.nvcc_compiler import TOOLKIT, compiler_version, find_nvcc
+from services.profiler.backends.nvcc_compiler import TOOLKIT, compiler_version
 from services.profiler.backends.nvcc_options import build_options, header_folders
 from services.profiler.backends.nvcc_process import REPORT, build_key, build_subject, read_headers, reads_hidden_files, run_nvcc
 from services.profiler.backends.nvcc_program import MAIN_FILE, MEASURING_FOLDER, KernelProgram

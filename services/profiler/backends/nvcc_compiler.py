@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -12,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, CompileError
 from services.profiler.backends.base import Build
 from services.profiler.backends.code_cache import CodeCache, CompiledCode
@@ -26,17 +25,6 @@ from services.profiler.backends.template_instances import compiled_name, parse_i
 TOOLKIT: Final = "Install the CUDA toolkit, or set CUDA_HOME to its folder."
 CUBIN_FILE: Final = "kernel.cubin"
 HEADERS_FILE: Final = "headers.d"
-
-
-def find_nvcc() -> str | None:
-    """nvcc of CUDA_HOME, of the path, or of the usual place."""
-    folders = [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    candidates = [folder / "nvcc" for folder in folders]
-    on_path = shutil.which("nvcc")
-    if on_path:
-        candidates.append(Path(on_path))
-    candidates.append(Path("/usr/local/cuda/bin/nvcc"))
-    return next((str(path) for path in candidates if path.is_file()), None)
 
 
 def toolkit_version() -> str | None:

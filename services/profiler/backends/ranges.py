@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Protocol
 
-from services.profiler.backends.nvcc_compiler import find_nvcc
+from services.core.cuda_tools import find_nvcc
 
 logger = logging.getLogger(__name__)  # of the worker's run: its warnings go to stderr, and so into the run's log
 

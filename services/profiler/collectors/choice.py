@@ -8,7 +8,7 @@ from pathlib import Path
 
 from services.core.errors import CollectorUnavailableError
 from services.core.model import CommandProfile
-from services.profiler.collectors.nsys import INSTALL_REMEDY, find_nsys
+from services.profiler.collectors.nsys import INSTALL_REMEDY, chosen_nsys
 from services.profiler.collectors.python_collector import INTERPRETER
 from services.profiler.command_checks import check_command
 
@@ -26,7 +26,7 @@ def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys
     """
     if profile.collector:
         return profile
-    chosen = replace(profile, collector=_chosen(profile.arguments, has_nsys=find_nsys(nsys_program, environment) is not None))
+    chosen = replace(profile, collector=_chosen(profile.arguments, has_nsys=chosen_nsys(nsys_program, environment) is not None))
     check_command(chosen)
     return chosen
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_ncu
 from services.core.errors import UnmetConditionError
 from services.core.model import CacheMode
 
@@ -20,7 +20,6 @@ PROCESSES: Final = Path("/proc")
 OWN_STATUS: Final = Path("/proc/self/status")
 CAP_SYS_ADMIN: Final = 21  # bit of the effective capabilities
 DCGM_SERVICE: Final = "nv-hostengine"
-USUAL_PLACES: Final = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
 
 PERMISSION_REMEDY: Final = (
     "Put 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' in a file in /etc/modprobe.d, update the initial RAM disk and "
@@ -69,18 +68,6 @@ class NcuCall:
 def cache_control_of(cache_mode: CacheMode) -> str:
     """Cold launches have the caches flushed before each replay; hot ones find what the replay before has left."""
     return "all" if cache_mode is CacheMode.COLD else "none"
-
-
-def find_ncu() -> str | None:
-    """ncu of CUDA_HOME, of the path, or of the usual places; of several versions side by side the newest."""
-    folders = [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    candidates = [folder / "ncu" for folder in folders]
-    on_path = shutil.which("ncu")
-    if on_path:
-        candidates.append(Path(on_path))
-    for place in map(Path, USUAL_PLACES):
-        candidates += [place / "ncu", *(folder / "ncu" for folder in sorted(place.glob("*/"), reverse=True))]
-    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> str:

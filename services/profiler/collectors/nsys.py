@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.core.cuda_tools import find_nsys
 from services.core.errors import CollectorUnavailableError
 from services.core.model import CommandProfile
 from services.profiler.collectors.collector import (
@@ -30,8 +31,6 @@ INSTALL_REMEDY: Final = (
     "Install Nsight Systems (it comes with the CUDA toolkit, or as the package nsight-systems-cli); put its folder on PATH, or set "
     "nsys_program on the node."
 )
-USUAL_PLACES: Final = ("/opt/nvidia", "/usr/local", "/usr/lib")
-USUAL_NAMES: Final = ("nsight-systems*/bin/nsys", "nsight-systems*/*/bin/nsys", "nsight-systems*/*/target-linux-*/nsys", "cuda*/bin/nsys")
 
 TRACES: Final = ("cuda", "nvtx", "osrt", "cublas", "cudnn")
 ALWAYS: Final = ("cuda", "nvtx", "osrt")  # the others where that nsys has them
@@ -145,20 +144,14 @@ class Nsys:
         return Collected(files=tuple(KeptFile(path.name, path) for path in raw), problem=problem)
 
 
-def find_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """nsys of the node's setting, of PATH, of CUDA_HOME, or of the usual places; of several versions side by side the newest."""
-    if setting is not None:
-        return shutil.which(setting, path=environment.get("PATH"))
-    candidates = [Path(found)] if (found := shutil.which(NAME, path=environment.get("PATH"))) else []
-    candidates += [Path(environment[name]) / "bin" / NAME for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)]
-    for place in map(Path, USUAL_PLACES):
-        candidates += sorted((path for pattern in USUAL_NAMES for path in place.glob(pattern)), key=_version, reverse=True)
-    return next((str(path) for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+def chosen_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """nsys of the node's setting; without one that which is found."""
+    return find_nsys(environment) if setting is None else shutil.which(setting, path=environment.get("PATH"))
 
 
 def open_nsys(profile: CommandProfile, workplace: Workplace, setting: str | None) -> Nsys:
     """Raises CollectorUnavailableError: there is no nsys, it does not start, or it may not sample the CPU."""
-    path = find_nsys(setting, workplace.environment)
+    path = chosen_nsys(setting, workplace.environment)
     if path is None:
         raise CollectorUnavailableError(
             "collector nsys",
@@ -197,8 +190,3 @@ def _help(path: str, command: str, workplace: Workplace) -> str:
             remedy="Install it anew with the libraries that it needs, or set nsys_program to another one.",
         )
     return text
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    """By the numbers in its path: nsight-systems/2025.1.1, cuda-12.8."""
-    return tuple(int(number) for number in re.findall(r"\d+", str(path)))

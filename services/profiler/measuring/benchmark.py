@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -92,12 +93,16 @@ class BenchmarkResult:
     stop_reason: StopReason
     discarded_sample_count: int
     measured_unix_ns: int  # when the last sample had been taken
+    elapsed_ns: int  # wall clock of check, warm-up and sampling
     clocks: ClockReading  # means while sampling
     timing: Timing
     is_blocked: bool
 
-    def measurement(self, configuration_index: int, method: Method, device: Device, use: DeviceUse, elapsed_ns: int) -> Measurement:
-        """The event, without what only whoever has compiled and checked a kernel knows."""
+    def measurement(self, configuration_index: int, method: Method, device: Device, use: DeviceUse, further_ns: int = 0) -> Measurement:
+        """The event, without what only whoever has compiled and checked a kernel knows.
+
+        further_ns: wall clock that the configuration took beside the benchmark.
+        """
         return Measurement(
             configuration_index=configuration_index,
             **asdict(self.summary),
@@ -107,7 +112,7 @@ class BenchmarkResult:
             cache_mode=method.cache_mode,
             verification=self.verification,
             measured_unix_ns=self.measured_unix_ns,
-            elapsed_ns=elapsed_ns,
+            elapsed_ns=self.elapsed_ns + further_ns,
             compile_ns=0,
             driver_version=device.driver_version,
             toolkit_version=device.toolkit_version,
@@ -166,6 +171,7 @@ class Benchmark:
         self._taken_count = 0  # discarded ones included
         self._discarded_count = 0
         self._measured_unix_ns = 0
+        self._elapsed_ns = 0
         self._is_blocked = False
 
     def run(self, check: Callable[[], Verification]) -> BenchmarkResult:
@@ -182,10 +188,11 @@ class Benchmark:
 
     def start(self, check: Callable[[], Verification]) -> None:
         """Checks, warms up and chooses how to time."""
-        self._observer.on_activity("verifying")
-        self._verification = check()
-        self._observer.on_activity("measuring")
-        self._warm_up()
+        with self._counted():
+            self._observer.on_activity("verifying")
+            self._verification = check()
+            self._observer.on_activity("measuring")
+            self._warm_up()
         self._criterion = StoppingCriterion(self._method.rule, self._clock_ns)
         self._criterion.pause()
 
@@ -198,12 +205,13 @@ class Benchmark:
         if rule is not None:
             self._criterion.change_rule(rule)
         self._criterion.resume()
-        while True:
-            stop_reason = self._criterion.add(self._take_batch())
-            if stop_reason is not None:
-                self._criterion.pause()
-                return stop_reason
-            self._check_progress()
+        with self._counted():
+            while True:
+                stop_reason = self._criterion.add(self._take_batch())
+                if stop_reason is not None:
+                    self._criterion.pause()
+                    return stop_reason
+                self._check_progress()
 
     @property
     def verification(self) -> Verification | None:
@@ -235,9 +243,10 @@ class Benchmark:
 
         A hot block begins with a launch that is not timed: the other side may have taken the cache.
         """
-        if self._method.cache_mode is CacheMode.HOT:
-            self._session.run(self._launch)
-        return self._time(count)
+        with self._counted():
+            if self._method.cache_mode is CacheMode.HOT:
+                self._session.run(self._launch)
+            return self._time(count)
 
     def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
         """Tells consecutive blocks as one batch, and answers with what of each counts."""
@@ -258,10 +267,17 @@ class Benchmark:
             stop_reason=stop_reason,
             discarded_sample_count=self._discarded_count,
             measured_unix_ns=self._measured_unix_ns,
+            elapsed_ns=self._elapsed_ns,
             clocks=self._clocks.mean(),
             timing=self._timing,
             is_blocked=self._is_blocked,
         )
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        start_ns = self._clock_ns()
+        yield
+        self._elapsed_ns += self._clock_ns() - start_ns
 
     def _warm_up(self) -> None:
         """Also where the timing is chosen: by the fastest of the first launches, timed one by one."""

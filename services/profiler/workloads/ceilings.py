@@ -22,6 +22,9 @@ from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.workloads.events import EventSink
 
 MAX_AGE_NS: Final = 24 * 3600 * 1_000_000_000  # a day: long enough for a session of sweeps, short enough to notice a changed host
+MAX_BUSY_AGE_NS: Final = 15 * 60 * 1_000_000_000
+"""Of ceilings from a busy host: on one that stays busy, measuring them takes longer than many a run, and runs often follow one another."""
+
 MAX_BUSY_RATIO: Final = 0.25  # ceilings of a busier host come out low (by half and more at 1.0), so the next sweep tries again
 BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
 CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
@@ -69,7 +72,12 @@ def tell_ceilings_before_sweep(
 
 
 def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measures ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged."""
+    """Measures ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
+
+    On a host that is busy still they would come out as low again.
+    """
+    if _busy_ratio(session.device) > MAX_BUSY_RATIO:
+        return
     try:
         _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", _tell_nothing)
     except KernalyseError as error:
@@ -94,10 +102,11 @@ def _measure_and_tell(
     next_chance: str,
     on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
-    """Whether the host was quiet enough for the figures to be final. One that only feeds a GPU may be busy."""
-    busy_ratio = psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100 if session.device.kind is DeviceKind.CPU else 0.0
+    """Whether the host was quiet enough for the figures to be final."""
+    busy_ratio = _busy_ratio(session.device)
     if busy_ratio > MAX_BUSY_RATIO:
-        text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low. They are measured again {next_chance}."
+        when = f"They are measured again {next_chance}, once it is quiet."
+        text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low. {when}"
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
     measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
     if measured.problems:
@@ -109,13 +118,21 @@ def _measure_and_tell(
     return busy_ratio <= MAX_BUSY_RATIO
 
 
+def _busy_ratio(device: Device) -> float:
+    """Of the host's cores. One that only feeds a GPU may be busy."""
+    return psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100 if device.kind is DeviceKind.CPU else 0.0
+
+
 # ---------------------------------------------------------------- the file
 
 
 def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = time.time_ns) -> tuple[Ceiling, ...]:
-    """The ceilings of this device and driver, if measured within a day on a host that had nothing else to do; none otherwise."""
-    known = _known_ceilings(file, device, now_unix_ns())
-    return known.ceilings if known is not None and known.busy_ratio <= MAX_BUSY_RATIO else ()
+    """The ceilings of this device and driver, if measured within a day on a host that had nothing else to do, or just now; else none."""
+    now = now_unix_ns()
+    known = _known_ceilings(file, device, now)
+    if known is None or (known.busy_ratio > MAX_BUSY_RATIO and now - known.measured_unix_ns > MAX_BUSY_AGE_NS):
+        return ()
+    return known.ceilings
 
 
 def write_ceilings(
@@ -149,6 +166,7 @@ def write_ceilings(
 class _KnownCeilings:
     ceilings: tuple[Ceiling, ...]
     busy_ratio: float  # of the host, just before
+    measured_unix_ns: int
 
 
 def _known_ceilings(file: Path, device: Device, now_unix_ns: int) -> _KnownCeilings | None:
@@ -156,7 +174,8 @@ def _known_ceilings(file: Path, device: Device, now_unix_ns: int) -> _KnownCeili
     try:
         if entry is None or _identity(device) != entry["identity"] or not 0 <= now_unix_ns - entry["measured_unix_ns"] <= MAX_AGE_NS:
             return None
-        return _KnownCeilings(tuple(Ceiling(**fields) for fields in entry["ceilings"]), float(entry["busy_ratio"]))
+        ceilings = tuple(Ceiling(**fields) for fields in entry["ceilings"])
+        return _KnownCeilings(ceilings, float(entry["busy_ratio"]), entry["measured_unix_ns"])
     except (KeyError, TypeError):  # a file of another version: as good as none
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from services.core.model import (
     VerificationState,
 )
 from services.core.statistics import Samples
-from services.profiler.backends.base import CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, TimedSamples, check_launch
+from services.profiler.backends.base import CompiledKernel, DeviceBuffer, DeviceSession, PreparedLaunch, check_launch
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.measuring.arguments import bind_arguments
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer, default_cache_mode
@@ -31,7 +31,7 @@ from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.inputs import Array, BufferPlan, input_values, poison_values
 from services.profiler.measuring.references import Reference, compute_reference
 from services.profiler.measuring.stopping import StoppingRule
-from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare
+from services.profiler.measuring.verification import NO_REFERENCE, SWITCHED_OFF, ReferenceResults, compare, joined
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.fitting_sizes import check_device_memory
 from services.profiler.workloads.launch_plan import LaunchPlan, check_requirement, plan_launch
@@ -71,7 +71,7 @@ class ConfigurationRun:
         self._kernel: CompiledKernel | None = None
         self._benchmark: Benchmark | None = None
         self._loaded: _Loaded | None = None
-        self._elapsed_ns = 0
+        self._further_ns = 0  # wall clock beside the benchmark's
         self.measurement: Measurement | None = None  # when finished
         self.beside: tuple[BufferPlan, ...] = ()  # of a configuration that keeps its buffers while this one has its own
 
@@ -111,8 +111,8 @@ class ConfigurationRun:
         launch = self.prepare()
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
         self._benchmark = Benchmark(self._bench.session, launch, self._method, self._bench.clock_meter, observer)
+        self._further_ns += time.perf_counter_ns() - start_ns
         self._benchmark.start(lambda: self._verify(self._bench.sweep.measuring.seed))
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
 
     def prepare(self) -> PreparedLaunch:
         """Compiles and fills buffers: a launch as the benchmark's, for whoever launches it without one."""
@@ -126,7 +126,7 @@ class ConfigurationRun:
         launch = self._load()
         self._bench.session.run(launch)  # the first touch of fresh buffers is no sample
         self._benchmark.reload(launch)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        self._further_ns += time.perf_counter_ns() - start_ns
 
     def unload(self) -> None:
         """Before another configuration takes the buffers: many that wait would fill the host's memory with their inputs."""
@@ -140,22 +140,7 @@ class ConfigurationRun:
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
         """Takes samples until the rule has enough, the earlier ones included."""
-        assert self._benchmark is not None
-        start_ns = time.perf_counter_ns()
-        stop_reason = self._benchmark.sample(rule)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return stop_reason
-
-    def take_block(self, count: int) -> TimedSamples:
-        """A block of a paired comparison; `keep_blocks` makes it count."""
-        start_ns = time.perf_counter_ns()
-        block = self.benchmark.take_block(count)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return block
-
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        """Tells consecutive blocks; answers with what of each counts."""
-        return self.benchmark.keep_blocks(blocks)
+        return self.benchmark.sample(rule)
 
     @property
     def is_started(self) -> bool:
@@ -188,7 +173,7 @@ class ConfigurationRun:
         """
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
+        self._further_ns += time.perf_counter_ns() - start_ns
         self.measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
         self._bench.sink.write(self.measurement)
         return self.measurement
@@ -284,10 +269,10 @@ class ConfigurationRun:
     def _measurement(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> Measurement:
         assert self._kernel is not None
         bench, result = self._bench, self.benchmark.result(stop_reason)
-        measured = result.measurement(self.planned.configuration_index, self._method, bench.session.device, use, self._elapsed_ns)
+        measured = result.measurement(self.planned.configuration_index, self._method, bench.session.device, use, self._further_ns)
         return replace(
             measured,
-            verification=_joined(result.verification, recheck),
+            verification=joined(result.verification, recheck),
             recheck=recheck,
             compile_ns=self._kernel.compile_ns,
             input_distribution=bench.sweep.measuring.input_distribution.lower(),
@@ -304,13 +289,6 @@ class _Loaded:
     plans: tuple[BufferPlan, ...]
     buffers: Mapping[str, DeviceBuffer]
     inputs: Mapping[str, Array]  # on the host, those that the kernel reads
-
-
-def _joined(first: Verification, recheck: Verification | None) -> Verification:
-    """The worse of both: a kernel that is right once and wrong with other inputs is wrong."""
-    if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
-        return first
-    return replace(recheck, message=f"With fresh inputs after timing: {recheck.message}")
 
 
 def _host_memory_error(plans: tuple[BufferPlan, ...]) -> MemoryLimitError:

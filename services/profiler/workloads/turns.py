@@ -62,14 +62,6 @@ class Contender(Protocol):
     @property
     def benchmark(self) -> Benchmark: ...
 
-    def take_block(self, count: int) -> TimedSamples:
-        """`keep_blocks` makes it count."""
-        ...
-
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        """Tells consecutive blocks; answers with what of each counts."""
-        ...
-
 
 class Turns:
     """Two started configurations that alternate. `whose` is the one that has the device."""
@@ -205,18 +197,18 @@ class _Side:
 
     def time_sample(self) -> int:
         """Wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
-        self.run.take_block(1)
+        self.run.benchmark.take_block(1)
         walls_ns: list[int] = []
         while len(walls_ns) < MIN_LOOK_COUNT or sum(walls_ns) < CPU_BLOCK_NS:
-            self.run.take_block(1)
+            self.run.benchmark.take_block(1)
             walls_ns.append(self.run.benchmark.sample_ns)
         return min(walls_ns)
 
     def take_turn(self) -> None:
-        self._taken.append(self.run.take_block(self.samples_a_turn))
+        self._taken.append(self.run.benchmark.take_block(self.samples_a_turn))
 
     def keep_blocks(self, turns_a_block: int) -> None:
-        kept = self.run.keep_blocks(self._taken) if self._taken else ()
+        kept = self.run.benchmark.keep_blocks(self._taken) if self._taken else ()
         for first in range(0, len(kept), turns_a_block):
             turns = kept[first : first + turns_a_block]
             durations_ns = np.concatenate([turn.duration_ns for turn in turns])

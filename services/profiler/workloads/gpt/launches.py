@@ -28,6 +28,11 @@ class PlannedStep:
     def configuration(self) -> Configuration:
         return self.plan.configuration
 
+    @property
+    def device_memory_bytes(self) -> int:
+        """Of the tensors that it uses."""
+        return sum({self.operation.tensors[buffer.name]: buffer.size_bytes for buffer in self.plan.buffers()}.values())
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
@@ -38,8 +43,17 @@ class PlannedPass:
     steps: tuple[PlannedStep, ...]
 
     @property
+    def name(self) -> str:
+        return f"{self.whole.kernel_name} {self.variant}"
+
+    @property
     def configuration_count(self) -> int:
         return len(self.steps) + 1
+
+    @property
+    def device_memory_bytes(self) -> int:
+        """Of weights, activations, tokens and logits."""
+        return sum(self.tensor_bytes().values())
 
     def tensor_bytes(self) -> Mapping[str, int]:
         """Size of each tensor, by name."""

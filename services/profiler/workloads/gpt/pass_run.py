@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,29 +11,31 @@ from services.profiler.backends.passes import LaunchPass, PassSession
 from services.profiler.measuring.benchmark import Batch, Benchmark, Observer
 from services.profiler.measuring.busy import DeviceUse
 from services.profiler.measuring.stopping import StoppingRule
+from services.profiler.measuring.verification import joined
 from services.profiler.workloads.configuration_run import ActivitySink
 from services.profiler.workloads.gpt.loading import LoadedPass
 from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassBench
+
+FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a latency to look at, soon over in a large model
 
 
 class PassRun:
     """Call `start`; then `sample`, or let `Turns` alternate two of them; then `finish`."""
 
     def __init__(self, loaded: LoadedPass, verification: Verification, bench: PassBench, on_activity: ActivitySink) -> None:
-        self._configuration = loaded.planned.whole
-        self._verification = verification
+        self._planned = loaded.planned
+        self.verification: Final = verification
         self._bench = bench
         observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
         self.benchmark: Final = Benchmark(_PassTimer(bench.session), loaded.launches, bench.method, bench.clock_meter, observer)
-        self._elapsed_ns = 0
 
     @property
     def label(self) -> str:
-        return self._configuration.label
+        return self._planned.name
 
     @property
     def configuration_index(self) -> int:
-        return self._configuration.configuration_index
+        return self._planned.whole.configuration_index
 
     @property
     def device(self) -> Device:
@@ -46,29 +46,28 @@ class PassRun:
         return self._bench.method.rule
 
     def start(self) -> None:
-        self.benchmark.start(lambda: self._verification)
+        self.benchmark.start(lambda: self.verification)
+        count = min(FIRST_PASS_COUNT, self.rule.max_sample_count - 1)
+        self.benchmark.keep_blocks([self.benchmark.take_block(count)])
 
     def sample(self) -> StopReason:
         """Takes passes until there are enough."""
-        start_ns = time.perf_counter_ns()
-        stop_reason = self.benchmark.sample()
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return stop_reason
+        return self.benchmark.sample()
 
-    def take_block(self, count: int) -> TimedSamples:
-        start_ns = time.perf_counter_ns()
-        block = self.benchmark.take_block(count)
-        self._elapsed_ns += time.perf_counter_ns() - start_ns
-        return block
-
-    def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        return self.benchmark.keep_blocks(blocks)
-
-    def finish(self, stop_reason: StopReason, use: DeviceUse) -> None:
-        """Tells the measurement. use: of the device by others, meanwhile."""
+    def finish(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> None:
+        """Tells the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
         bench, result = self._bench, self.benchmark.result(stop_reason)
-        measured = result.measurement(self.configuration_index, bench.method, self.device, use, self._elapsed_ns)
-        bench.sink.write(replace(measured, seed=bench.seed, input_distribution=INPUT_DISTRIBUTION))
+        measured = result.measurement(self.configuration_index, bench.method, self.device, use)
+        bench.sink.write(
+            replace(
+                measured,
+                verification=joined(self.verification, recheck),
+                recheck=recheck,
+                seed=bench.seed,
+                input_distribution=INPUT_DISTRIBUTION,
+                device_memory_bytes=self._planned.device_memory_bytes,
+            )
+        )
 
     def _tell_batch(self, batch: Batch) -> None:
         self._bench.sink.write(batch.event(self.configuration_index))

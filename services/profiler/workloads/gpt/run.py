@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import BackendUnavailableError, VerificationFailedError
-from services.core.model import CacheMode, Device, LogLevel, LogLines, ModelRun, ParameterValue, Verification, VerificationState
+from services.core.model import (
+    CacheMode,
+    Device,
+    LogLevel,
+    LogLines,
+    ModelRun,
+    PairedComparison,
+    ParameterValue,
+    StopReason,
+    Verification,
+    VerificationState,
+)
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.passes import PassSession
 from services.profiler.measuring.benchmark import Method
@@ -16,6 +27,7 @@ from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.verification import SWITCHED_OFF
 from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
 from services.profiler.workloads.events import store_artifact
 from services.profiler.workloads.gpt.architecture import Architecture, find_architecture
 from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
@@ -80,8 +92,7 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
     model = LoadedModel(problem, passes, session)
     loaded, verifications = _load(work, problem, model, passes, bench, place, progress)
     _tell_model(problem, need, passes, verifications, place)
-    _sample_steps(loaded, verifications, bench, progress)
-    _sample_passes(loaded, verifications, bench, progress)
+    _measure(loaded, verifications, lambda: _recheck(work, problem, model, loaded, progress), bench, progress)
     model.release()
     if not are_settled:
         tell_ceilings_after_sweep(session, sources, place.sink, place.ceilings_file)
@@ -136,13 +147,13 @@ def _load(
     compiler = SweepCompiler((), bench.session, place.sink, place.folder)
     loaded: list[LoadedPass] = []
     for planned in passes:
-        progress.tell(f"compiling {planned.whole.label}")
+        progress.tell(f"compiling {planned.name}")
         loaded.append(model.prepare(planned, compiler))
     if work.measuring.skip_verification:
         return loaded, [SWITCHED_OFF for _ in loaded]
     found: list[Array] = []
     for one in loaded:
-        progress.tell(f"first pass of {one.planned.whole.label}")
+        progress.tell(f"first pass of {one.planned.name}")
         found.append(model.logits(one))
     verifications = _verify(problem, weights, tokens, found, progress)
     for one, verification in zip(loaded, verifications, strict=True):
@@ -164,7 +175,7 @@ def _verify(
 def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
     if verification.state is not VerificationState.PASSED:
         raise VerificationFailedError(
-            f"logits of {planned.whole.label}",
+            f"logits of {planned.name}",
             found=verification.message,
             expected="those of the float64 reference",
             remedy="Nothing was timed. Report it with device and driver, or choose another variant.",
@@ -178,7 +189,7 @@ def _tell_model(
     variants = {
         planned.variant: {
             "launch_count": len(planned.steps),
-            "memory_bytes": sum(planned.tensor_bytes().values()),
+            "memory_bytes": planned.device_memory_bytes,
             "tensor_bytes": dict(planned.tensor_bytes()),
             "max_relative_error": verification.max_relative_error,
         }
@@ -198,45 +209,62 @@ def _tell_model(
     for planned, verification in zip(passes, verifications, strict=True):
         error = verification.max_relative_error
         checked = "not verified" if error is None else f"logits within {error:.2g} of the reference"
-        size_bytes = sum(planned.tensor_bytes().values())
-        lines.append(f"{planned.whole.label}: {len(planned.steps)} launches, {size_bytes} bytes of tensors, {checked}.")
+        size_bytes = planned.device_memory_bytes
+        lines.append(f"{planned.name}: {len(planned.steps)} launches, {size_bytes} bytes of tensors, {checked}.")
     place.sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
 
 
 # ---------------------------------------------------------------- timing
 
 
-def _sample_steps(loaded: Sequence[LoadedPass], verifications: Sequence[Verification], bench: PassBench, progress: PassProgress) -> None:
-    """Launch by launch; variants take batches in turns."""
-    samplings = [StepSampling(one, bench) for one in loaded]
-    for one in loaded:
-        for _ in range(max(1, bench.method.warm_up_count)):
-            bench.session.run_pass(one.launches)
-    while not all(sampling.is_finished for sampling in samplings):
-        for one, sampling in zip(loaded, samplings, strict=True):
-            if not sampling.is_finished:
-                progress.tell(f"measuring layers of {one.planned.whole.label}")
-                sampling.take_batch()
-    use = bench.neighbours.read()
-    for one, sampling, verification in zip(loaded, samplings, verifications, strict=True):
-        sampling.finish(verification, use)
-        progress.complete(len(one.planned.steps))
-
-
-def _sample_passes(loaded: Sequence[LoadedPass], verifications: Sequence[Verification], bench: PassBench, progress: PassProgress) -> None:
-    """Whole passes: one variant alone, two in turns."""
+def _measure(
+    loaded: Sequence[LoadedPass],
+    verifications: Sequence[Verification],
+    recheck: Callable[[], Sequence[Verification | None]],
+    bench: PassBench,
+    progress: PassProgress,
+) -> None:
+    """A few whole passes, so that a latency shows early; then launch by launch; then whole passes until there are enough."""
     runs = [PassRun(one, verification, bench, progress.tell) for one, verification in zip(loaded, verifications, strict=True)]
     for run in runs:
         run.start()
-    if len(runs) == 2:
-        turns = Turns(runs[0], runs[1], progress.tell)
-        comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
-        use = bench.neighbours.read()
-        for run in runs:
-            run.finish(turns.stop_reason, use)
-            progress.complete(1)
-        bench.sink.write(comparison)
-        return
-    for run in runs:
-        run.finish(run.sample(), bench.neighbours.read())
+    samplings = _sample_steps(loaded, bench, progress)
+    stop_reasons, comparison = _sample_passes(runs, progress)
+    use = bench.neighbours.read()
+    for sampling, run, stop_reason, rechecked in zip(samplings, runs, stop_reasons, recheck(), strict=True):
+        progress.complete(sampling.finish(run.verification, rechecked, use))
+        run.finish(stop_reason, rechecked, use)
         progress.complete(1)
+    if comparison is not None:
+        bench.sink.write(comparison)
+
+
+def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: PassProgress) -> list[StepSampling]:
+    """Launch by launch; variants take batches in turns."""
+    samplings = [StepSampling(one, bench) for one in loaded]
+    while not all(sampling.is_finished for sampling in samplings):
+        for one, sampling in zip(loaded, samplings, strict=True):
+            if not sampling.is_finished:
+                progress.tell(f"measuring layers of {one.planned.name}")
+                sampling.take_batch()
+    return samplings
+
+
+def _sample_passes(runs: Sequence[PassRun], progress: PassProgress) -> tuple[list[StopReason], PairedComparison | None]:
+    """Whole passes: one variant alone, two in turns."""
+    if len(runs) != 2:
+        return [run.sample() for run in runs], None
+    turns = Turns(runs[0], runs[1], progress.tell)
+    comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
+    return [turns.stop_reason] * len(runs), comparison
+
+
+def _recheck(
+    work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: PassProgress
+) -> Sequence[Verification | None]:
+    """Logits once more, of tokens that no variant has seen: what a kernel has kept is wrong then."""
+    if work.measuring.skip_verification:
+        return [None for _ in loaded]
+    weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed + RECHECK_SEED_STEP)
+    model.fill({}, tokens)
+    return _verify(problem, weights, tokens, [model.logits(one) for one in loaded], progress)

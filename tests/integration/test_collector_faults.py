@@ -93,7 +93,7 @@ def test_the_report_and_its_export_become_artifacts_and_one_trace(profiler: Prof
     assert (profiler.folder / "program" / "made").read_text() == "done\n"
     assert (profiler.folder / "artifacts" / "report.nsys-rep").read_bytes() == b"report"
     assert profiler.options[:4] == ["--trace=cuda,nvtx,osrt,cublas,cudnn", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
-    assert told.activities[:2] == ["preparing the command", "starting nsys"]
+    assert told.activities[0] == "preparing the command"
     assert told.activities[-1] == ""
 
 

@@ -78,5 +78,5 @@ def profiler(services: ServiceProcesses) -> ServiceProcess:
 
 
 @pytest.fixture
-def analyzer(services: ServiceProcesses) -> ServiceProcess:
+def analyzer_process(services: ServiceProcesses) -> ServiceProcess:
     return services.start("analyzer")

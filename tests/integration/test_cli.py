@@ -248,19 +248,19 @@ def listed(server: tuple[str, ...]) -> list[dict[str, object]]:
     return runs
 
 
-def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer: ServiceProcess, private_folders: Path) -> None:
-    wrong = kernalyse("runs", "--server", analyzer.address, "--token", "wrong")
+def test_a_wrong_token_and_a_dead_server_are_told_apart(analyzer_process: ServiceProcess, private_folders: Path) -> None:
+    wrong = kernalyse("runs", "--server", analyzer_process.address, "--token", "wrong")
     assert wrong.returncode == 1
     assert "no token or a wrong one" in wrong.stderr
-    missing = kernalyse("runs", "--server", analyzer.address, "--token-file", private_folders / "nothing")
+    missing = kernalyse("runs", "--server", analyzer_process.address, "--token-file", private_folders / "nothing")
     assert missing.returncode == 1
     assert "No such file" in missing.stderr
-    assert kernalyse("show", "no-such-run", "--server", analyzer.address, "--token", analyzer.token).returncode == 1
+    assert kernalyse("show", "no-such-run", "--server", analyzer_process.address, "--token", analyzer_process.token).returncode == 1
 
 
-def test_nodes_are_added_listed_and_removed(profiler: ServiceProcess, analyzer: ServiceProcess, private_folders: Path) -> None:
+def test_nodes_are_added_listed_and_removed(profiler: ServiceProcess, analyzer_process: ServiceProcess, private_folders: Path) -> None:
     token_file = private_folders / "config" / "kernalyse" / "token"
-    server = ("--server", analyzer.address, "--token-file", str(token_file))
+    server = ("--server", analyzer_process.address, "--token-file", str(token_file))
     assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *server).returncode == 0
     wait_for(lambda: "SERVING" in kernalyse("nodes", "list", *server).stdout, "the node to serve")
     again = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *server)

@@ -10,7 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import CommandProfile, LogLevel, LogLines, ModelRun, Progress, Run, RunError, RunState, StateChanged, TraceStored
+from services.cli.profile_words import PROMPT_MAX_DURATION_NS
+from services.core.model import (
+    CommandProfile,
+    LogLevel,
+    LogLines,
+    MeasuringOptions,
+    ModelRun,
+    Progress,
+    Run,
+    RunError,
+    RunState,
+    StateChanged,
+    TraceStored,
+)
 from tests.command import Done, kernalyse
 from tests.integration.analyzer_under_test import AnalyzerHere, add_node, connected, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
@@ -126,7 +139,8 @@ async def test_a_prompt_becomes_a_run_of_a_model(analyzer: AnalyzerHere, node: P
     for options in ((), ("--model", tmp_path / "model.onnx", "--tokenizer", tmp_path / "tokenizer.json")):
         assert (await profiled("--detach", "--prompt", "The quick brown fox", *options)).returncode == 0
     works = [run.spec.work for run in node.runs.values()]
-    assert works[0] == ModelRun("bert-tiny", prompt="The quick brown fox")
+    measuring = MeasuringOptions(max_duration_ns=PROMPT_MAX_DURATION_NS)
+    assert works[0] == ModelRun("bert-tiny", prompt="The quick brown fox", measuring=measuring)
     assert isinstance(works[1], ModelRun)
     assert (works[1].model_name, works[1].tokenizer_file_name) == ("model.onnx", "tokenizer.json")
     assert sorted(file_names(node.uploaded)) == ["model.onnx", "model.onnx.data", "tokenizer.json"]

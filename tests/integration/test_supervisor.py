@@ -148,9 +148,9 @@ def test_a_worker_that_is_given_time_ends_by_itself_what_it_has_started(supervis
     code = (
         "import signal, subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"  # it waits for the next look, whenever it comes
         "print('up', flush=True)\n"
-        "signal.pause()\n"
+        "signal.sigwait({signal.SIGTERM})\n"
         "child.communicate(b'done')\n"
         "sys.exit(child.returncode + 5)"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, MaxTimeOption, NodeOption
+from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, NodeOption
 from services.cli.model import BatchSizeOption, SequenceLengthOption
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 OUTPUT_FOLDER: Final = Path("profiling_results")
 
+DEFAULT_MAX_TIME_S: Final = 3.0
+"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
+
+SamplingTimeOption = Annotated[float, typer.Option("--max-time", metavar="SECONDS", help="Longest sampling of one variant.")]
 OutputOption = Annotated[
     Path, typer.Option("--output-dir", "-o", metavar="FOLDER", file_okay=False, help="Where the files are written, and looked for.")
 ]
@@ -42,7 +46,7 @@ def perf_dashboard(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
-    max_time: MaxTimeOption = None,
+    max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -54,14 +58,13 @@ def perf_dashboard(
 
     --run-profiling times them and writes profiling_data.json too; --data draws from such a file.
     """
-    from services.cli.model_profiling import MAX_DURATION_S, ProfilingRequest, profiled_models
+    from services.cli.model_profiling import ProfilingRequest, profiled_models
     from services.cli.session import Server
     from services.compat.model_dashboards.performance import PerformanceDashboard
 
     dashboard = PerformanceDashboard(output_folder)
     if run_profiling and data is None:
-        sampled = MAX_DURATION_S if max_time is None else max_time
-        request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, sampled)
+        request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, max_time)
         dashboard.data = profiled_models(request, Server(server, token, token_file, ca_file, insecure))
         typer.echo(f"wrote {dashboard.save_data()}")
     elif data is not None and not run_profiling:
@@ -89,7 +92,7 @@ def perf_comparison(
     backend: BackendOption = BackendChoice.AUTO,
     device: DeviceOption = None,
     node: NodeOption = "",
-    max_time: MaxTimeOption = None,
+    max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -102,7 +105,7 @@ def perf_comparison(
     --benchmark times two variants of the models in turns. --as-is and --to-be hold runs, files or imported traces against
     each other. --data, or neither, draws from a comparison_data.json that is there.
     """
-    from services.cli.model_profiling import MAX_DURATION_S, ProfilingRequest
+    from services.cli.model_profiling import ProfilingRequest
     from services.cli.session import Server
     from services.compat.model_dashboards.comparison import ComparisonDashboard
 
@@ -115,8 +118,7 @@ def perf_comparison(
     if benchmark and data is None:
         if not models and not compare_all:
             _refuse("perf-comparison --benchmark", "--model NAME or --compare-all")
-        sampled = MAX_DURATION_S if max_time is None else max_time
-        request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node, sampled)
+        request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node, max_time)
         dashboard.data = _benchmarked(request, services_of)
     elif as_is is not None and to_be is not None:
         dashboard.data = _held_against(as_is, to_be, services_of)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from services.cli.model_dashboards import DEFAULT_MAX_TIME_S
 from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
 from services.core.errors import DeviceNotFoundError, UnmetConditionError
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
     from services.cli.analyzer_client import AnalyzerClient
     from services.cli.session import Server
-
-MAX_DURATION_S: Final = 3.0
-"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
 PREPARING_S: Final = 5.0
 """Of a model on a CPU: opening the device, compiling and checking. Said before, so that nobody thinks that it hangs."""
@@ -46,7 +44,7 @@ class ProfilingRequest:
     backend: str = "auto"
     device_id: str | None = None
     node: str = ""
-    max_duration_s: float = MAX_DURATION_S  # of sampling one variant
+    max_duration_s: float = DEFAULT_MAX_TIME_S  # of sampling one variant
 
     @property
     def expected_s(self) -> float:

@@ -12,7 +12,17 @@ import pytest
 from onnx import helper
 
 from services.core.errors import BackendUnavailableError, InvalidModelError, InvalidParameterError, KernalyseError
-from services.core.model import BackendName, Device, DeviceKind, LogLines, ModelRun, NodePolicy, RunSpec
+from services.core.model import (
+    BackendName,
+    CacheMode,
+    Device,
+    DeviceKind,
+    LogLines,
+    MeasuringOptions,
+    ModelRun,
+    NodePolicy,
+    RunSpec,
+)
 from services.core.work.onnx_call import OnnxCall
 from services.core.work.tensors import Tensor
 from services.profiler.admission import Admission, NodeLimits
@@ -108,6 +118,7 @@ def test_without_a_prompt_tokens_are_random_and_seeded(tmp_path: Path) -> None:
         ({"model_name": "m.onnx"}, "bundle_digest of model m.onnx: found none"),
         ({"model_name": "../m.onnx", "bundle_digest": DIGEST}, "file name of model ../m.onnx"),
         ({"model_name": "gpt-nano", "prompt": "x"}, "prompt for model gpt-nano"),
+        ({"measuring": MeasuringOptions(cache_mode=CacheMode.COLD)}, "cache_mode of model bert-tiny: found COLD; expected HOT"),
     ],
 )
 def test_what_cannot_be_run_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

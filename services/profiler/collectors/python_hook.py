@@ -38,7 +38,7 @@ class Note:
         self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
 
     def tell(self, state: str, **fields: object) -> None:
-        """States: recording, finishing, stored, empty, failed."""
+        """States: waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
         self._fields.update(fields, state=state)
         with open(self._path + ".new", "w", encoding="utf-8") as file:
             json.dump(self._fields, file)
@@ -94,7 +94,8 @@ class ModuleRanges:
             names = self._names.get(parent)
             if names is None or id(module) not in names:
                 names = self._names[parent] = {id(child): name for name, child in parent.named_modules()}
-            if names.get(id(module)):
+                names.setdefault(id(module), "")  # one that is called without being part of it is not looked for at each call
+            if names[id(module)]:
                 return str(names[id(module)])
         return type(module).__name__
 

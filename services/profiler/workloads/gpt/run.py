@@ -185,7 +185,7 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
 def _tell_model(
     problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelPlace
 ) -> None:
-    """What no other event has: memory and verification of each variant, for people and as an artifact."""
+    """What the model consists of, in numbers: for people in the log, whole as an artifact."""
     variants = {
         planned.variant: {
             "launch_count": len(planned.steps),

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import BackendUnavailableError, InvalidParameterError
-from services.core.model import BackendName, Device, DeviceKind, ModelRun
+from services.core.model import BackendName, CacheMode, Device, DeviceKind, ModelRun
 
 if TYPE_CHECKING:
     from services.profiler.workloads.models import ModelPlace
@@ -51,6 +51,8 @@ class OnnxWorkload:
         _check_prompt(work)
         if work.variants:
             raise _refused("variants", work, ", ".join(work.variants), "none: ONNX Runtime chooses its kernels itself")
+        if work.measuring.cache_mode not in (CacheMode.DEFAULT, CacheMode.HOT):
+            raise _refused("cache_mode", work, work.measuring.cache_mode.value, "HOT: nobody gets between the nodes of a pass")
         _check_extent("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
         _check_extent("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
 

@@ -28,9 +28,9 @@ from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
-from services.ui.pages.shell import ASSET_FOLDER, PAGE_TITLES, anchor, apply_theme, panel_template
+from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
 from services.ui.session import BrowserSession, UpdatePace
-from services.ui.state import TABLE_TITLES, ViewState, from_query
+from services.ui.state import PAGE_TITLES, TABLE_TITLES, ViewState, from_query
 from services.ui.theme import ThemeName
 
 THEME_COOKIE: Final = "kernalyse_theme"
@@ -41,8 +41,12 @@ UNUSED_SESSION_LIFETIME_MS: Final = 15_000
 
 logger = logging.getLogger(__name__)
 
-PageClass = type[LivePage] | type[RooflinePage] | type[KernelsPage] | type[LayersPage]
-PAGE_CLASSES: Final[tuple[PageClass, ...]] = (LivePage, RooflinePage, KernelsPage, LayersPage)
+PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
+    LivePage,
+    RooflinePage,
+    KernelsPage,
+    LayersPage,
+)
 
 
 async def serve(settings: UiSettings) -> None:
@@ -146,13 +150,13 @@ class Dashboard:
 
     # ------------------------------------------------------------ pages
 
-    def _opener(self, page_class: PageClass) -> Callable[[], pn.Template]:
+    def _opener(self, page_class: type[PageBase]) -> Callable[[], pn.Template]:
         def open_page() -> pn.Template:
             return self._open_page(page_class)
 
         return open_page  # Panel takes plain functions only, no partials
 
-    def _open_page(self, page_class: PageClass) -> pn.Template:
+    def _open_page(self, page_class: type[PageBase]) -> pn.Template:
         document: Any = pn.state.curdoc
         request = document.session_context.request
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
@@ -161,8 +165,7 @@ class Dashboard:
         page = page_class(self.client, state)
         apply_theme(document, page.palette)
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
-        if isinstance(page, KernelsPage):
-            page.on_answer = session.wake  # type: ignore[method-assign]
+        page.on_wake = session.wake
         self._sessions.add(session)
         roots = {"anchor": anchor(session.bridge), **page.roots()}
         return panel_template(page.page, state, session.first_fragments, roots, self._asset_version)

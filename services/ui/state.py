@@ -10,6 +10,14 @@ from urllib.parse import parse_qs, urlencode
 from services.ui.theme import ThemeName
 
 Page = Literal["live", "roofline", "kernels", "layers"]
+PAGE_TITLES: Final[dict[Page, str]] = {
+    "live": "Live",
+    "roofline": "Roofline",
+    "kernels": "Kernels",
+    "layers": "Layers",
+}
+"""In the order of the navigation."""
+
 ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
@@ -63,6 +71,9 @@ class ViewState:
     kernel: str = ""  # part of a kernel's name; empty: all
     category: str = ""
     dtype: str = ""
+    model: str = ""
+    batch_size: str = ""  # a number, or empty: all
+    device: str = ""  # device_id
     color_by: ColorBy = "category"
     ceilings: CeilingChoice = "best"  # source that points are held against
     points: PointsOf = "kernel"  # of traces: a point for each kernel, or for each layer
@@ -91,6 +102,9 @@ class ViewState:
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
         return changed if name in ("row", "theme", "columns") else replace(changed, row=0)
 
+
+KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device")
+"""Runs and filters: what is chosen on one page holds on the others."""
 
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from services.core.errors import KernalyseError
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from services.ui import theme
+from services.ui import filters, theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
+from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.question import Question
 from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, TableName, ViewState
 from services.ui.table_columns import COLUMNS, NAME_COLUMNS, Column
+from services.ui.theme import CATEGORIES
 
 REFRESH_INTERVAL_S: Final = 1.5
 """Between questions while runs go on; each costs the analyzer a sort of its table."""
@@ -40,29 +41,22 @@ FORMATS: Final[dict[str, Any]] = {
     "words": lambda value: theme.UNKNOWN if not value else str(value).replace("_", " ").lower(),
 }
 
+DTYPES: Final = ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64")
 _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
 
 class KernelsPage(PageBase):
     page: Page = "kernels"
     row_choice: Mapping[TableName, str] = TABLE_TITLES
+    name_title = "Kernel"
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        self._answer: TablePage | None = None
-        self._answered: TableQuery | None = None
-        self._asked: object = None
-        self._asked_time = 0.0
-        self._question_problem = ""
+        self._rows: Question[TablePage] = Question(self.wake)
         self._is_reading = False  # a trace of the runs that are shown
-        self._question: asyncio.Task[None] | None = None
-
-    def roots(self) -> dict[str, Any]:
-        return {}
 
     def close(self) -> None:
-        if self._question is not None:
-            self._question.cancel()
+        self._rows.stop()
         super().close()
 
     def handle(self, name: str, value: str) -> Any:
@@ -91,6 +85,7 @@ class KernelsPage(PageBase):
         runs = [run_card(run, overview, now_unix_s) for run in overview.runs[:MAX_LISTED_RUNS]]
         return {
             "row_choice": fragment("row_choice.html", tables=self.row_choice, chosen=self.state.table),
+            "filters": self._filters(overview),
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "columns": fragment("columns.html", columns=choice),
             "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.state)}"),
@@ -104,22 +99,21 @@ class KernelsPage(PageBase):
         if self.state.table == "measurements" and chosen and all(run.is_trace for run in chosen):
             self.state = replace(self.state, table="launched", columns=(), sort="", descending=False)
 
+    def _filters(self, overview: Overview) -> str:
+        """Of the shown runs' own words: a table of a million rows is not searched for what there is to choose."""
+        shown = self.memories(self.state.runs)
+        rows = [frame for memory in shown if (frame := memory.table("configurations")) is not None]
+        devices = {"device": tuple(device.device_id for status in overview.nodes if status.node for device in status.node.devices)}
+        fixed = {"category": CATEGORIES, "dtype": DTYPES}
+        values = filters.together([filters.values_of(frame) for frame in rows] or [fixed, devices])
+        return filters_fragment(self.state, values, self.name_title)
+
     # ------------------------------------------------------------ asking
 
     def _ask_where_needed(self, overview: Overview) -> None:
         """Asks when the view changed, or when runs have gone on since the last answer."""
         query = table_query(self.state, tuple(column.name for column in self._columns()))
-        wanted = (query, self.progress(overview), overview.problem)
-        now = time.monotonic()
-        is_other_view = self._answered != query
-        if wanted == self._asked or (not is_other_view and now - self._asked_time < REFRESH_INTERVAL_S):
-            return
-        if self._question is not None and not self._question.done():
-            if not is_other_view:
-                return
-            self._question.cancel()
-        self._asked, self._asked_time = wanted, now
-        self._question = asyncio.ensure_future(self._ask(query))
+        self._rows.ask(query, partial(self.ask, query), (self.progress(overview), overview.problem), REFRESH_INTERVAL_S)
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """What changes with the rows of the runs that are shown."""
@@ -129,21 +123,9 @@ class KernelsPage(PageBase):
             if not self.state.runs or run.run_id in self.state.runs
         )
 
-    async def _ask(self, query: TableQuery) -> None:
-        try:
-            await self.ask(query)
-            self._question_problem = ""
-        except KernalyseError as error:
-            self._question_problem = error.message
-        self._answered = query
-        self.on_answer()
-
-    async def ask(self, query: TableQuery) -> None:
+    async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""
-        self._answer = await self.client.table(query)
-
-    def on_answer(self) -> None:
-        """Replaced by the session's wake."""
+        return await self.client.table(query)
 
     # ------------------------------------------------------------ showing
 
@@ -164,10 +146,10 @@ class KernelsPage(PageBase):
             for column in columns
         ]
         rows = []
-        if self._answer is not None:
-            for row in self._answer.rows.to_dicts():
+        if self._rows.answer is not None:
+            for row in self._rows.answer.rows.to_dicts():
                 rows.append([_cell(column, row.get(column.name)) for column in columns])
-        has_filter = bool(self.state.kernel or self.state.category or self.state.dtype or self.state.runs)
+        has_filter = filters.has_any(self.state) or bool(self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
         if self._is_reading:
             empty = "The trace is being read: its rows appear here."
@@ -177,13 +159,13 @@ class KernelsPage(PageBase):
             "table.html",
             columns=heads,
             rows=rows,
-            problem=self._question_problem,
-            is_loading=self._answer is None and not self._question_problem,
+            problem=self._rows.problem,
+            is_loading=self._rows.answer is None and not self._rows.problem,
             empty=empty,
         )
 
     def _pager(self) -> str:
-        total = 0 if self._answer is None else self._answer.total_row_count
+        total = 0 if self._rows.answer is None else self._rows.answer.total_row_count
         first, last = self.state.row, min(self.state.row + PAGE_ROW_COUNT, total)
         return fragment(
             "pager.html",
@@ -202,14 +184,11 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int = PA
     """What the analyzer is asked for. limit 0: all rows from the first on."""
     known = {column.name for column in COLUMNS[state.table]}
     name_column = NAME_COLUMNS.get(state.table, "kernel_name")
-    filters = [Filter("launch_count", "0", FilterOperator.GREATER)] if state.table == "launched" else []
-    if state.kernel and name_column in known:
-        filters.append(Filter(name_column, state.kernel, FilterOperator.CONTAINS))
-    filters += [Filter(name, value) for name, value in (("category", state.category), ("dtype", state.dtype)) if value and name in known]
+    launched = (Filter("launch_count", "0", FilterOperator.GREATER),) if state.table == "launched" else ()
     return TableQuery(
         "kernels" if state.table == "launched" else state.table,
         run_ids=state.runs,
-        filters=tuple(filters),
+        filters=(*launched, *filters.query_filters(state, known, name_column)),
         order_by=(SortKey(state.sort, state.descending),) if state.sort in known else (),
         offset=state.row if limit else 0,
         limit=limit,
@@ -219,7 +198,8 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int = PA
 
 def csv_query(state: ViewState) -> str:
     """Query of the download: the same rows, all of them, with every column."""
-    pairs = [(name, getattr(state, name)) for name in ("kernel", "category", "dtype", "sort") if getattr(state, name)]
+    names = (filters.PART_OF_NAME, *(choice.name for choice in filters.CHOICES), "sort")
+    pairs = [(name, getattr(state, name)) for name in names if getattr(state, name)]
     pairs += [("runs", ",".join(state.runs))] if state.runs else []
     pairs += [("descending", "1")] if state.descending else []
     return urlencode(pairs, safe=",")

@@ -11,7 +11,7 @@ import polars as pl
 
 from services.core.model import ModelRun, Run, SortKey, TableQuery
 from services.ui.charts import layers
-from services.ui.client import AnalyzerClient
+from services.ui.client import AnalyzerClient, TablePage
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview
 from services.ui.pages.kernels import REFRESH_INTERVAL_S, KernelsPage
@@ -36,6 +36,7 @@ class LayersPage(KernelsPage):
 
     page: Page = "layers"
     row_choice = TABLES
+    name_title = "Layer"
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         self._is_chosen = state.table in TABLES
@@ -69,9 +70,10 @@ class LayersPage(KernelsPage):
         is_going_on = any(isinstance(run.spec.work, ModelRun) and not run.state.is_final for run in overview.runs)
         return (*super().progress(overview), self._charted and self._charted.run_id, is_going_on and int(time.time() / REFRESH_INTERVAL_S))
 
-    async def ask(self, query: TableQuery) -> None:
-        await super().ask(query)
+    async def ask(self, query: TableQuery) -> TablePage:
+        answer = await super().ask(query)
         self._kinds = None if self._charted is None else layers.kinds_of(await self._layers_of(self._charted.run_id))
+        return answer
 
     async def _layers_of(self, run_id: str) -> pl.DataFrame:
         order = (SortKey("duration_sum_ns", True),)

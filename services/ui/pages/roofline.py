@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.ui import theme
+from services.ui import filters, theme
 from services.ui.charts import roofline
 from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
 from services.ui.client import AnalyzerClient
@@ -16,7 +16,7 @@ from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, run_card
+from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
 from services.ui.state import Page, PointsOf, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, style_of
 
@@ -43,7 +43,7 @@ class RooflinePage(PageBase):
         super().__init__(client, state)
         self.roofline = LiveFigure("roofline", roofline_prototype(self.palette, 480), ("ceilings", "names", "points"))
         self._drawn: object = None
-        self._fragments = {"legend": "", "roofline_note": "", "results": "", "results_note": ""}
+        self._fragments = {"filters": "", "legend": "", "roofline_note": "", "results": "", "results_note": ""}
 
     def roots(self) -> dict[str, Any]:
         return {"roofline": self.roofline.figure}
@@ -88,7 +88,9 @@ class RooflinePage(PageBase):
         found = [frame for memory in memories if (frame := memory.table(TABLE_OF_POINTS[self.state.points])) is not None]
         ceilings_found = [frame for memory in memories if (frame := memory.table("ceilings")) is not None]
         choice = self.state.ceilings
-        rows = held_against(self._filtered(roofline.newest_rows(pl.concat(found, how="vertical_relaxed"))), choice) if found else None
+        newest = roofline.newest_rows(pl.concat(found, how="vertical_relaxed")) if found else None
+        name_column = "label" if self.state.points == "layer" else "kernel_name"
+        rows = None if newest is None else held_against(filters.filtered(newest, self.state, name_column), choice)
         ceilings = pl.concat(ceilings_found, how="vertical_relaxed") if ceilings_found else None
         if choice == "clock" and ceilings is not None and rows is not None:
             ceilings = at_clock_of(ceilings, rows)
@@ -108,18 +110,10 @@ class RooflinePage(PageBase):
         self.roofline.replace("names", roofline.label_columns(lines))
         self.roofline.follow("x", span.x_start, span.x_end)
         self.roofline.follow("y", span.y_start, span.y_end)
-        self._fragments = self._texts(rows=rows, points=points, values=values, column=column, ceilings=shown)
-
-    def _filtered(self, rows: pl.DataFrame) -> pl.DataFrame:
-        state = self.state
-        if state.kernel:
-            name = "label" if state.points == "layer" else "kernel_name"
-            rows = rows.filter(pl.col(name).str.to_lowercase().str.contains(state.kernel.lower(), literal=True))
-        if state.category:
-            rows = rows.filter(pl.col("category") == state.category)
-        if state.dtype:
-            rows = rows.filter(pl.col("dtype") == state.dtype)
-        return rows
+        self._fragments = {
+            "filters": filters_fragment(self.state, {} if newest is None else filters.values_of(newest)),
+            **self._texts(rows=rows, points=points, values=values, column=column, ceilings=shown),
+        }
 
     def _texts(
         self,

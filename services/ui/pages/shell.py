@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,19 +15,17 @@ from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
-from services.ui import theme
+from services.ui import filters, theme
 from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
-from services.ui.state import Page, ViewState, to_query
+from services.ui.state import KEPT_BETWEEN_PAGES, PAGE_TITLES, Page, ViewState, to_query
 from services.ui.theme import PALETTES, Palette
 
 TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
 ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
 MAX_LISTED_RUNS: Final = 40
-
-PAGE_TITLES: Final[dict[Page, str]] = {"live": "Live", "roofline": "Roofline", "kernels": "Kernels", "layers": "Layers"}
 
 
 @cache
@@ -56,6 +55,11 @@ def fragment(template_name: str, **values: Any) -> str:
     return environment().get_template(template_name).render(**values).strip()
 
 
+def filters_fragment(state: ViewState, values: Mapping[str, Sequence[str]], name_title: str = "Kernel") -> str:
+    """values: what can be chosen, by the filter's name."""
+    return fragment("filters.html", name_title=name_title, kernel=state.kernel, entries=filters.entries(state, values))
+
+
 def panel_template(page: Page, state: ViewState, fragments: dict[str, str], roots: dict[str, Any], asset_version: str) -> pn.Template:
     """The page: shell.html with the page's own body, the fragments as they are now, and its Bokeh roots."""
     template = pn.Template(
@@ -69,9 +73,7 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
     # Fragments are HTML already, escaped where they were made.
     template.add_variable("fragments", fragments)
     template.add_variable("asset_version", asset_version)
-    template.add_variable("values", {name: fragment("value.html", value=getattr(state, name)) for name in ("kernel",)})
     template.add_variable("state", state)
-    template.add_variable("categories", theme.CATEGORIES)
     template.add_variable("ceiling_titles", ceiling_choice.TITLES)
     return template
 
@@ -160,6 +162,16 @@ class PageBase:
         self.palette = PALETTES[state.theme]
         self._looked_at: dict[str, RunMemory] = {}
         self._problem = ""
+        self.on_wake: Callable[[], None] | None = None  # of the session
+
+    def wake(self) -> None:
+        """There is something new to show, though nothing has arrived for all pages."""
+        if self.on_wake is not None:
+            self.on_wake()
+
+    def roots(self) -> dict[str, Any]:
+        """Bokeh models by the name that the page's template embeds them by."""
+        return {}
 
     # ------------------------------------------------------------ what a session asks of its view
 
@@ -221,7 +233,7 @@ class PageBase:
         return () if newest is None else (newest.run_id,)
 
     def _links(self) -> list[dict[str, str]]:
-        kept = replace(ViewState(), runs=self.state.runs, theme=self.state.theme)
+        kept = replace(ViewState(), **{name: getattr(self.state, name) for name in KEPT_BETWEEN_PAGES})
         return [{"page": page, "title": title, "href": f"/{page}?{to_query(kept)}"} for page, title in PAGE_TITLES.items()]
 
 

@@ -1,0 +1,85 @@
+"""Filters that hold for every chart and table of the shown runs, on every page."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from services.core.model import Filter, FilterOperator
+from services.ui.state import ViewState
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """One filter. name: of the field of ViewState. column: of the tables that it holds for."""
+
+    name: str
+    column: str
+    title: str
+
+
+PART_OF_NAME: Final = "kernel"
+CHOICES: Final = (
+    RowFilter("category", "category", "Category"),
+    RowFilter("dtype", "dtype", "Data type"),
+    RowFilter("model", "model_name", "Model"),
+    RowFilter("batch_size", "batch_size", "Batch size"),
+    RowFilter("device", "device_id", "Device"),
+)
+"""Those with a list of values to choose from; a table without the column is not filtered by it."""
+
+
+def has_any(state: ViewState) -> bool:
+    return any(getattr(state, name) for name in (PART_OF_NAME, *(choice.name for choice in CHOICES)))
+
+
+def filtered(rows: pl.DataFrame, state: ViewState, name_column: str = "kernel_name") -> pl.DataFrame:
+    """Rows that the view's filters leave. Letters' case does not matter in names."""
+    if state.kernel and name_column in rows.columns:
+        rows = rows.filter(pl.col(name_column).str.to_lowercase().str.contains(state.kernel.lower(), literal=True))
+    for choice in CHOICES:
+        value = getattr(state, choice.name)
+        if value and choice.column in rows.columns:
+            rows = rows.filter(pl.col(choice.column).cast(pl.String) == value)
+    return rows
+
+
+def query_filters(state: ViewState, columns: Collection[str], name_column: str = "kernel_name") -> tuple[Filter, ...]:
+    """The same for a table that the analyzer answers; columns: those that it has."""
+    parts = [Filter(name_column, state.kernel, FilterOperator.CONTAINS)] if state.kernel and name_column in columns else []
+    chosen = [(choice.column, getattr(state, choice.name)) for choice in CHOICES]
+    return (*parts, *(Filter(column, value) for column, value in chosen if value and column in columns))
+
+
+def values_of(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """What each filter can be set to, by its name: the values that occur."""
+    found: dict[str, tuple[str, ...]] = {}
+    for choice in CHOICES:
+        if choice.column in rows.columns:
+            found[choice.name] = tuple(rows[choice.column].drop_nulls().unique().sort().cast(pl.String).to_list())
+    return found
+
+
+def together(found: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
+    """Values of several tables."""
+    merged: dict[str, dict[str, None]] = {}
+    for values in found:
+        for name, some in values.items():
+            merged.setdefault(name, {}).update(dict.fromkeys(some))
+    return {name: tuple(some) for name, some in merged.items()}
+
+
+def entries(state: ViewState, values: Mapping[str, Sequence[str]]) -> list[dict[str, object]]:
+    """For filters.html: those that have something to choose, the chosen value always among them."""
+    listed = []
+    for choice in CHOICES:
+        chosen = getattr(state, choice.name)
+        some = tuple(values.get(choice.name, ()))
+        if chosen and chosen not in some:
+            some = (*some, chosen)
+        if len(some) > 1 or chosen:
+            listed.append({"name": choice.name, "title": choice.title, "values": some, "chosen": chosen})
+    return listed

@@ -343,7 +343,7 @@ class LivePage(PageBase):
         text = f"{theme.count(self._strips.sample_count)} samples"
         if self._strips.drawn_count < self._strips.sample_count:
             text += f", {theme.count(self._strips.drawn_count)} drawn"
-        return text
+        return f"{text}; ▼ outlier, ✕ discarded while the clock was throttled"
 
     def _roofline_note(self) -> str:
         if self._roofline_rows is None:

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import filters, theme
-from services.ui.charts import ceiling_choice
+from services.ui.charts import ceiling_choice, memory_level
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -75,6 +75,7 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
     template.add_variable("asset_version", asset_version)
     template.add_variable("state", state)
     template.add_variable("ceiling_titles", ceiling_choice.TITLES)
+    template.add_variable("level_titles", memory_level.TITLES)
     return template
 
 
@@ -205,6 +206,8 @@ class PageBase:
                 self.state = replace(self.state, runs=(value,) if value else ())
             case "toggle-run":
                 self.state = self.state.with_run_toggled(value)
+            case "series":
+                self.state = self.state.with_series_toggled(value)
             case "set":
                 field, _, text = value.partition("=")
                 self.state = self.state.changed(field, text)

@@ -229,6 +229,9 @@ _POINT: Final = (
         "compute bound or memory bound (over 0.7 of what is attainable), compute inefficient or memory inefficient (below the threshold "
         "of that side), normal (between them); null: efficiency or bound are not known.",
     ),
+    Column("efficiency_category_datasheet", TEXT, "The same by the datasheet's ceilings alone."),
+    Column("efficiency_category_clock", TEXT, "By those at the measured clock."),
+    Column("efficiency_category_measured", TEXT, "By the measured ones."),
     VARIANT,
     LAYER_PATH,
 )

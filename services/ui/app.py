@@ -28,7 +28,7 @@ from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
-from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, fill_document
+from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.theme import ThemeName
@@ -167,8 +167,7 @@ class Dashboard:
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
         page.on_wake = session.wake
         self._sessions.add(session)
-        roots = {"bridge": anchor(session.bridge), **page.roots()}
-        fill_document(document, page.page, state, session.first_fragments, roots, self._asset_version)
+        fill_document(document, page, session.bridge, session.first_fragments, self._asset_version)
 
     # ------------------------------------------------------------ news
 

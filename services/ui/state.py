@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
@@ -18,9 +18,11 @@ PAGE_TITLES: Final[dict[Page, str]] = {
 }
 """In the order of the navigation."""
 
-ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
+ColorBy = Literal["category", "efficiency", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
+PointSize = Literal["share", "same"]
+LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -74,9 +76,14 @@ class ViewState:
     model: str = ""
     batch_size: str = ""  # a number, or empty: all
     device: str = ""  # device_id
+    efficiency: str = ""  # category of efficiency, e.g. "memory bound"
     color_by: ColorBy = "category"
     ceilings: CeilingChoice = "best"  # source that points are held against
     points: PointsOf = "kernel"  # of traces: a point for each kernel, or for each layer
+    sizes: PointSize = "share"  # of traces and models: by share of the time
+    level: LevelChoice = "auto"  # memory that points are held against; auto: the one that their bytes came from
+    point: str = ""  # the chosen one, see point_key; empty: none
+    hidden: tuple[str, ...] = ()  # series of charts that a click in the legend took away, see legend.series_key
     table: TableName = "measurements"
     columns: tuple[str, ...] = ()  # empty: those the page chooses
     sort: str = ""  # column; empty: the analyzer's order
@@ -95,15 +102,22 @@ class ViewState:
     def changed(self, name: str, value: str) -> ViewState:
         """With one field set from text, as widgets and links send it; unknown names and values change nothing.
 
-        A filter or a sort order starts again at the first row.
+        A filter or a sort order starts again at the first row; other series than before are all shown.
         """
         if name not in _FIELD_NAMES:
             return self
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
-        return changed if name in ("row", "theme", "columns") else replace(changed, row=0)
+        if name in ("color_by", "runs"):
+            changed = replace(changed, hidden=())
+        return changed if name in ("row", "theme", "columns", "hidden", "point") else replace(changed, row=0)
+
+    def with_series_toggled(self, key: str) -> ViewState:
+        """Hides the series of charts, or shows it again."""
+        kept = tuple(other for other in self.hidden if other != key)
+        return replace(self, hidden=kept if key in self.hidden else (*kept, key))
 
 
-KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device")
+KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device", "efficiency")
 """Runs and filters: what is chosen on one page holds on the others."""
 
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
@@ -112,6 +126,8 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "color_by": get_args(ColorBy),
     "ceilings": get_args(CeilingChoice),
     "points": get_args(PointsOf),
+    "sizes": get_args(PointSize),
+    "level": get_args(LevelChoice),
     "table": get_args(TableName),
 }
 _MAX_TEXT_LENGTH: Final = 200
@@ -131,9 +147,9 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             if last in _CHOICES[name]:
                 values[name] = last
         elif name == "runs":
-            values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))[:MAX_RUNS]
-        elif name == "columns":
-            values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))
+            values[name] = tuple(dict.fromkeys(unquote(part) for part in last.split(",") if part))[:MAX_RUNS]
+        elif name in ("columns", "hidden"):
+            values[name] = tuple(dict.fromkeys(unquote(part) for part in last.split(",") if part))
         elif name == "row":
             values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
         elif name == "descending":
@@ -157,7 +173,7 @@ def to_query(state: ViewState) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(part.replace("%", "%25").replace(",", "%2C") for part in value)
     if isinstance(value, bool):
         return "1" if value else "0"
     return str(value)

@@ -28,6 +28,7 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
 UNDER_CEILINGS: Final = (
     *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
     *("bound", "bound_datasheet", "bound_clock", "bound_measured"),
+    *("efficiency_category", "efficiency_category_datasheet", "efficiency_category_clock", "efficiency_category_measured"),
     *("attainable_flop_per_s", "is_implausible", "implausible_reason"),
 )
 """What a collective has none of: its bytes go over links, of which no ceilings are known, not only to the device's memory."""

@@ -14,9 +14,11 @@ from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_aga
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
+from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.question import Question
 from services.ui.state import Page, PointsOf, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, style_of
 
@@ -42,13 +44,20 @@ class RooflinePage(PageBase):
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
         self.roofline = LiveFigure("roofline", roofline_prototype(self.palette, 480), ("ceilings", "names", "points"))
+        self.hardware = HardwarePanel(client, Question(self.wake))
         self._drawn: object = None
         self._fragments = {"filters": "", "legend": "", "roofline_note": "", "results": "", "results_note": ""}
 
     def roots(self) -> dict[str, Any]:
         return {"roofline": self.roofline.figure}
 
+    def close(self) -> None:
+        self.hardware.close()
+        super().close()
+
     def handle(self, name: str, value: str) -> Any:
+        if name.startswith("hardware"):
+            return self.hardware.handle(name, value)
         if name == "toggle-run" and not self.state.runs:
             # The newest run is shown without being named; choosing another adds to it.
             shown = self.shown_run_ids(self.client.nodes.overview())
@@ -82,7 +91,7 @@ class RooflinePage(PageBase):
             hidden_count=hidden_count,
             with_node=len(overview.nodes) > 1,
         )
-        return {"runs": listed, **self._fragments}
+        return {"runs": listed, "hardware": self.hardware.fragment(overview, memories), **self._fragments}
 
     def _draw(self, memories: tuple[RunMemory, ...]) -> None:
         found = [frame for memory in memories if (frame := memory.table(TABLE_OF_POINTS[self.state.points])) is not None]

@@ -30,6 +30,7 @@ from services.ui.client import AnalyzerClient
 from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
+from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
 from services.ui.session import BrowserSession, UpdatePace
@@ -49,6 +50,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    NodesPage,
 )
 
 

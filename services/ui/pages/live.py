@@ -110,7 +110,7 @@ class LivePage(PageBase):
         now_unix_s = time.time()
         return {
             "runs": self._runs_fragment(overview, run_ids, now_unix_s),
-            "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
+            "nodes": fragment("node_cards.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
             "samples_note": self._samples_note(is_over=run is not None and run.state.is_final),
             **self._table_fragments(memory),

@@ -9,12 +9,12 @@ import io
 import json
 import logging
 import signal
-from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 import panel as pn
 import polars as pl
+from bokeh.settings import settings as bokeh_settings
 from tornado.web import RequestHandler, StaticFileHandler
 from tornado.websocket import WebSocketClosedError
 
@@ -32,9 +32,9 @@ from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
-from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
+from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, fill_document
 from services.ui.session import BrowserSession, UpdatePace
-from services.ui.state import PAGE_TITLES, TABLE_TITLES, ViewState, from_query
+from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.theme import ThemeName
 
 THEME_COOKIE: Final = "kernalyse_theme"
@@ -106,6 +106,7 @@ class Dashboard:
         # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
                 {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES},
@@ -113,7 +114,6 @@ class Dashboard:
                 address=host,
                 websocket_origin=["*"],
                 location=False,
-                title={f"/{page}": f"{title} · kernalyse" for page, title in PAGE_TITLES.items()},
                 show=False,
                 start=False,
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
@@ -156,13 +156,13 @@ class Dashboard:
 
     # ------------------------------------------------------------ pages
 
-    def _opener(self, page_class: type[PageBase]) -> Callable[[], pn.Template]:
-        def open_page() -> pn.Template:
-            return self._open_page(page_class)
+    def _opener(self, page_class: type[PageBase]) -> Any:
+        def open_page() -> None:
+            self._open_page(page_class)
 
-        return open_page  # Panel takes plain functions only, no partials
+        return open_page  # Panel takes plain functions only, no partials; None leaves the document as it was made
 
-    def _open_page(self, page_class: type[PageBase]) -> pn.Template:
+    def _open_page(self, page_class: type[PageBase]) -> None:
         document: Any = pn.state.curdoc
         request = document.session_context.request
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
@@ -173,8 +173,8 @@ class Dashboard:
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
         page.on_wake = session.wake
         self._sessions.add(session)
-        roots = {"anchor": anchor(session.bridge), **page.roots()}
-        return panel_template(page.page, state, session.first_fragments, roots, self._asset_version)
+        roots = {"bridge": anchor(session.bridge), **page.roots()}
+        fill_document(document, page.page, state, session.first_fragments, roots, self._asset_version)
 
     # ------------------------------------------------------------ news
 

@@ -314,6 +314,7 @@ CEILINGS: Final = _table(
     Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
     Column("note", TEXT, "Where the figure comes from."),
     Column("clock_hz", COUNT, "SM clock at which it holds."),
+    Column("measured_unix_ns", COUNT, "When it was measured, or set by hand."),
 )
 
 TELEMETRY: Final = _table(

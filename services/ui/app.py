@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import io
+import json
 import logging
 import signal
 from typing import Any, Final
@@ -18,15 +19,18 @@ from tornado.web import RequestHandler, StaticFileHandler
 from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
+from services.core import roofline_config
 from services.core.auth import read_or_create_token
 from services.core.discovery import announced
-from services.core.errors import InvalidSettingError, KernalyseError
+from services.core.errors import InvalidSettingError, KernalyseError, NotFoundError
+from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.client import AnalyzerClient
 from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
+from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.session import BrowserSession, UpdatePace
@@ -46,6 +50,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    NodesPage,
 )
 
 
@@ -114,6 +119,7 @@ class Dashboard:
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
+                    (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
@@ -208,6 +214,27 @@ class _DownloadHandler(RequestHandler):
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", f'attachment; filename="{table_name}.csv"')
         self.finish(text)
+
+
+class _HardwareDownloadHandler(RequestHandler):
+    """What is known of a device, as the file that tools for lists of operations read."""
+
+    def initialize(self, client: AnalyzerClient) -> None:
+        self._client = client
+
+    async def get(self) -> None:
+        key = HardwareKey(*(self.get_query_argument(name, "") for name in ("node", "device", "run")))
+        try:
+            hardware = await self._client.hardware(key)
+        except KernalyseError as error:
+            self.set_status(404 if isinstance(error, NotFoundError) else 502)
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.finish(error.message + "\n")
+            return
+        members = roofline_config.config_of(hardware, self.get_query_argument("dtype", ""))
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{roofline_config.FILE_NAME}"')
+        self.finish(json.dumps(members, indent=4) + "\n")
 
 
 def _csv(rows: pl.DataFrame) -> bytes:

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers"]
+Page = Literal["live", "roofline", "kernels", "layers", "nodes"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "nodes": "Nodes",
 }
 """In the order of the navigation."""
 
@@ -89,6 +90,7 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    node: str = ""  # address; empty: the first that serves
 
     @property
     def run(self) -> str | None:

@@ -117,11 +117,12 @@ class KernelsPage(PageBase):
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """What changes with the rows of the runs that are shown."""
-        return tuple(
+        of_runs = tuple(
             (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
+        return (*of_runs, overview.hardware_count)
 
     async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""

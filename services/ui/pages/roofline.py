@@ -19,6 +19,7 @@ from services.ui.diagnosis import diagnosis, point_key, rows_of_point
 from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
+from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.roofline_rows import TABLE_OF_POINTS, named_ceilings, rows_of_run, together
@@ -76,6 +77,7 @@ class RooflinePage(PageBase):
         for span in (self.roofline.figure.x_range, self.roofline.figure.y_range):
             span.on_change("start", self._moved)
             span.on_change("end", self._moved)
+        self.hardware = HardwarePanel(client, Question(self.wake))
         self._drawn: object = None
         self._shown: Shown | None = None
         self._neighbours: tuple[str, ...] = ()  # keys of points under the last click
@@ -89,12 +91,15 @@ class RooflinePage(PageBase):
     def close(self) -> None:
         self._counted.stop()
         self._occupancy.stop()
+        self.hardware.close()
         super().close()
 
     def template_values(self) -> dict[str, Any]:
         return {"ceiling_titles": ceiling_choice.TITLES, "level_titles": memory_level.TITLES}
 
     def handle(self, name: str, value: str) -> Any:
+        if name.startswith("hardware"):
+            return self.hardware.handle(name, value)
         if name == "toggle-run" and not self.state.runs:
             # The newest run is shown without being named; choosing another adds to it.
             shown = self.shown_run_ids(self.client.nodes.overview())
@@ -149,7 +154,12 @@ class RooflinePage(PageBase):
         if wanted != self._drawn:
             self._drawn = wanted
             self._draw(memories, overview)
-        return {"runs": self._runs_fragment(overview, run_ids), **self._fragments, **self._chosen_fragments(memories)}
+        return {
+            "runs": self._runs_fragment(overview, run_ids),
+            "hardware": self.hardware.fragment(overview, memories),
+            **self._fragments,
+            **self._chosen_fragments(memories),
+        }
 
     def _ask_counted(self, run_ids: tuple[str, ...], positions: tuple[int, ...]) -> None:
         if self.state.level != "auto" and self.state.points == "kernel" and run_ids:

@@ -24,13 +24,14 @@ from services.core.errors import InvalidSettingError, KernalyseError
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.client import AnalyzerClient
-from services.ui.pages.kernels import KernelsPage, table_query
+from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import PAGE_TITLES, TABLE_TITLES, ViewState, from_query
+from services.ui.table_query import table_query
 from services.ui.theme import ThemeName
 
 THEME_COOKIE: Final = "kernalyse_theme"

@@ -21,6 +21,7 @@ PAGE_TITLES: Final[dict[Page, str]] = {
 ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
+MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -59,7 +60,8 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
 MAX_RUNS: Final = 8
 """Runs overlaid at once; more than the palette has colours could not be told apart."""
 
-PAGE_ROW_COUNT: Final = 25
+ROW_COUNTS: Final = (25, 50, 100, 250)
+"""Rows of a table that can be shown at once; more cells than 250 rows have make a browser slow to lay them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,12 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    row_count: int = ROW_COUNTS[0]  # rows shown at once
+    figure: MetricName = "flop_rate"  # of the charts of kernels
+    heat_x: str = ""  # axis of the heatmap; empty: the page chooses
+    heat_y: str = ""
+    configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
+    listing: str = ""  # artifact of its compiler that is shown; empty: the first
 
     @property
     def run(self) -> str | None:
@@ -100,11 +108,14 @@ class ViewState:
         if name not in _FIELD_NAMES:
             return self
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
-        return changed if name in ("row", "theme", "columns") else replace(changed, row=0)
+        return changed if name in _WITHOUT_ROWS else replace(changed, row=0)
 
 
 KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device")
 """Runs and filters: what is chosen on one page holds on the others."""
+
+_WITHOUT_ROWS: Final = ("row", "theme", "columns", "figure", "heat_x", "heat_y", "configuration", "listing")
+"""What changes without the table's rows becoming others."""
 
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -113,6 +124,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "ceilings": get_args(CeilingChoice),
     "points": get_args(PointsOf),
     "table": get_args(TableName),
+    "figure": get_args(MetricName),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -136,6 +148,8 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))
         elif name == "row":
             values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
+        elif name == "row_count":
+            values[name] = next((count for count in ROW_COUNTS if str(count) == last), ROW_COUNTS[0])
         elif name == "descending":
             values[name] = last == "1"
         elif name in _FIELD_NAMES:

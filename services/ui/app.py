@@ -27,7 +27,7 @@ from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.client import AnalyzerClient
-from services.ui.pages.kernels import KernelsPage, table_query
+from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.nodes import NodesPage
@@ -35,6 +35,7 @@ from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
+from services.ui.table_query import table_query
 from services.ui.theme import ThemeName
 
 THEME_COOKIE: Final = "kernalyse_theme"

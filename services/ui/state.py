@@ -24,6 +24,7 @@ CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
 PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
+MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -62,7 +63,8 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
 MAX_RUNS: Final = 8
 """Runs overlaid at once; more than the palette has colours could not be told apart."""
 
-PAGE_ROW_COUNT: Final = 25
+ROW_COUNTS: Final = (25, 50, 100, 250)
+"""Rows of a table that can be shown at once; more cells than 250 rows have make a browser slow to lay them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,12 @@ class ViewState:
     descending: bool = False
     row: int = 0  # first row shown
     node: str = ""  # address; empty: the first that serves
+    row_count: int = ROW_COUNTS[0]  # rows shown at once
+    figure: MetricName = "flop_rate"  # of the charts of kernels
+    heat_x: str = ""  # axis of the heatmap; empty: the page chooses
+    heat_y: str = ""
+    configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
+    listing: str = ""  # artifact of its compiler that is shown; empty: the first
 
     @property
     def run(self) -> str | None:
@@ -111,7 +119,7 @@ class ViewState:
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
         if name in ("color_by", "runs"):
             changed = replace(changed, hidden=())
-        return changed if name in ("row", "theme", "columns", "hidden", "point") else replace(changed, row=0)
+        return changed if name in _WITHOUT_ROWS else replace(changed, row=0)
 
     def with_series_toggled(self, key: str) -> ViewState:
         """Hides the series of charts, or shows it again."""
@@ -122,6 +130,9 @@ class ViewState:
 KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device", "efficiency")
 """Runs and filters: what is chosen on one page holds on the others."""
 
+_WITHOUT_ROWS: Final = ("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing")
+"""What changes without the table's rows becoming others."""
+
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "theme": get_args(ThemeName),
@@ -131,6 +142,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "sizes": get_args(PointSize),
     "level": get_args(LevelChoice),
     "table": get_args(TableName),
+    "figure": get_args(MetricName),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -154,6 +166,8 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             values[name] = tuple(dict.fromkeys(unquote(part) for part in last.split(",") if part))
         elif name == "row":
             values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
+        elif name == "row_count":
+            values[name] = next((count for count in ROW_COUNTS if str(count) == last), ROW_COUNTS[0])
         elif name == "descending":
             values[name] = last == "1"
         elif name in _FIELD_NAMES:

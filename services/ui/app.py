@@ -29,9 +29,11 @@ from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
+from services.ui.pages.start import StartPage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import PAGE_TITLES, TABLE_TITLES, ViewState, from_query
 from services.ui.theme import ThemeName
+from services.ui.uploads.uploads import Uploads
 
 THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
@@ -46,6 +48,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    StartPage,
 )
 
 
@@ -86,6 +89,7 @@ class Dashboard:
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
+        self._uploads = Uploads(self.client)
         self._server: Any = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
@@ -115,6 +119,7 @@ class Dashboard:
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    *self._uploads.patterns(),
                 ],
                 **_tls_options(self._settings),
             )
@@ -146,6 +151,7 @@ class Dashboard:
             self._heartbeat.cancel()
         self._server.unlisten()
         self._server.stop()
+        self._uploads.close()
         self.client.stop()
 
     # ------------------------------------------------------------ pages
@@ -162,7 +168,7 @@ class Dashboard:
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
         cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
         state: ViewState = from_query(arguments, cookie_theme)
-        page = page_class(self.client, state)
+        page = StartPage(self.client, state, self._uploads) if page_class is StartPage else page_class(self.client, state)
         apply_theme(document, page.palette)
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
         page.on_wake = session.wake
@@ -186,6 +192,7 @@ class Dashboard:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
                 self._wake_sessions()
 

@@ -9,14 +9,17 @@ from urllib.parse import parse_qs, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers"]
+Page = Literal["live", "roofline", "kernels", "layers", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "start": "Run / Import",
 }
 """In the order of the navigation."""
+
+StartTab = Literal["sweep", "command", "model", "prompt", "ceilings", "import"]
 
 ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
@@ -82,6 +85,7 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    form: StartTab = "sweep"  # of the page that starts runs
 
     @property
     def run(self) -> str | None:
@@ -113,6 +117,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "ceilings": get_args(CeilingChoice),
     "points": get_args(PointsOf),
     "table": get_args(TableName),
+    "form": get_args(StartTab),
 }
 _MAX_TEXT_LENGTH: Final = 200
 

@@ -91,7 +91,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def StartRun(self, request: Any, context: Any) -> Any:
         link = self._nodes.link(request.node_id)
         with node_errors(link.address):
-            answer = await link.stub.StartRun(profiler.ProfilerServiceStartRunRequest(spec=request.spec, request_id=request.request_id))
+            answer = await link.stub.StartRun(
+                profiler.ProfilerServiceStartRunRequest(
+                    spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
+                )
+            )
+        if request.validate_only:
+            return messages.AnalyzerServiceStartRunResponse(run=answer.run)
         run = wire.decode(answer.run, Run)
         # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
@@ -144,8 +150,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ListKernels(self, request: Any, context: Any) -> Any:
         link = self._nodes.link(request.node_id)
         with node_errors(link.address):
-            answer = await link.stub.ListKernels(profiler.ProfilerServiceListKernelsRequest())
-        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels)
+            answer = await link.stub.ListKernels(
+                profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
+            )
+        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels, notices=answer.notices)
 
     # ------------------------------------------------------------ runs
 

@@ -33,10 +33,12 @@ from services.ui.pages.live import LivePage
 from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
+from services.ui.pages.start import StartPage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
 from services.ui.theme import ThemeName
+from services.ui.uploads.uploads import Uploads
 
 THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
@@ -52,6 +54,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     KernelsPage,
     LayersPage,
     NodesPage,
+    StartPage,
 )
 
 
@@ -92,6 +95,7 @@ class Dashboard:
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
+        self._uploads = Uploads(self.client)
         self._server: Any = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
@@ -122,6 +126,7 @@ class Dashboard:
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    *self._uploads.patterns(),
                 ],
                 **_tls_options(self._settings),
             )
@@ -153,6 +158,7 @@ class Dashboard:
             self._heartbeat.cancel()
         self._server.unlisten()
         self._server.stop()
+        self._uploads.close()
         self.client.stop()
 
     # ------------------------------------------------------------ pages
@@ -169,7 +175,7 @@ class Dashboard:
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
         cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
         state: ViewState = from_query(arguments, cookie_theme)
-        page = page_class(self.client, state)
+        page = StartPage(self.client, state, self._uploads) if page_class is StartPage else page_class(self.client, state)
         apply_theme(document, page.palette)
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
         page.on_wake = session.wake
@@ -192,6 +198,7 @@ class Dashboard:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
                 self._wake_sessions()
 

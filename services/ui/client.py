@@ -175,6 +175,15 @@ class AnalyzerClient:
 
         await self._ask(call())
 
+    async def call(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        """Carries out work on the client's thread with the analyzer's stub. Raises KernalyseError for every refusal."""
+
+        async def translated() -> T:
+            with translated_errors():
+                return await work(self._stub)
+
+        return await self._ask(translated())
+
     async def table(self, query: TableQuery) -> TablePage:
         """Raises KernalyseError."""
 

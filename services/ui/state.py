@@ -9,15 +9,18 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers", "nodes"]
+Page = Literal["live", "roofline", "kernels", "layers", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
     "nodes": "Nodes",
+    "start": "Run / Import",
 }
 """In the order of the navigation."""
+
+StartTab = Literal["sweep", "command", "model", "prompt", "ceilings", "import"]
 
 ColorBy = Literal["category", "efficiency", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
@@ -99,6 +102,7 @@ class ViewState:
     heat_y: str = ""
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
     listing: str = ""  # artifact of its compiler that is shown; empty: the first
+    form: StartTab = "sweep"  # of the page that starts runs
 
     @property
     def run(self) -> str | None:
@@ -143,6 +147,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "level": get_args(LevelChoice),
     "table": get_args(TableName),
     "figure": get_args(MetricName),
+    "form": get_args(StartTab),
 }
 _MAX_TEXT_LENGTH: Final = 200
 

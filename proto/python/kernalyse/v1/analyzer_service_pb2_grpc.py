@@ -214,7 +214,7 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKernels(self, request, context):
-        """A node's catalogue. Reasons: NODE_NOT_FOUND, NODE_UNREACHABLE.
+        """A node's catalogue, or the kernels of a source. Reasons: NODE_NOT_FOUND, NODE_UNREACHABLE, and ProfilerService.ListKernels's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

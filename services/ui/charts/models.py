@@ -12,7 +12,7 @@ from bokeh.models import HoverTool
 
 from services.ui import theme
 from services.ui.charts.elements import frame_options, tick_formatter
-from services.ui.theme import MARKERS, Palette
+from services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
 """Of the step from one model to the next; two sides share it."""
@@ -22,7 +22,6 @@ STEEP_ROTATION: Final = 50  # of more names than FEW: beside each other on a pho
 FEW: Final = 6
 LABEL_DISTANCE: Final = 0.025  # of the largest x, from the middle of a point to its name
 NS_PER_MS: Final = 1e6
-MILLISECOND_TICKS: Final = "return String(parseFloat(tick.toPrecision(3))) + ' ms'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def bar_chart(
     label: str,
     palette: Palette,
     height_px: int = 300,
-    ticks: str = theme.SI_TICKS,
+    ticks: Ticks = theme.SI_TICKS,
     *,
     base: float = 0.0,
 ) -> hv.Overlay:
@@ -126,7 +125,7 @@ def line_chart(places: Sequence[str], lines: Sequence[Line], label: str, palette
             xlim=(-0.3, len(places) - 0.7),
             xlabel="",
             ylabel=label,
-            yformatter=tick_formatter(MILLISECOND_TICKS),
+            yformatter=tick_formatter(theme.MILLISECOND_TICKS),
         )
     )
 

@@ -58,8 +58,11 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
 )
 
 
-async def serve(settings: UiSettings) -> None:
+async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
+
+    Args:
+        on_serving: called on a thread of its own when pages can be opened.
 
     Raises:
         InvalidSettingError: an address that cannot be bound, or one that others reach without TLS.
@@ -74,6 +77,8 @@ async def serve(settings: UiSettings) -> None:
     try:
         with announced(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
             logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
+            if on_serving is not None:
+                loop.run_in_executor(None, on_serving)
             await stop.wait()
     finally:
         dashboard.stop()

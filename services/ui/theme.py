@@ -204,6 +204,9 @@ FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square
 IMPLAUSIBLE_MARKER: Final = "asterisk"
 """How a point looks that is faster than its device can be: a shape of its own, in the colour of what is wrong."""
 
+LINE_MARKERS: Final = frozenset({"asterisk", "cross", "x"})
+"""Shapes without an inside: their line is all that there is to see of their colour."""
+
 IMPLAUSIBLE_SYMBOL: Final = "✱"
 
 SYMBOLS: Final[dict[str, str]] = {
@@ -256,8 +259,8 @@ class Outline:
         return NORMAL_OUTLINE
 
 
-BOUND_OUTLINE: Final = Outline(2.2, "solid", True, "◉")
-INEFFICIENT_OUTLINE: Final = Outline(1.6, "2 2", True, "◌")
+BOUND_OUTLINE: Final = Outline(2.0, "solid", True, "◉")
+INEFFICIENT_OUTLINE: Final = Outline(1.3, "2 2", True, "◌")
 NORMAL_OUTLINE: Final = Outline(1.0, "solid", False, "●")
 
 

@@ -292,12 +292,13 @@ class AnalyzerClient:
                 task.add_done_callback(self._tasks.discard)
 
     async def _work_out_anew(self, memory: RunMemory) -> None:
+        next_event_index = memory.next_event_index
         try:
             answers = [await self._table(TableQuery(name, (memory.run_id,))) for name in TABLES_UNDER_CEILINGS]
         except KernalyseError as error:
             memory.fail(error.message)
         else:
-            memory.replace({name: answer.rows for name, answer in zip(TABLES_UNDER_CEILINGS, answers, strict=True)})
+            memory.replace({name: answer.rows for name, answer in zip(TABLES_UNDER_CEILINGS, answers, strict=True)}, next_event_index)
         self._on_news()
 
     async def _watch_run_to_its_end(self, memory: RunMemory) -> None:

@@ -23,6 +23,7 @@ from services.core.discovery import announced
 from services.core.errors import InvalidSettingError, KernalyseError
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
+from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
@@ -116,6 +117,7 @@ class Dashboard:
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    (r"/download/artifact", ArtifactHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
             )

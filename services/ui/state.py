@@ -21,6 +21,7 @@ PAGE_TITLES: Final[dict[Page, str]] = {
 ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
+LayerColor = Literal["efficiency", "bound", "category"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -36,6 +37,7 @@ TableName = Literal[
     "ranks",
     "models",
     "layer_variants",
+    "layer_kernels",
 ]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
@@ -53,6 +55,7 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "ranks": "ranks of traces",
     "models": "whole passes of models",
     "layer_variants": "layers of a model's variants",
+    "layer_kernels": "kernels of each layer",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
@@ -82,6 +85,10 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    layer: str = ""  # path of the layer that is looked into; empty: all of the model
+    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
+    variant: str = ""  # of a model; empty: the first
 
     @property
     def run(self) -> str | None:
@@ -113,6 +120,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "ceilings": get_args(CeilingChoice),
     "points": get_args(PointsOf),
     "table": get_args(TableName),
+    "layer_color": get_args(LayerColor),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -138,6 +146,8 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
         elif name == "descending":
             values[name] = last == "1"
+        elif name == "layer":
+            values[name] = last  # as deep as layers go
         elif name in _FIELD_NAMES:
             values[name] = last[:_MAX_TEXT_LENGTH]
     return ViewState(**values)

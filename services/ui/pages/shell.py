@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import filters, theme
-from services.ui.charts import ceiling_choice
+from services.ui.charts import ceiling_choice, icicle
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -75,6 +75,7 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
     template.add_variable("asset_version", asset_version)
     template.add_variable("state", state)
     template.add_variable("ceiling_titles", ceiling_choice.TITLES)
+    template.add_variable("layer_colors", icicle.COLOR_TITLES)
     return template
 
 

@@ -28,6 +28,7 @@ PointsOf = Literal["kernel", "layer"]
 PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
+LayerColor = Literal["efficiency", "bound", "category"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -43,6 +44,7 @@ TableName = Literal[
     "ranks",
     "models",
     "layer_variants",
+    "layer_kernels",
 ]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
@@ -60,6 +62,7 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "ranks": "ranks of traces",
     "models": "whole passes of models",
     "layer_variants": "layers of a model's variants",
+    "layer_kernels": "kernels of each layer",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
@@ -103,6 +106,10 @@ class ViewState:
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
     listing: str = ""  # artifact of its compiler that is shown; empty: the first
     form: StartTab = "sweep"  # of the page that starts runs
+    layer: str = ""  # path of the layer that is looked into; empty: all of the model
+    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
+    variant: str = ""  # of a model; empty: the first
 
     @property
     def run(self) -> str | None:
@@ -148,6 +155,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "table": get_args(TableName),
     "figure": get_args(MetricName),
     "form": get_args(StartTab),
+    "layer_color": get_args(LayerColor),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -175,6 +183,8 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             values[name] = next((count for count in ROW_COUNTS if str(count) == last), ROW_COUNTS[0])
         elif name == "descending":
             values[name] = last == "1"
+        elif name == "layer":
+            values[name] = last  # as deep as layers go
         elif name in _FIELD_NAMES:
             values[name] = last[:_MAX_TEXT_LENGTH]
     return ViewState(**values)

@@ -187,6 +187,7 @@ TIMELINE: Final = _table(
         "Which took most of the pixel. Where more than 32 begin in one, they are summed by 32, and of each sum what took most counts.",
     ),
     Column("row_index", INDEX, "launch_index, op_index or range_index of one that is shown as it is; null: a pixel."),
+    Column("category", TEXT, "Of kernels and copies: what the name tells that they do, e.g. matmul; null: it tells nothing."),
 )
 
 ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, TIMELINE)

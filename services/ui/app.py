@@ -29,6 +29,7 @@ from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
+from services.ui.pages.timeline import TimelinePage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import PAGE_TITLES, TABLE_TITLES, ViewState, from_query
 from services.ui.theme import ThemeName
@@ -46,6 +47,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    TimelinePage,
 )
 
 

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "timeline": "Timeline",
 }
 """In the order of the navigation."""
 
@@ -82,6 +83,11 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
+    stretch: str = ""  # marked on it, written the same way
+    event: str = ""  # chosen on it, e.g. "kernels.17"
+    search: str = ""  # part of names on it
+    folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
     def run(self) -> str | None:

@@ -26,6 +26,8 @@ from services.ui.theme import PALETTES, Palette
 TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
 ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
 MAX_LISTED_RUNS: Final = 40
+FLUSH: Final = "flush"
+"""Tag of a figure that lies side by side with HTML: without a margin."""
 
 
 @cache
@@ -66,7 +68,8 @@ def panel_template(page: Page, state: ViewState, fragments: dict[str, str], root
         (TEMPLATE_FOLDER / "shell.html").read_text().replace("<!-- body -->", (TEMPLATE_FOLDER / f"{page}.html").read_text())
     )
     for name, model in roots.items():
-        template.add_panel(name, pn.pane.Bokeh(model, sizing_mode="stretch_width") if name != "anchor" else pn.pane.Bokeh(model))
+        margin = {"margin": 0} if FLUSH in model.tags else {}
+        template.add_panel(name, pn.pane.Bokeh(model, sizing_mode="stretch_width", **margin) if name != "anchor" else pn.pane.Bokeh(model))
     template.add_variable("page", page)
     template.add_variable("page_title", PAGE_TITLES[page])
     template.add_variable("chosen_theme", state.theme)

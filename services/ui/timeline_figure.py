@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from bokeh.events import SelectionGeometry, Tap
 from bokeh.models import BoxSelectTool, PanTool, Range1d, RangeTool, WheelZoomTool
@@ -19,6 +19,8 @@ ASSUMED_WIDTH_PX: Final = 1100
 """Until the browser has told how wide the rows are drawn."""
 
 MAX_WIDTH_PX: Final = 2400
+EDGE_PX: Final = 14
+"""On the right of the rows: room for half a number of the time axis."""
 
 
 @cache
@@ -56,12 +58,12 @@ class TimelineFigure:
     def _connect(self) -> None:
         body, ruler, overview = (part.figure for part in (self.body, self.ruler, self.overview))
         self._range = Range1d(start=0, end=1, min_interval=MIN_LENGTH_NS)
-        body.update(name="timeline-body", x_range=self._range, min_border=0, outline_line_color=None)
-        ruler.update(name="timeline-ruler", x_range=self._range, min_border=0, outline_line_color=None)
+        body.update(name="timeline-body", x_range=self._range)
+        ruler.update(name="timeline-ruler", x_range=self._range)
         ruler.xgrid.visible = ruler.ygrid.visible = body.ygrid.visible = False
-        overview.update(min_border=0, outline_line_color=None)
         for part in (body, ruler, overview):
-            part.tags = [FLUSH]
+            part.update(margin=0, min_border=0, min_border_left=0, min_border_right=EDGE_PX, min_border_top=0, min_border_bottom=0)
+            part.update(outline_line_color=None, tags=[FLUSH])
         overview.xgrid.visible = overview.ygrid.visible = False
         pan, wheel, mark = PanTool(dimensions="width"), WheelZoomTool(dimensions="width"), BoxSelectTool(dimensions="width", renderers=[])
         mark.name = "timeline-mark"

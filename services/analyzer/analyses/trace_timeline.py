@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.analyses.guessed_layers import guessed_layer
 from services.analyzer.correlation import Integers
 from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT
 from services.analyzer.tiles import Intervals, Window, pixels_of, within
+from services.analyzer.timeline_tables import TIMELINE
 from services.core.errors import InvalidRequestError
 
 _STREAM: Final = ("process_id", "device_index", "stream_index")
@@ -106,7 +106,7 @@ class Timeline:
         Raises:
             InvalidRequestError: a window that ends before it begins, too many pixels.
         """
-        window = self._window(window_start_ns, window_end_ns, pixel_count)
+        window = self.window(window_start_ns, window_end_ns, pixel_count)
         if window is None:
             return pl.DataFrame(schema=SCHEMA)
         ranges = within(self.intervals, window)
@@ -115,8 +115,8 @@ class Timeline:
         many = np.flatnonzero(counts > window.pixel_count)
         return pl.concat([self._single(few, ranges, window), self._pixels(many, ranges, window)]).sort("lane", "start_ns").drop("lane")
 
-    def _window(self, start_ns: int | None, end_ns: int | None, pixel_count: int | None) -> Window | None:
-        """None: there is nothing to show."""
+    def window(self, start_ns: int | None, end_ns: int | None, pixel_count: int | None) -> Window | None:
+        """Cut into pixels; None: there is nothing to show. Raises InvalidRequestError: see tile."""
         intervals = self.intervals
         if intervals.start_ns.size == 0:
             return None
@@ -191,7 +191,7 @@ SCHEMA: Final = {column.name: column.dtype for column in TIMELINE.columns[2:]}
 def _check(start_ns: int, end_ns: int, pixel_count: int) -> None:
     if end_ns <= start_ns:
         raise InvalidRequestError(
-            "window of table timeline",
+            "window of the timeline",
             found=f"from {start_ns} to {end_ns} ns",
             expected="an end after the start",
             remedy="Give times since the start of the session.",

@@ -49,7 +49,11 @@ CATEGORY_OF_WORD: Final[dict[str, str]] = {
 }
 """Words of table timeline that are no category of the chart's own: it has no more colours than can be told apart."""
 
-CATEGORY_TITLES: Final[dict[str, str]] = {"normalization": "normalization, reduction", "copy": "copy, indexing", "elementwise": "elementwise"}
+CATEGORY_TITLES: Final[dict[str, str]] = {
+    "normalization": "normalization, reduction",
+    "copy": "copy, indexing",
+    "elementwise": "elementwise",
+}
 
 REASONS: Final = ("memory", "sync", "api_call", "host_busy", "launch_latency", "unknown")
 REASON_PATTERNS: Final = ("|", "x", "/", "-", ".", " ")
@@ -348,9 +352,7 @@ def timeline_chart(palette: Palette) -> hv.Overlay:
     links = hv.Segments(empty_columns(LINK_NUMBERS), list(LINK_NUMBERS)).opts(color=palette.bad, line_width=1.4)
     chosen = hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_color=palette.text, line_width=2)
     stretch = hv.Rectangles(empty_columns(_QUAD), kdims).opts(color=palette.accent, fill_alpha=0.12, line_color=palette.accent)
-    return (gaps * pixels * events * labels * links * chosen * stretch).opts(
-        **_options(palette, ROW_PX), xaxis=None, yaxis=None
-    )
+    return (gaps * pixels * events * labels * links * chosen * stretch).opts(**_options(palette, ROW_PX), xaxis=None, yaxis=None)
 
 
 def _reason_colors(palette: Palette) -> tuple[str, ...]:

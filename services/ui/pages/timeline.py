@@ -213,7 +213,9 @@ class TimelinePage(PageBase):
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "filters": filters_fragment(self.state, {}),
             "matches": "",
-            "legend": fragment("legend.html", entries=timeline.legend_entries(self.palette, has_gaps), has_failed=False, has_implausible=False),
+            "legend": fragment(
+                "legend.html", entries=timeline.legend_entries(self.palette, has_gaps), has_failed=False, has_implausible=False
+            ),
             "timeline_note": fragment("timeline_note.html", **self._note(overview, is_current)),
             "rows": fragment("timeline_rows.html", rows=self._rows.rows if self._rows is not None and is_current else ()),
             "chosen": "",
@@ -236,9 +238,15 @@ class TimelinePage(PageBase):
                 waiting = "The trace is recorded or read; its timeline appears here."
             return {"empty": waiting, "text": "", "problem": problem}
         if self._shown.tile.is_empty():
-            return {"empty": NO_TIMES if self._run.is_settled else "The trace is being read; its timeline appears here.", "text": "", "problem": ""}
+            return {
+                "empty": NO_TIMES if self._run.is_settled else "The trace is being read; its timeline appears here.",
+                "text": "",
+                "problem": "",
+            }
         view, whole = self.figure.view.clipped(self._shown.whole), self._shown.whole
-        parts = [f"{self._run.title}: {theme.duration(view.length_ns)} from {theme.duration(view.start_ns - whole.start_ns)} after the first event"]
+        parts = [
+            f"{self._run.title}: {theme.duration(view.length_ns)} from {theme.duration(view.start_ns - whole.start_ns)} after the first event"
+        ]
         if self._tile.answer is not None and not self._tile.answer.is_exact:
             parts.append("rows with many events show how busy each pixel is (height) and what took most of it (colour)")
         if self._gaps.is_on_its_way:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import holoviews as hv
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
@@ -148,16 +149,22 @@ class Looks:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTile:
-    """placed: rows of the tile with the row that each is drawn in, for clicks. names: by the codes of column name."""
+    """placed: rows of the tile with the row that each is drawn in, for clicks. names: by the codes of column name.
+
+    launches: launch_index of each of events, -1 of what is no kernel.
+    """
 
     pixels: Columns
     events: Columns
     names: tuple[str, ...]
     placed: pl.DataFrame
+    launches: npt.NDArray[np.int32]
 
 
 def no_tile() -> DrawnTile:
-    return DrawnTile(empty_columns(PIXEL_NUMBERS), empty_columns(EVENT_NUMBERS, EVENT_TEXTS), (), pl.DataFrame())
+    return DrawnTile(
+        empty_columns(PIXEL_NUMBERS), empty_columns(EVENT_NUMBERS, EVENT_TEXTS), (), pl.DataFrame(), np.empty(0, dtype=np.int32)
+    )
 
 
 def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: float) -> DrawnTile:
@@ -198,7 +205,9 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
     events = {name: column[is_wide] for name, column in shape.items()}
     events["hatch_pattern"] = np.array([*PATTERNS, " ", " ", " "])[events["color"]] if not looks.by_name else _blank(events)
     events["detail"] = np.full(len(events["left"]), "", dtype=np.str_)
-    return DrawnTile(pixels, events, tuple(names.to_list()), placed)
+    is_kernel = (placed["track"] == "kernels").to_numpy()
+    launches = np.where(is_kernel, placed["row_index"].fill_null(-1).to_numpy(), -1).astype(np.int32)[is_wide]
+    return DrawnTile(pixels, events, tuple(names.to_list()), placed, launches)
 
 
 def _coded(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -274,6 +283,50 @@ def gap_columns(gaps: pl.DataFrame, rows: TimelineRows) -> Columns:
     }
 
 
+def with_details(drawn: DrawnTile, details: Mapping[int, str]) -> Columns:
+    """Its events, with what hovers tell of launches. details: by launch_index."""
+    return drawn.events | {"detail": np.array([details.get(launch, "") for launch in drawn.launches.tolist()], dtype=np.str_)}
+
+
+def chosen_columns(event: Mapping[str, Any] | None, rows: TimelineRows) -> tuple[Columns, Columns]:
+    """An outline around the event, and a line to it from the call that launched it, where that thread has a row.
+
+    Args:
+        event: its row of kernel_launches, memory_ops or ranges, with its track.
+    """
+    outline, link = empty_columns(_QUAD), empty_columns(LINK_NUMBERS)
+    if event is None:
+        return outline, link
+    lane = {name: event.get(name) for name in LANE}
+    if event["track"] == "ranges":
+        lane |= {"device_index": None, "stream_index": None}
+    else:
+        lane |= {"thread_id": None, "depth": None}
+    wanted = pl.DataFrame([lane], schema={name: rows.places.schema[name] for name in LANE})
+    found = wanted.join(rows.places, on=LANE, how="inner", nulls_equal=True)
+    if found.is_empty():
+        return outline, link
+    row, start_ns = float(found["row"][0]), float(event["start_ns"])
+    outline = {
+        "left": np.array([start_ns]),
+        "bottom": np.array([row + 0.95]),
+        "right": np.array([start_ns + max(event["duration_ns"] or 0, 0)]),
+        "top": np.array([row + 0.05]),
+    }
+    head = rows.thread_rows.get((event.get("process_id"), event.get("launch_thread_id")))
+    if event.get("launch_start_ns") is not None and head is not None:
+        launch_ns = float(event["launch_start_ns"])
+        link = {"x0": np.array([launch_ns]), "y0": np.array([head + 0.5]), "x1": np.array([start_ns]), "y1": np.array([row + 0.5])}
+    return outline, link
+
+
+def stretch_columns(stretch: tuple[float, float] | None, rows: TimelineRows) -> Columns:
+    if stretch is None:
+        return empty_columns(_QUAD)
+    sides = zip(_QUAD, (stretch[0], float(len(rows.rows)), stretch[1], 0.0), strict=True)
+    return {name: np.array([value], dtype=np.float64) for name, value in sides}
+
+
 def overview_columns(tile: pl.DataFrame, rows: TimelineRows) -> Columns:
     """How busy each device is over the whole trace, one above the other; without devices, where outermost ranges are."""
     is_of_device = tile["track"] == "kernels"
@@ -330,7 +383,13 @@ def timeline_chart(palette: Palette) -> hv.Overlay:
         rows,
     )
     pixel_hover = _hover(
-        (("mostly", "@name{custom}"), ("row", "@row{custom}"), ("busy", "@busy{0.0} %"), ("begun here", "@begun"), start),
+        (
+            ("mostly", "@name{custom}"),
+            ("busy", "@busy{0.0} % of @duration{custom}"),
+            ("begun here", "@begun"),
+            start,
+            ("row", "@row{custom}"),
+        ),
         names,
         rows,
     )
@@ -356,19 +415,23 @@ def timeline_chart(palette: Palette) -> hv.Overlay:
 
 
 def _reason_colors(palette: Palette) -> tuple[str, ...]:
-    return tuple(palette.series[place] for place in (5, 1, 3, 2, 4)) + (palette.muted,)
+    return *(palette.series[place] for place in (5, 1, 3, 2, 4)), palette.muted
 
 
-def legend_entries(palette: Palette, has_gaps: bool) -> list[dict[str, str]]:
-    """Categories of kernels, and why a device had nothing to do."""
+def legend_entries(palette: Palette, reasons: Collection[str], *, by_name: bool = False) -> list[dict[str, str]]:
+    """Categories of kernels unless they are coloured by name, and why a device had nothing to do, those reasons that occur."""
     colors = codes_of(palette)
     entries = [
         {"name": CATEGORY_TITLES.get(category, category), "color": colors[code], "symbol": PATTERN_SYMBOLS[code]}
         for code, category in enumerate(CATEGORIES)
     ]
-    reasons = zip(REASONS, _reason_colors(palette), REASON_SYMBOLS, strict=True)
-    gaps = [{"name": f"gap: {REASON_TITLES[reason]}", "color": color, "symbol": symbol} for reason, color, symbol in reasons]
-    return entries + (gaps if has_gaps else [])
+    of_reasons = zip(REASONS, _reason_colors(palette), REASON_SYMBOLS, strict=True)
+    gaps = [
+        {"name": f"gap: {REASON_TITLES[reason]}", "color": color, "symbol": symbol}
+        for reason, color, symbol in of_reasons
+        if reason in reasons
+    ]
+    return gaps if by_name else entries + gaps
 
 
 def ruler_chart(palette: Palette) -> hv.Element:

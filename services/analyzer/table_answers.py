@@ -10,12 +10,14 @@ import polars as pl
 
 from services.analyzer.activity_tables import COLLECTIVES, GAPS
 from services.analyzer.analyses.compare import Difference
+from services.analyzer.analyses.timeline_questions import Matches
 from services.analyzer.held_columns import HeldColumn, HeldColumns
 from services.analyzer.querying import QueryResult, condition, run_query
-from services.analyzer.run_tables import run_table
+from services.analyzer.run_tables import run_table, timeline_of
 from services.analyzer.store import Store
-from services.analyzer.table import Table
-from services.analyzer.trace_answers import answer_name, question_of
+from services.analyzer.table import COUNT, Table
+from services.analyzer.timeline_tables import TIMELINE_MATCHES
+from services.analyzer.trace_answers import PLAIN_QUESTION, answer_name, question_of
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.model import SortKey, TableQuery
 
@@ -39,6 +41,8 @@ class TableAnswers:
     ) -> QueryResult:
         """Raises InvalidRequestError: a column that the table lacks, a value that it cannot hold; or as run_table does."""
         question = question_of(query)
+        if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
+            return self._matches(run_ids[0], query)
         rows = run_table(self._store, table, run_ids, allowed_differences, question)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
@@ -47,6 +51,26 @@ class TableAnswers:
                 key = (run_ids[0] if run_ids else "", answer_name(table.table_name, question))
                 return LargeTable(rows, table, height, key, self._store.held).answer(query)
         return run_query(rows, table, query)
+
+    def _matches(self, run_id: str, query: TableQuery) -> QueryResult:
+        """Of ten million events only those asked for become rows."""
+        if not self._store.trace_run_ids([run_id]):
+            return QueryResult(TIMELINE_MATCHES.empty().select(query.columns or TIMELINE_MATCHES.column_names), 0)
+        timeline = timeline_of(self._store, run_id)
+        conditions = [condition(TIMELINE_MATCHES.column(wanted.column), wanted) for wanted in query.filters]
+        key = (run_id, answer_name("timeline_matches", PLAIN_QUESTION), query.filters)
+        matches = self._store.held.get(key, Matches, lambda: Matches.of(timeline, pl.all_horizontal(conditions) if conditions else None))
+        first, end = matches.between(query.window_start_ns, query.window_end_ns)
+        last = end if query.limit == 0 else min(first + query.offset + query.limit, end)
+        event_index = self._store.runs.get(run_id).next_event_index - 1
+        rows = matches.frame(timeline, min(first + query.offset, last), last)
+        rows = rows.with_columns(run_id=pl.lit(run_id), event_index=pl.lit(event_index, dtype=COUNT))
+        return QueryResult(rows.select(query.columns or TIMELINE_MATCHES.column_names), end - first)
+
+
+def _asks_for_names(query: TableQuery) -> bool:
+    """Nothing else: rows come in the order that they have."""
+    return not query.order_by and {wanted.column for wanted in query.filters} <= {"name", "track"}
 
 
 @dataclass(frozen=True, slots=True)

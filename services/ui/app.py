@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -35,6 +36,7 @@ from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.pages.start import StartPage
+from services.ui.pages.timeline import TimelinePage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
@@ -54,6 +56,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    TimelinePage,
     NodesPage,
     StartPage,
 )

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers", "nodes", "start"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "timeline": "Timeline",
     "nodes": "Nodes",
     "start": "Run / Import",
 }
@@ -110,6 +111,11 @@ class ViewState:
     layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
     layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
     variant: str = ""  # of a model; empty: the first
+    window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
+    stretch: str = ""  # marked on it, written the same way
+    event: str = ""  # chosen on it, e.g. "kernels.17"
+    search: str = ""  # part of names on it
+    folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
     def run(self) -> str | None:

@@ -24,6 +24,7 @@ from services.core.errors import InvalidSettingError, KernalyseError
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.client import AnalyzerClient
+from services.ui.pages.compare import ComparePage
 from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
@@ -46,6 +47,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    ComparePage,
 )
 
 

@@ -134,6 +134,16 @@ class AnalyzerClient:
         """All rows of a table of the runs. Raises KernalyseError."""
         return (await self.table(TableQuery(table_name, run_ids, order_by=order_by))).rows
 
+    async def artifact(self, run_id: str, artifact_name: str) -> bytes:
+        """A file that the run has left on its node. Raises KernalyseError."""
+
+        async def call() -> bytes:
+            request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
+            with translated_errors():
+                return b"".join([part.chunk async for part in self._stub.ReadArtifact(request, timeout=CALL_TIMEOUT_S)])
+
+        return await self._ask(call())
+
     async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 

@@ -64,9 +64,9 @@ class LiveFigure:
             span.update(start=start, end=end, reset_start=start, reset_end=end)
             self._set_spans[axis] = (start, end)
 
-    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False) -> None:
-        """Ticks of the x axis at the keys; those that would overlap are left out by the browser, unless they are all wanted."""
-        axis = self.figure.xaxis[0]
+    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
+        """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
+        axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]
         if not isinstance(axis.ticker, FixedTicker):
             axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=AllLabels() if leaves_none_out else NoOverlap())
         # A new ticker each time would make Bokeh walk through the whole document; new ticks do not.

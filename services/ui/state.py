@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers"]
+Page = Literal["live", "roofline", "kernels", "layers", "compare"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "compare": "Compare",
 }
 """In the order of the navigation."""
 
@@ -82,6 +83,12 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    baseline: str = ""  # run_id that the candidate is judged by; empty: one that is like it
+    candidate: str = ""  # run_id; empty: the newest
+    allow: str = ""  # differences between the two that were allowed to be, comma-separated
+    verdict: str = ""  # of the rows compared; empty: all
+    metric: str = "duration_median_ns"  # of the history
+    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
 
     @property
     def run(self) -> str | None:

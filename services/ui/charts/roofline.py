@@ -295,8 +295,10 @@ def span_of(points: Columns, rows: Sequence[CeilingRow]) -> Span:
     return Span(x_start, x_end, _outwards(min(y) / 2), _outwards(max(y) * 2, up=True))
 
 
-def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Palette, height_px: int = 380) -> hv.Overlay:
-    """Three layers, in this order: ceilings, their labels, points. Their sources take new columns of the same names."""
+def roofline_chart(
+    points: Columns, ceilings: Columns, span: Span, palette: Palette, height_px: int = 380, under_points: Sequence[hv.Element] = ()
+) -> hv.Overlay:
+    """Layers in this order: ceilings, their labels, those given, points. Their sources take new columns of the same names."""
     labels = label_columns(ceilings)
     point_hover = HoverTool(
         tooltips=[
@@ -325,7 +327,7 @@ def roofline_chart(points: Columns, ceilings: Columns, span: Span, palette: Pale
     marks = hv.Points(points, ["intensity", "rate"], [*POINT_TEXTS, "fill_alpha", "size"]).opts(
         color="color", marker="marker", fill_alpha="fill_alpha", size="size", line_width=1.5, tools=[point_hover]
     )
-    return hv.Overlay([lines, names, marks]).opts(
+    return hv.Overlay([lines, names, *under_points, marks]).opts(
         hv.opts.Overlay(
             logx=True,
             logy=True,

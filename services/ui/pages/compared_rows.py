@@ -169,7 +169,7 @@ def tiles(answer: Compared) -> list[dict[str, str]]:
 
 
 def _trace_tiles(rows: pl.DataFrame) -> list[dict[str, str]]:
-    before, after = (rows[name].fill_null(0).sum() for name in ("baseline_duration_sum_ns", "duration_sum_ns"))
+    before, after = (float(rows[name].fill_null(0).sum()) for name in ("baseline_duration_sum_ns", "duration_sum_ns"))
     occurrences = {name: rows.filter(pl.col("occurrence") == name).height for name in ("MATCHED", "NEW", "GONE")}
     return [
         {"name": "Device time before", "value": theme.duration(before)},

@@ -94,10 +94,10 @@ def facts(before: RunMemory, after: RunMemory, overview: Overview) -> list[Fact]
         for device in status.node.devices
     }
     sides = [_values(memory, hostnames, device_names) for memory in (before, after)]
-    found = [
-        Fact(title, *(side.get(title) or theme.UNKNOWN for side in sides), title != STARTED and sides[0].get(title) != sides[1].get(title))
-        for title in dict.fromkeys(title for side in sides for title in side)
-    ]
+    found = []
+    for title in dict.fromkeys(title for side in sides for title in side):
+        first, second = (side.get(title) or theme.UNKNOWN for side in sides)
+        found.append(Fact(title, first, second, title != STARTED and first != second))
     return sorted(
         (fact for fact in found if not fact.before == fact.after == theme.UNKNOWN), key=lambda fact: not fact.is_different
     )  # stable: the order above within each half

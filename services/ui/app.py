@@ -29,6 +29,7 @@ from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
+from services.ui.pages.compare import ComparePage
 from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
@@ -57,6 +58,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     KernelsPage,
     LayersPage,
     TimelinePage,
+    ComparePage,
     NodesPage,
     StartPage,
 )

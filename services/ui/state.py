@@ -9,13 +9,14 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers", "timeline", "nodes", "start"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
     "timeline": "Timeline",
+    "compare": "Compare",
     "nodes": "Nodes",
     "start": "Run / Import",
 }
@@ -99,6 +100,12 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    baseline: str = ""  # run_id that the candidate is judged by; empty: one that is like it
+    candidate: str = ""  # run_id; empty: the newest
+    allow: str = ""  # differences between the two that were allowed to be, comma-separated
+    verdict: str = ""  # of the rows compared; empty: all
+    metric: str = "duration_median_ns"  # of the history
+    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
     figure: MetricName = "flop_rate"  # of the charts of kernels

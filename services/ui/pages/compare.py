@@ -20,6 +20,7 @@ from services.ui.pages.compared_rows import Compared, columns_of, compared, tabl
 from services.ui.pages.compared_sides import chosen_pair, facts
 from services.ui.pages.roofline_figure import no_points
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.pages.tabled import pager_fragment
 from services.ui.question import Question
 from services.ui.run_sources import sources_of
 from services.ui.source_difference import FileDifference, source_difference
@@ -111,7 +112,7 @@ class ComparePage(PageBase):
             "filters": filters_fragment(self.state, {} if answer is None else filters.values_of(answer.rows)),
             "what": self._what(answer, problem),
             "table": self._table(answer, rows, problem),
-            "pager": self._pager(rows.height),
+            "pager": pager_fragment(self.state, rows.height),
         }
 
     def _problem_of(self, before: Run | None, after: Run | None, overview: Overview) -> str:
@@ -264,15 +265,6 @@ class ComparePage(PageBase):
             problem=problem or self._rows.problem,
             is_loading=answer is None and not problem and not self._rows.problem,
             empty=empty,
-        )
-
-    def _pager(self, total: int) -> str:
-        first, last = self.state.row, min(self.state.row + self.state.row_count, total)
-        return fragment(
-            "pager.html",
-            text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if last > first else "",
-            previous=max(0, first - self.state.row_count) if first > 0 else None,
-            following=first + self.state.row_count if last < total else None,
         )
 
     # ------------------------------------------------------------ sources

@@ -24,6 +24,7 @@ from services.core.errors import InvalidSettingError, KernalyseError
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.client import AnalyzerClient
+from services.ui.exports import PATTERN, ExportHandler
 from services.ui.pages.kernels import KernelsPage, table_query
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
@@ -115,6 +116,7 @@ class Dashboard:
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    (PATTERN, ExportHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
             )

@@ -83,7 +83,7 @@ def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
             status = _run(task, folder, errors.fileno())
             if status != 0:
                 raise _failure(task, status, (folder / "errors").read_text(errors="replace"))
-        return (folder / f"{DOCUMENT_NAME}{task.format.suffix}").read_bytes()
+        return (folder / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
 
 
 def _run(task: DrawingTask, folder: Path, errors: int) -> int:

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from services.ui.charts.elements import printed_ticks
-from services.ui.charts.stacks import elided
-from services.ui.theme import LIGHT
+from services.ui.charts.names import elided
+from services.ui.theme import LIGHT, SI_TICKS
 
 hv.Store.set_current_backend("bokeh")  # that of options which name none; loading the other one has changed it
 
@@ -119,17 +119,16 @@ def _dress(figure: Figure, frame: Style) -> None:
         axis.set_label_text(str(frame.get(f"{name}label", "")), color=LIGHT.muted, fontsize=FONT_PT)
         axis.set_tick_params(which="both", colors=LIGHT.muted, labelsize=SMALL_FONT_PT)
         axis.set_minor_formatter(NullFormatter())
-        text = printed_ticks(frame.get(f"{name}formatter"))
-        if text is not None:
-            axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
-        _place_ticks(axis, frame.get(f"{name}ticks"), text, MAX_NAME_LENGTH if name == "y" or not rotation else MAX_SLANTED_LENGTH)
+        text = printed_ticks(frame.get(f"{name}formatter")) or SI_TICKS.text
+        axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
+        _place_ticks(axis, frame.get(f"{name}ticks"), MAX_NAME_LENGTH if name == "y" or not rotation else MAX_SLANTED_LENGTH)
     if rotation:
         for label in axes.get_xticklabels():
             label.set(rotation=rotation, ha="right", rotation_mode="anchor")
     figure.patch.set_facecolor(LIGHT.surface)
 
 
-def _place_ticks(axis: Any, wanted: Any, text: Any, length: int) -> None:
+def _place_ticks(axis: Any, wanted: Any, length: int) -> None:
     """wanted: values, pairs of value and name, or how many there should be at most."""
     if isinstance(wanted, int):
         axis.get_major_locator().set_params(nbins=wanted)
@@ -138,8 +137,6 @@ def _place_ticks(axis: Any, wanted: Any, text: Any, length: int) -> None:
         axis.set_ticklabels([_lines(str(name), length) for _, name in wanted])
     elif isinstance(wanted, list) and wanted:
         axis.set_major_locator(FixedLocator(wanted))
-        if text is None:
-            axis.set_ticklabels([f"{value:g}" for value in wanted])
 
 
 def _lines(text: str, length: int) -> str:
@@ -269,4 +266,5 @@ TRANSLATIONS: Final[Mapping[str, Any]] = {
 }
 """How the style of each kind of layer is said to Matplotlib, of that for Bokeh. Other kinds look as HoloViews draws them."""
 
+mpl.rcParams["text.parse_math"] = False  # names of kernels have dollars in them
 mpl.rcParams["font.family"] = ["DejaVu Sans"]  # comes with Matplotlib: the same page on every machine

@@ -100,9 +100,8 @@ def newest_rows(roofline: pl.DataFrame) -> pl.DataFrame:
 
 def drawable(roofline: pl.DataFrame) -> pl.DataFrame:
     """Rows that have a place on the chart: with an intensity and a flop rate."""
-    return roofline.filter(
-        pl.col("intensity_flop_per_byte").is_not_null() & (pl.col("intensity_flop_per_byte") > 0) & (pl.col("achieved_flop_per_s") > 0)
-    )
+    figures = [pl.col(name) for name in ("intensity_flop_per_byte", "achieved_flop_per_s")]
+    return roofline.filter(*((figure > 0) & figure.is_finite() for figure in figures))
 
 
 def point_columns(roofline: pl.DataFrame, palette: Palette, color_by: str = "category", values: tuple[str, ...] = CATEGORIES) -> Columns:

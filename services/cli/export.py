@@ -67,7 +67,7 @@ def export(
 ) -> None:
     """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
     from services.cli.session import Server, analyzer_session
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
     documents = {name: path for name, path in named.items() if path is not None}

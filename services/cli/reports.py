@@ -9,8 +9,8 @@ import typer
 
 from services.cli.given_paths import is_trace_path
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
-from services.cli.usage import UsageError
 from services.core.report import ReportFormat
+from services.core.words.usage import UsageError
 
 
 def register(app: typer.Typer) -> None:

@@ -71,8 +71,7 @@ def _times(ratio: str) -> pl.Expr:
 
 
 def _trace_sections(table_of: TableOf) -> Iterator[Section | None]:
-    yield Section("What this proves", sentences=(RATIOS: Final = ("duration_ratio", "duration_ratio_low", "duration_ratio_high")
-WHAT_TRACES_PROVE,))
+    yield Section("What this proves", sentences=(WHAT_TRACES_PROVE,))
     for table_name, heading, name in (("kernel_comparison", "kernel", "kernel_name"), ("layer_comparison", "layer", "layer")):
         yield table_section(
             f"{heading.capitalize()}s by change of device time",

@@ -14,8 +14,8 @@ from services.ui.charts import layers
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview
-from services.ui.pages.kernels import REFRESH_INTERVAL_S, KernelsPage
 from services.ui.pages.shell import fragment
+from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
 from services.ui.state import Page, TableName, ViewState
 from services.ui.theme import MARKERS, SYMBOLS, Palette
 
@@ -31,7 +31,7 @@ def _prototype(palette: Palette) -> Prototype:
     return Prototype(layers.layer_chart(layers.no_bars(), palette))
 
 
-class LayersPage(KernelsPage):
+class LayersPage(TabledPage):
     """The table of the Kernels page with rows of its own, over a chart of the shown run's layers."""
 
     page: Page = "layers"

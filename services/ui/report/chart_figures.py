@@ -97,7 +97,7 @@ def drawn(chart: Chart, sheet: Sheet, *, with_words: bool = True) -> Iterator[Fi
 def chart_height(chart: Chart) -> float:
     """Inches of the chart alone, in proportion to the browser's."""
     height_px = hv.Store.lookup_options("bokeh", chart.element, "plot").kwargs.get("height", 300)
-    return max(1.3, float(height_px) / PX_PER_INCH)
+    return float(max(1.3, height_px / PX_PER_INCH))
 
 
 def _wrapped(text: str, sheet: Sheet) -> list[str]:

@@ -26,6 +26,7 @@ from services.core.errors import InvalidSettingError, KernalyseError, NotFoundEr
 from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
+from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
 from services.ui.pages.kernels import KernelsPage
@@ -134,6 +135,7 @@ class Dashboard:
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
                     (PATTERN, ExportHandler, {"client": self.client}),
                     *self._uploads.patterns(),
+                    (r"/download/artifact", ArtifactHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
             )

@@ -87,6 +87,8 @@ def figure_of(element: Any, size_inches: tuple[float, float], place: tuple[float
         warnings.simplefilter("ignore")  # of empty layers and of limits that are the same; the chart says what there is
         figure: Figure = hv.render(printed, backend="matplotlib")
     _dress(figure, frame)
+    if "colorbar_opts" in frame:
+        _add_color_bar(figure, frame["colorbar_opts"])
     figure.set_layout_engine("tight", pad=0.4, rect=place)
     return figure
 
@@ -126,6 +128,21 @@ def _dress(figure: Figure, frame: Style) -> None:
         for label in axes.get_xticklabels():
             label.set(rotation=rotation, ha="right", rotation_mode="anchor")
     figure.patch.set_facecolor(LIGHT.surface)
+
+
+def _add_color_bar(figure: Figure, wanted: Style) -> None:
+    """wanted: what the browser's is made with."""
+    axes = figure.axes[0]
+    shaded = next((artist for artist in axes.collections if artist.get_array() is not None), None)
+    if shaded is None:
+        return
+    names = wanted.get("major_label_overrides") or {}
+    bar = figure.colorbar(shaded, ax=axes, fraction=0.04, pad=0.02, ticks=list(names) or None)
+    bar.outline.set_visible(False)
+    bar.set_label(wanted.get("title", ""), color=LIGHT.muted, fontsize=FONT_PT)
+    bar.ax.tick_params(colors=LIGHT.muted, labelsize=SMALL_FONT_PT)
+    if names:
+        bar.set_ticklabels(list(names.values()))
 
 
 def _place_ticks(axis: Any, wanted: Any, length: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,7 @@ TASK = DrawingTask(ReportFormat.PDF, Report("Report of a run", ()), "run-1", "a 
 
 def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(private_folders: Path, tmp_path: Path) -> None:
     before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
-    for file in (before, after):
-        assert kernalyse("import", file).returncode == 0
-    runs = kernalyse("runs").stdout
-    baseline = next(word for line in runs.splitlines() if "before.json" in line for word in line.split())
+    baseline, _ = (re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in (before, after))  # type: ignore[union-attr]
     page, pictures = tmp_path / "out" / "page.html", tmp_path / "out" / "pictures"
     done = kernalyse("export", "last", "--against", baseline, "--html", page, "--png", pictures)
     assert done.returncode == 0, done.stderr

@@ -30,6 +30,8 @@ KILLED_STATUSES: Final = (-9, -24)
 
 SHOWN_ERROR_LINES: Final = 3
 OF_RUN: Final[Mapping[str, int]] = {
+    "configurations": 5_000,
+    "failures": 5_000,
     "roofline": 5_000,
     "layer_roofline": 5_000,
     "ceilings": 500,
@@ -77,13 +79,12 @@ def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
         folder = Path(name)
         task.write(folder)
         for table_name, frame in frames.items():
-            if not frame.is_empty():
-                frame.write_ipc(folder / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
+            frame.write_ipc(folder / f"{table_name}{TABLE_SUFFIX}", compression="uncompressed")
         with (folder / "errors").open("w+b") as errors:
             status = _run(task, folder, errors.fileno())
             if status != 0:
                 raise _failure(task, status, (folder / "errors").read_text(errors="replace"))
-        return (folder / f"{DOCUMENT_NAME}{task.format.suffix}").read_bytes()
+        return (folder / f"{DOCUMENT_NAME}.{task.format}").read_bytes()
 
 
 def _run(task: DrawingTask, folder: Path, errors: int) -> int:

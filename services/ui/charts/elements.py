@@ -25,11 +25,11 @@ _printed_ticks: dict[str, Callable[[float], str]] = {}
 
 
 def tick_formatter(ticks: Ticks | str) -> CustomJSTickFormatter:
-    """For the browser; `printed_ticks` knows it again, unless only code is given."""
+    """For the browser, with the unit as its tag; `printed_ticks` knows it again, unless only code is given."""
     if isinstance(ticks, str):
         return CustomJSTickFormatter(code=ticks)
     _printed_ticks[ticks.code] = ticks.text
-    return CustomJSTickFormatter(code=ticks.code)
+    return CustomJSTickFormatter(code=ticks.code, tags=[ticks.unit])
 
 
 def printed_ticks(formatter: object) -> Callable[[float], str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -25,7 +25,7 @@ def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list
     Args:
         tables: comparison, or kernel_comparison and layer_comparison; roofline and ceilings of both runs.
     """
-    return [*_speed_ups(tables), *_changes(tables), *_rooflines(tables)]
+    return [*_speed_ups(tables), *_changes(tables), *_rooflines(tables, {baseline_run_id: "before", run_id: "after"})]
 
 
 def _speed_ups(tables: Tables) -> Iterator[Chart]:
@@ -73,10 +73,10 @@ def _changes(tables: Tables) -> Iterator[Chart]:
         yield Chart(title, stacked_bars(names, stacks, "device time", LIGHT, theme.DURATION_TICKS), "wide", "Largest change first.", key)
 
 
-def _rooflines(tables: Tables) -> Iterator[Chart]:
+def _rooflines(tables: Tables, sides: Mapping[str, str]) -> Iterator[Chart]:
     rows = tables.get("roofline", pl.DataFrame())
     if rows.is_empty():
         return
-    newest = roofline.newest_rows(rows)
+    newest = roofline.newest_rows(rows).with_columns(run_id=pl.col("run_id").replace(dict(sides))).sort("run_id", descending=True)
     if not roofline.drawable(newest).is_empty():
         yield roofline_of(newest, tables.get("ceilings", pl.DataFrame()), "Rooflines of both runs", "run_id")

@@ -13,6 +13,7 @@ from services.ui.charts import layers, roofline, strips, telemetry
 from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.document import Chart, Key
+from services.ui.report.performance_charts import performance_charts
 from services.ui.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
 from services.ui.theme import CATEGORIES, LIGHT, MARKERS, SYMBOLS, style_of
 
@@ -38,6 +39,7 @@ def run_charts(tables: Tables) -> list[Chart]:
     return [
         *_rooflines(tables),
         *_models(tables),
+        *performance_charts(tables),
         *_kernels(tables),
         *_layers(tables),
         *_breakdown(tables),

@@ -230,6 +230,9 @@ _POINT: Final = (
         "compute bound or memory bound (over 0.7 of what is attainable), compute inefficient or memory inefficient (below the threshold "
         "of that side), normal (between them); null: efficiency or bound are not known.",
     ),
+    Column("efficiency_category_datasheet", TEXT, "The same by the datasheet's ceilings alone."),
+    Column("efficiency_category_clock", TEXT, "By those at the measured clock."),
+    Column("efficiency_category_measured", TEXT, "By the measured ones."),
     VARIANT,
     LAYER_PATH,
 )
@@ -312,6 +315,7 @@ CEILINGS: Final = _table(
     Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
     Column("note", TEXT, "Where the figure comes from."),
     Column("clock_hz", COUNT, "SM clock at which it holds."),
+    Column("measured_unix_ns", COUNT, "When it was measured, or set by hand."),
 )
 
 TELEMETRY: Final = _table(

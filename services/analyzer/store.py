@@ -13,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +29,6 @@ from services.analyzer.event_rows import (
     Row,
     advanced,
     before_events,
-    ceiling_row,
-    frame_of,
     log_row,
     sample_row,
     table_rows,
@@ -41,10 +39,9 @@ from services.analyzer.live_rows import RunCommit, between, insert_rows, read_co
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
-from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
+from services.analyzer.schema import IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table, together
-from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_records import TraceRecords, has_waiting_trace, keep_trace, settle_traces
 from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
 from services.core.errors import RunNotFoundError
@@ -315,28 +312,6 @@ class Store:
         ]
         return pl.concat([*archived, live])
 
-    def device_ceilings(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
-        """Ceilings of each run's device from every source, as rows of table ceilings with the event at which it was known."""
-        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
-        ceilings = {device: self.hardware.ceilings(*device) for device in {_device_of(record) for record in records}}
-        rows = [
-            ceiling_row(record.run.run_id, record.device_event_index, ceiling)
-            for record in records
-            for ceiling in ceilings[_device_of(record)]
-        ]
-        return frame_of(CEILINGS, rows)
-
-    def device_thresholds(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
-        """Thresholds of each run's device, by hand or by default, as rows of table thresholds."""
-        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
-        thresholds = {device: self.hardware.thresholds(*device) for device in {_device_of(record) for record in records}}
-        rows = [
-            {"run_id": record.run.run_id, "event_index": record.device_event_index, "device_id": record.run.device_id}
-            | asdict(thresholds[_device_of(record)])
-            for record in records
-        ]
-        return frame_of(THRESHOLDS, rows)
-
     # ------------------------------------------------------------ finished runs
 
     def compact(self, run_id: str) -> None:
@@ -362,10 +337,6 @@ class Store:
         """Raises RunNotFoundError, RunNotFinishedError."""
         with self._archive_lock:
             self.runs.delete(run_id)
+            self.hardware.forget(run_id)
             self._archive.delete(run_id)
             self._traces.delete(run_id)
-
-
-def _device_of(record: RunRecord) -> tuple[str, str]:
-    """node_id and device_id."""
-    return record.run.node_id, record.run.device_id or ""

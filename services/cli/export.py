@@ -50,7 +50,7 @@ def export(
 ) -> None:
     """Write a run with all its samples to a file; JSON without -o to standard output."""
     from services.cli.session import Server, analyzer_session
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     is_table = export_format in (ExportFormat.CSV, ExportFormat.PARQUET)
     if is_table and output is None:

@@ -125,7 +125,7 @@ def report_files(reports: Sequence[Path]) -> dict[str, Path]:
     """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
     from services.analyzer.readers.ncu_trace import NcuReader
     from services.analyzer.readers.registry import HEAD_BYTES
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     found: dict[str, Path] = {}
     for path in reports:
@@ -180,7 +180,7 @@ def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
 
 def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
     from services.analyzer.trace_answers import answerable
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     for query in queries:
         if not answerable(query.table_name):

@@ -7,6 +7,7 @@ ns to hours. An unknown value is shown as an en dash.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -182,8 +183,20 @@ SYMBOL_MARKERS: Final[dict[str, str]] = {
     "triangle-down": "inverted_triangle",
     "hexagon": "hex",
     "star": "star",
+    "circle-open": "circle",
+    "square-open": "square",
+    "diamond-open": "diamond",
+    "pentagon": "hex",
+    "hexagon2": "hex",
+    "octagon": "hex",
+    "hexagram": "star_dot",
+    "star-diamond": "star_dot",
+    "cross-thin": "cross",
+    "x-thin": "x",
+    "asterisk": "asterisk",
 }
-"""Shapes that imported results ask for by Plotly's names, as Bokeh calls them; any other leaves the shape of the colour."""
+"""Shapes that imported results ask for by Plotly's names, as Bokeh calls them, or the most alike that it has; any other leaves the shape
+of the colour."""
 
 FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square_x", "diamond": "diamond_cross"}
 """How a point looks whose results were wrong, where the shape has a crossed variant; the others are drawn hollow."""
@@ -204,6 +217,9 @@ SYMBOLS: Final[dict[str, str]] = {
 }
 """The markers as characters, for legends."""
 
+EFFICIENCY_CATEGORIES: Final = ("compute bound", "memory bound", "normal", "compute inefficient", "memory inefficient")
+"""As the analyzer calls them. Bound: at a limit of the hardware; inefficient: below the threshold of its side; normal: between them."""
+
 CATEGORIES: Final = ("matmul", "elementwise", "stream", "transpose", "reduction", "normalization", "other")
 
 
@@ -211,6 +227,44 @@ CATEGORIES: Final = ("matmul", "elementwise", "stream", "transpose", "reduction"
 class Style:
     color: str
     marker: str
+
+
+def efficiency_style(category: str, palette: Palette) -> Style:
+    """Green: bound, a limit of the hardware is reached; red: inefficient; blue: normal; grey: not known. The marker is for legends."""
+    if category.endswith("bound"):
+        return Style(palette.good, "circle")
+    if category.endswith("inefficient"):
+        return Style(palette.bad, "circle")
+    return Style(palette.accent if category == "normal" else palette.muted, "circle")
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """How a point's line tells the category of its efficiency without colour. is_marked: it is drawn in the colour of text."""
+
+    width_px: float
+    dash: str
+    is_marked: bool
+    symbol: str  # for legends
+
+    @classmethod
+    def of(cls, category: str | None) -> Outline:
+        if category is not None and category.endswith("bound"):
+            return BOUND_OUTLINE
+        if category is not None and category.endswith("inefficient"):
+            return INEFFICIENT_OUTLINE
+        return NORMAL_OUTLINE
+
+
+BOUND_OUTLINE: Final = Outline(2.2, "solid", True, "◉")
+INEFFICIENT_OUTLINE: Final = Outline(1.6, "2 2", True, "◌")
+NORMAL_OUTLINE: Final = Outline(1.0, "solid", False, "●")
+
+
+def values_with(present: Collection[str]) -> tuple[str, ...]:
+    """CATEGORIES, with what else is present in the places of those that are not: each has a colour and shape of its own while they last."""
+    others = iter(sorted(set(present) - set(CATEGORIES)))
+    return (*(name if name in present else next(others, name) for name in CATEGORIES), *others)
 
 
 def style_of(value: str, values: tuple[str, ...], palette: Palette) -> Style:
@@ -234,4 +288,49 @@ const [factor, prefix] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, 
 return parseFloat((tick / factor).toPrecision(3)) + (prefix ? " " + prefix : "")
 """
 
+MEMORY_TICKS: Final = """
+const size = Math.abs(tick)
+const [factor, unit] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([limit]) => size >= limit) ?? [1, "B"]
+return parseFloat((tick / factor).toPrecision(3)) + " " + unit
+"""
+
 PLAIN_TICKS: Final = "return String(parseFloat(tick.toPrecision(3)))"
+
+# ---------------------------------------------------------------- and for hovers, where an unknown value is NaN
+
+_DIGITS: Final = """
+if (!Number.isFinite(value)) return "\u2013 "
+const digits = (number) => Math.abs(number) < 1000 ? number.toPrecision(3) : number.toFixed(0)
+const size = Math.abs(value)
+"""
+
+SI_HOVER: Final = (
+    _DIGITS
+    + """
+const table = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]
+const [factor, prefix] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, ""]
+return digits(value / factor) + " " + prefix
+"""
+)
+
+DURATION_HOVER: Final = (
+    _DIGITS
+    + """
+const table = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]
+const [factor, unit] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, "ns"]
+return digits(value / factor) + " " + unit
+"""
+)
+
+MEMORY_HOVER: Final = (
+    _DIGITS
+    + """
+const table = [[2 ** 50, "Pi"], [2 ** 40, "Ti"], [2 ** 30, "Gi"], [2 ** 20, "Mi"], [2 ** 10, "Ki"]]
+const [factor, prefix] = table.find(([limit]) => size >= limit) ?? [1, ""]
+return (factor === 1 ? value.toFixed(0) : digits(value / factor)) + " " + prefix + "B"
+"""
+)
+
+PERCENT_HOVER: Final = _DIGITS + 'return (value < 1 ? digits(value * 100) : (value * 100).toFixed(0)) + " %"'
+
+PLAIN_HOVER: Final = _DIGITS + "return digits(value)"

@@ -110,7 +110,7 @@ class LivePage(PageBase):
         now_unix_s = time.time()
         return {
             "runs": self._runs_fragment(overview, run_ids, now_unix_s),
-            "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
+            "nodes": fragment("node_cards.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
             "samples_note": self._samples_note(is_over=run is not None and run.state.is_final),
             **self._table_fragments(memory),
@@ -210,9 +210,11 @@ class LivePage(PageBase):
 
     def _take_in_roofline(self, memory: RunMemory) -> None:
         new = self._new_rows(memory, "roofline")
-        ceilings = self._new_rows(memory, "ceilings").frame
+        known = self._new_rows(memory, "ceilings")
+        ceilings = known.frame
         if ceilings is not None:
-            self._ceilings = ceilings if self._ceilings is None else pl.concat([self._ceilings, ceilings], how="vertical_relaxed")
+            before = None if known.is_restart else self._ceilings
+            self._ceilings = ceilings if before is None else pl.concat([before, ceilings], how="vertical_relaxed")
         if new.frame is not None:
             self._add_points(new.frame, new.span, memory)
         if new.frame is not None or ceilings is not None:
@@ -343,7 +345,7 @@ class LivePage(PageBase):
         text = f"{theme.count(self._strips.sample_count)} samples"
         if self._strips.drawn_count < self._strips.sample_count:
             text += f", {theme.count(self._strips.drawn_count)} drawn"
-        return text
+        return f"{text}; ▼ outlier, ✕ discarded while the clock was throttled"
 
     def _roofline_note(self) -> str:
         if self._roofline_rows is None:

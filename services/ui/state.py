@@ -154,7 +154,10 @@ class ViewState:
 KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device", "efficiency")
 """Runs and filters: what is chosen on one page holds on the others."""
 
-_WITHOUT_ROWS: Final = ("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing")
+_WITHOUT_ROWS: Final = (
+    *("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing"),
+    *("layer", "layer_color", "variant"),
+)
 """What changes without the table's rows becoming others."""
 
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))

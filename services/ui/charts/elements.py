@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import holoviews as hv
@@ -42,6 +42,14 @@ def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Colu
     columns: Columns = {name: np.empty(0, dtype=np.float64) for name in numbers}
     columns.update({name: np.empty(0, dtype=np.str_) for name in texts})
     return columns
+
+
+def columns_of(rows: Sequence[tuple[Any, ...]], numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
+    """rows: of values, numbers first, in the order of the names."""
+    if not rows:
+        return empty_columns(numbers, texts)
+    values = dict(zip((*numbers, *texts), zip(*rows, strict=True), strict=True))
+    return {name: np.array(column, dtype=np.float64 if name in numbers else np.str_) for name, column in values.items()}
 
 
 def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:

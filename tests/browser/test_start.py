@@ -19,23 +19,31 @@ from tests.unit.test_kineto import call, kernel
 
 pytestmark = pytest.mark.browser
 
-SOURCE = """
+SOURCE = """#include "factor.h"
 __global__ void scale(const float* a, float* b, float alpha, int N) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < N) b[i] = alpha * a[i];
+  if (i < N) b[i] = FACTOR * alpha * a[i];
 }
 """
 MEBIBYTE = 2**20
+
+
+def measured(visit: Visit, page: Page) -> Run:
+    """The run that the shown form starts, once it has succeeded."""
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url(re.compile(r"/live\?runs="))
+    expect(page.locator("#f-run .state")).to_have_text("succeeded")
+    return visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
 
 
 def started(visit: Visit, page: Page) -> Run:
     """The run that the shown form starts, ended again: what it was told to do is enough."""
     page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_url(re.compile(r"/live\?runs="))
-    run = visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
-    visit.dashboard.cancel(run.run_id)
-    eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
-    return run
+    run_id = page.url.partition("runs=")[2].partition("&")[0]
+    visit.dashboard.cancel(run_id)
+    eventually(lambda: visit.dashboard.run(run_id).state.is_final)
+    return visit.dashboard.run(run_id)
 
 
 def drop(page: Page, *files: tuple[str, bytes]) -> None:
@@ -83,15 +91,16 @@ def test_a_sweep_is_set_up_checked_and_started(visit: Visit) -> None:
 
 def test_a_dropped_source_offers_its_kernels(visit: Visit) -> None:
     page = visit.open("/start?form=import")
-    drop(page, ("<img src=x onerror=window.pwned=1>.cu", SOURCE.encode()))
+    drop(page, ("<img src=x onerror=window.pwned=1>.cu", SOURCE.encode()), ("factor.h", b"#define FACTOR 2.0f\n"))
     panel = page.locator("#panel-sweep")
     expect(page.get_by_role("tab", name="Kernel sweep")).to_have_attribute("aria-selected", "true")
     expect(panel.get_by_label("Kernel", exact=True)).to_have_value("scale")
     expect(panel.locator(".outcome")).to_contain_text("alpha: taken to be 1.0")
     panel.get_by_label("N", exact=True).fill("1024")
     panel.get_by_label("Flop of a launch").fill("N")
+    panel.get_by_label("Longest sampling, s").fill("0.1")
     expect(panel.locator(".outlook")).to_contain_text("1 configuration on")
-    sweep = started(visit, page).spec.work
+    sweep = measured(visit, page).spec.work
     assert isinstance(sweep, KernelSweep)
     assert sweep.kernels[0].source is not None
     assert sweep.kernels[0].source.text == SOURCE
@@ -106,12 +115,10 @@ def test_a_command_runs_with_the_files_that_were_given(visit: Visit) -> None:
     expect(panel.locator(".chip")).to_contain_text("job.sh")
     panel.get_by_label("Collector").select_option("nsys")
     expect(panel.locator(".command-line")).to_have_text("kernalyse profile --collector nsys -- sh job.sh 'two words'")
-    page.get_by_role("button", name="Start", exact=True).click()
-    page.wait_for_url(re.compile(r"/live\?runs="))
+    work = measured(visit, page).spec.work
     expect(page.locator("#f-log")).to_contain_text("given: two words")
-    run = visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
-    assert isinstance(run.spec.work, CommandProfile)
-    assert run.spec.work.bundle_digest is not None
+    assert isinstance(work, CommandProfile)
+    assert work.bundle_digest is not None
 
 
 def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from services.core.model import (
     TableQuery,
     Thresholds,
 )
+from services.core.report import ReportFormat
 from services.core.rpc import translated_errors
 from services.core.wire import decode, encode
 from services.ui.memory import NodesMemory, RunMemory
@@ -42,6 +43,7 @@ RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""
 
 CALL_TIMEOUT_S: Final = 20.0
+REPORT_TIMEOUT_S: Final = 240.0
 MAX_REMEMBERED_RUNS: Final = 24
 """Runs kept although nobody looks at them any more: going back to one is immediate."""
 
@@ -203,6 +205,18 @@ class AnalyzerClient:
         """All rows of a table of the runs. Raises KernalyseError."""
         return (await self.table(TableQuery(table_name, run_ids, order_by=order_by))).rows
 
+    async def report(self, run_id: str, chosen: ReportFormat, baseline_run_id: str, allowed_differences: tuple[str, ...]) -> bytes:
+        """A report of the run, or of its comparison with the baseline where one is named, as a file. Raises KernalyseError."""
+
+        async def call() -> bytes:
+            request = messages.ExportReportRequest(
+                run_id=run_id, format=chosen.value, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+            )
+            with translated_errors():
+                return b"".join([part.chunk async for part in self._stub.ExportReport(request, timeout=REPORT_TIMEOUT_S)])
+
+        return await self._ask(call())
+
     async def artifact(self, run_id: str, artifact_name: str) -> bytes:
         """A file that the run has left on its node. Raises KernalyseError."""
 
@@ -292,12 +306,13 @@ class AnalyzerClient:
                 task.add_done_callback(self._tasks.discard)
 
     async def _work_out_anew(self, memory: RunMemory) -> None:
+        next_event_index = memory.next_event_index
         try:
             answers = [await self._table(TableQuery(name, (memory.run_id,))) for name in TABLES_UNDER_CEILINGS]
         except KernalyseError as error:
             memory.fail(error.message)
         else:
-            memory.replace({name: answer.rows for name, answer in zip(TABLES_UNDER_CEILINGS, answers, strict=True)})
+            memory.replace({name: answer.rows for name, answer in zip(TABLES_UNDER_CEILINGS, answers, strict=True)}, next_event_index)
         self._on_news()
 
     async def _watch_run_to_its_end(self, memory: RunMemory) -> None:

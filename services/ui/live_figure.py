@@ -111,6 +111,11 @@ class LiveFigure:
             span.update(start=start, end=end, reset_start=start, reset_end=end)
             self._set_spans[axis] = (start, end)
 
+    def show(self, axis: str, start: float, end: float) -> None:
+        """Shows start to end, whatever the user has moved: something else is drawn now."""
+        self._set_spans.pop(axis, None)
+        self.follow(axis, start, end)
+
     def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
         """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
         axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]

@@ -159,13 +159,12 @@ class RunMemory:
             now = StripsPosition(live_position, finished_position)
             return StripsChange(live, finished, now, self._strips.sample_count, self._strips.drawn_count)
 
-    def replace(self, frames: dict[str, pl.DataFrame]) -> None:
-        """Tables as they are now, worked out anew. What has arrived since they were asked for stays."""
+    def replace(self, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
+        """Tables worked out anew, when everything before next_event_index had arrived; what has come since stays."""
         with self.lock:
             for name, frame in frames.items():
                 known = self._table(name).all()
-                end = frame["event_index"].max() if frame.height else None
-                later = known.filter(pl.col("event_index") > end) if known is not None and end is not None else frame.clear()
+                later = frame.clear() if known is None else known.filter(pl.col("event_index") >= next_event_index)
                 self._table(name).replace(pl.concat([frame, later], how="vertical_relaxed"))
 
     def fail(self, problem: str) -> None:

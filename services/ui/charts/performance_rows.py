@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -39,6 +40,7 @@ NAMED_AXES: Final[dict[str, str]] = {
 }
 """Axes that are columns; all others are parameters, macros, or an extent of the block."""
 
+KERNEL_SIGN: Final = "k"
 BLOCK_AXES: Final = ("block_x", "block_y", "block_z")
 
 
@@ -83,9 +85,14 @@ def axis_values(rows: pl.DataFrame) -> dict[str, list[Any]]:
 
 
 def configuration_key(row: Mapping[str, Any]) -> str:
-    """Names a configuration in URLs, "run_id.configuration_index"; empty where the row is of a trace."""
+    """Names a row in URLs: "run_id.configuration_index", of a trace "run_id.k" and a digest of the kernel's name."""
     index = row["configuration_index"]
-    return "" if index is None else f"{row['run_id']}.{index}"
+    return f"{row['run_id']}.{index}" if index is not None else f"{row['run_id']}.{KERNEL_SIGN}{name_digest(row['kernel_name'])}"
+
+
+def name_digest(kernel_name: str) -> str:
+    """Stands for a name in URLs: names of templates can be thousands of characters long."""
+    return hashlib.blake2b(kernel_name.encode(), digest_size=6).hexdigest()
 
 
 def shortened(text: str, length: int = 240) -> str:

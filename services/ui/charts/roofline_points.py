@@ -16,6 +16,7 @@ from services.ui.theme import (
     CATEGORIES,
     FAILED_MARKERS,
     IMPLAUSIBLE_MARKER,
+    LINE_MARKERS,
     SYMBOL_MARKERS,
     Outline,
     Palette,
@@ -51,13 +52,13 @@ VERIFICATION_TEXTS: Final[dict[str | None, str]] = {
     None: "not known",
 }
 
-POINT_SIZE: Final = 9.0
+POINT_SIZE: Final = 11.0
 LARGEST_POINT_SIZE: Final = 36.0
 """Pixels across, of a point without a share of time, and of one with all of it. Larger ones would hide their neighbours; the
 smallest one has to be hit with a mouse."""
 
 MAX_DRAWN_POINTS: Final = 6_000
-"""A browser draws these in some 20 ms. More lie on top of each other: at 900 x 400 pixels one point of 9 pixels hides eighty others."""
+"""A browser draws these in some 20 ms. More lie on top of each other: at 900 x 400 pixels one point of 11 pixels hides a hundred others."""
 
 FINEST_CELLS: Final = (256, 128)
 """Cells across and up, of one of which one point of each series is drawn when there are too many: less than a point's own size."""
@@ -133,19 +134,19 @@ def point_columns(
     columns["size"] = np.maximum(POINT_SIZE, LARGEST_POINT_SIZE * np.sqrt(share))
     columns["line_width"] = np.array([outline.width_px for outline in outlines], dtype=np.float64)
     fills = [palette.bad if marked else colors[kind] for kind, marked in zip(kinds, is_implausible, strict=True)]
+    wanted = (SYMBOL_MARKERS.get(symbol, shapes[kind]) for kind, symbol in zip(shaping, rows["symbol"], strict=True))
+    markers = [
+        IMPLAUSIBLE_MARKER if marked else FAILED_MARKERS.get(marker, marker) if failed else marker
+        for marker, failed, marked in zip(wanted, has_failed, is_implausible, strict=True)
+    ]
     texts: dict[str, list[str]] = {
         "color": fills,
-        "line_color": [palette.text if outline.is_marked else fill for fill, outline in zip(fills, outlines, strict=True)],
-        "line_dash": [outline.dash for outline in outlines],
-        "marker": [
-            IMPLAUSIBLE_MARKER if marked else FAILED_MARKERS.get(marker, marker) if failed else marker
-            for marker, failed, marked in zip(
-                (SYMBOL_MARKERS.get(symbol, shapes[kind]) for kind, symbol in zip(shaping, rows["symbol"], strict=True)),
-                has_failed,
-                is_implausible,
-                strict=True,
-            )
+        "line_color": [
+            palette.text if outline.is_marked and marker not in LINE_MARKERS else fill
+            for fill, outline, marker in zip(fills, outlines, markers, strict=True)
         ],
+        "line_dash": [outline.dash for outline in outlines],
+        "marker": markers,
         "label": rows["label"].fill_null(theme.UNKNOWN).to_list(),
         "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
         "kind": [_joined(*values) for values in rows.select("category", "dtype").iter_rows()],

@@ -290,7 +290,7 @@ class RooflinePage(PageBase):
         rows = None if shown is None else shown.rows
         chosen = None if rows is None or not self.state.point else rows_of_point(rows, self.state.point)
         self._draw_rings()
-        listed = [] if rows is None else _foremost(rows)[0]
+        listed = [] if rows is None else _foremost(_with_level(rows) if self.state.level == "all" else rows)[0]
         return {
             "results": results_fragment(listed, with_run=len(self.state.runs) > 1, chosen=self.state.point),
             "point": "" if chosen is None else self._point_fragment(chosen, memories),
@@ -318,8 +318,8 @@ class RooflinePage(PageBase):
         return fragment(
             "point.html",
             told=told,
-            badge=efficiency_style(told.category, self.palette).color if told.category else self.palette.muted,
-            symbol=Outline.of(told.category).symbol,
+            badge=self.palette.bad if row["is_implausible"] else efficiency_style(told.category, self.palette).color,
+            symbol=theme.IMPLAUSIBLE_SYMBOL if row["is_implausible"] else Outline.of(told.category).symbol,
             run_title=memory.run.title if memory.run else theme.short_run_id(row["run_id"]),
             levels=result_rows(chosen) if chosen.height > 1 else [],
             level_names=[LEVEL_TITLES.get(level, level) for level in chosen["memory_level"]],
@@ -378,6 +378,11 @@ def _measurement_of(row: dict[str, Any], memory: RunMemory) -> dict[str, Any] | 
 
 def _is_in_macs(run: Run | None) -> bool:
     return run is not None and isinstance(run.spec.work, ImportedTrace) and run.spec.work.format == "commands"
+
+
+def _with_level(rows: pl.DataFrame) -> pl.DataFrame:
+    """Their labels name the memory level."""
+    return rows.with_columns(label=pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)))
 
 
 def _foremost(rows: pl.DataFrame) -> tuple[list[ResultRow], str]:

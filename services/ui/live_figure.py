@@ -61,6 +61,13 @@ class LiveFigure:
 
         self._sources[layer].selected.on_change("indices", chosen)
 
+    def choose(self, layer: str, column: str, value: str) -> None:
+        """Outlines the layer's mark that has the value in the column; none when there is none."""
+        source = self._sources[layer]
+        places = [place for place, text in enumerate(source.data[column]) if text == value] if value else []
+        if source.selected.indices != places[:1]:
+            source.selected.indices = places[:1]
+
     def text(self, layer: str, column: str, place: int) -> str:
         return str(self._sources[layer].data[column][place])
 

@@ -85,7 +85,7 @@ class ViewState:
     descending: bool = False
     row: int = 0  # first row shown
     row_count: int = ROW_COUNTS[0]  # rows shown at once
-    figure: MetricName = "flop_rate"  # of the charts of kernels
+    figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
     heat_x: str = ""  # axis of the heatmap; empty: the page chooses
     heat_y: str = ""
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none

@@ -108,7 +108,7 @@ class ViewState:
     series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
-    figure: MetricName = "flop_rate"  # of the charts of kernels
+    figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
     heat_x: str = ""  # axis of the heatmap; empty: the page chooses
     heat_y: str = ""
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none

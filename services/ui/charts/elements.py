@@ -67,6 +67,17 @@ def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
     }
 
 
+def chosen_style(palette: Palette) -> dict[str, Any]:
+    """Of marks that a click chooses: the chosen one has an outline, the others stay as they are."""
+    return {
+        "line_color": None,
+        "selection_line_color": palette.text,
+        "selection_line_width": 3,
+        "nonselection_alpha": 1.0,
+        "nonselection_line_color": None,
+    }
+
+
 def bokeh_theme(palette: Palette) -> dict[str, Any]:
     """Attributes for bokeh.themes.Theme: what the elements' own options leave open."""
     font = "system-ui, sans-serif"

@@ -122,7 +122,7 @@ class KernelsPage(PageBase):
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
-        return (*of_runs, overview.hardware_count)
+        return (*of_runs, overview.revision)
 
     async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""

@@ -12,7 +12,6 @@ import polars as pl
 
 from services.analyzer.table import Table
 
-
 STATE_MARK: Final = "~"
 """Before the number of a later state of a run, in the name of its folder."""
 

@@ -282,6 +282,8 @@ class AnalyzerClient:
                     tuple(decode(reading, NodeTelemetry) for reading in response.telemetry),
                     is_first,
                 )
+                for run in response.runs:
+                    self._start_over_where_replaced(decode(run, Run))
                 for address in response.removed_addresses:
                     self.nodes.forget(address)
                 changed = {decode(key, HardwareKey) for key in response.changed_hardware}
@@ -291,9 +293,24 @@ class AnalyzerClient:
                 self._on_news()
         raise _StreamEndedError("stream of nodes", found="its end")
 
+    def _start_over_where_replaced(self, run: Run) -> None:
+        """A file that is followed has changed: its run is the same, its rows are others."""
+        with self._lock:
+            memory = self._memories.get(run.run_id)
+            known = None if memory is None else memory.run
+            if memory is None or known is None or not run.is_imported or known.spec.work == run.spec.work:
+                return
+            memory.start_over()
+            watch = self._watches.pop(run.run_id, None)
+            if watch is not None:
+                watch.cancel()
+            if run.run_id in self._viewer_counts:
+                self._watches[run.run_id] = self._spawn(self._watch_run_to_its_end(memory))
+        self.nodes.count_up()
+
     def _take_in_hardware(self, changed: set[HardwareKey] | None) -> None:
         """Has everything worked out anew for these devices; None: for all, of which some may have changed unseen."""
-        self.nodes.change_hardware()
+        self.nodes.count_up()
         with self._lock:
             concerned = [memory for memory in self._memories.values() if changed is None or memory.hardware_keys & changed]
             for memory in concerned:

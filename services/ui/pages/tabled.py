@@ -135,7 +135,7 @@ class TabledPage(PageBase):
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
-        return (*of_runs, overview.hardware_count)
+        return (*of_runs, overview.revision)
 
     async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""

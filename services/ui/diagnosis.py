@@ -49,9 +49,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """category: of its efficiency, or that it is implausible; empty: not known.
+    """What is told of one point.
 
-    headroom: empty where no roof is known. hints: what else was seen to cost time.
+    category: of its efficiency, or that it is implausible; empty: not known.
+    headroom: empty where no roof is known.
+    hints: what else was seen to cost time.
     """
 
     title: str

@@ -9,20 +9,28 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "timeline": "Timeline",
+    "compare": "Compare",
+    "nodes": "Nodes",
+    "start": "Run / Import",
 }
 """In the order of the navigation."""
+
+StartTab = Literal["sweep", "command", "model", "prompt", "ceilings", "import"]
 
 ColorBy = Literal["category", "efficiency", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
 PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
+MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
+LayerColor = Literal["efficiency", "bound", "category"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -38,6 +46,7 @@ TableName = Literal[
     "ranks",
     "models",
     "layer_variants",
+    "layer_kernels",
 ]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
@@ -55,13 +64,15 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "ranks": "ranks of traces",
     "models": "whole passes of models",
     "layer_variants": "layers of a model's variants",
+    "layer_kernels": "kernels of each layer",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
 MAX_RUNS: Final = 8
 """Runs overlaid at once; more than the palette has colours could not be told apart."""
 
-PAGE_ROW_COUNT: Final = 25
+ROW_COUNTS: Final = (25, 50, 100, 250)
+"""Rows of a table that can be shown at once; more cells than 250 rows have make a browser slow to lay them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,29 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    baseline: str = ""  # run_id that the candidate is judged by; empty: one that is like it
+    candidate: str = ""  # run_id; empty: the newest
+    allow: str = ""  # differences between the two that were allowed to be, comma-separated
+    verdict: str = ""  # of the rows compared; empty: all
+    metric: str = "duration_median_ns"  # of the history
+    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
+    node: str = ""  # address; empty: the first that serves
+    row_count: int = ROW_COUNTS[0]  # rows shown at once
+    figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
+    heat_x: str = ""  # axis of the heatmap; empty: the page chooses
+    heat_y: str = ""
+    configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
+    listing: str = ""  # artifact of its compiler that is shown; empty: the first
+    form: StartTab = "sweep"  # of the page that starts runs
+    layer: str = ""  # path of the layer that is looked into; empty: all of the model
+    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
+    variant: str = ""  # of a model; empty: the first
+    window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
+    stretch: str = ""  # marked on it, written the same way
+    event: str = ""  # chosen on it, e.g. "kernels.17"
+    search: str = ""  # part of names on it
+    folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
     def run(self) -> str | None:
@@ -109,7 +143,7 @@ class ViewState:
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
         if name in ("color_by", "runs"):
             changed = replace(changed, hidden=())
-        return changed if name in ("row", "theme", "columns", "hidden", "point") else replace(changed, row=0)
+        return changed if name in _WITHOUT_ROWS else replace(changed, row=0)
 
     def with_series_toggled(self, key: str) -> ViewState:
         """Hides the series of charts, or shows it again."""
@@ -120,6 +154,12 @@ class ViewState:
 KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device", "efficiency")
 """Runs and filters: what is chosen on one page holds on the others."""
 
+_WITHOUT_ROWS: Final = (
+    *("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing"),
+    *("layer", "layer_color", "variant"),
+)
+"""What changes without the table's rows becoming others."""
+
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "theme": get_args(ThemeName),
@@ -129,6 +169,9 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "sizes": get_args(PointSize),
     "level": get_args(LevelChoice),
     "table": get_args(TableName),
+    "figure": get_args(MetricName),
+    "form": get_args(StartTab),
+    "layer_color": get_args(LayerColor),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -152,8 +195,12 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             values[name] = tuple(dict.fromkeys(unquote(part) for part in last.split(",") if part))
         elif name == "row":
             values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
+        elif name == "row_count":
+            values[name] = next((count for count in ROW_COUNTS if str(count) == last), ROW_COUNTS[0])
         elif name == "descending":
             values[name] = last == "1"
+        elif name == "layer":
+            values[name] = last  # as deep as layers go
         elif name in _FIELD_NAMES:
             values[name] = last[:_MAX_TEXT_LENGTH]
     return ViewState(**values)

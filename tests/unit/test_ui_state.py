@@ -15,8 +15,8 @@ from services.core.model import Filter, FilterOperator, SortKey
 from services.ui import theme
 from services.ui.access import COOKIE_NAME, Access
 from services.ui.memory import TableMemory
-from services.ui.pages.kernels import table_query
 from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
+from services.ui.table_query import table_query
 
 names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1, max_size=20)
 

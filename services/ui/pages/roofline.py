@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from services.ui import filters, theme
-from services.ui.charts import roofline
+from services.ui.charts import ceiling_choice, memory_level, roofline
 from services.ui.charts.ceiling_choice import choice_note
 from services.ui.charts.elements import Columns
 from services.ui.charts.memory_level import drawn_levels, level_note
@@ -22,6 +22,7 @@ from services.ui.diagnosis import point_key, rows_of_point
 from services.ui.legend import hidden_names, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
+from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
 from services.ui.pages.roofline_legend import legend_entries
@@ -66,6 +67,7 @@ class RooflinePage(PageBase):
         for span in (self.roofline.figure.x_range, self.roofline.figure.y_range):
             span.on_change("start", self._moved)
             span.on_change("end", self._moved)
+        self.hardware = HardwarePanel(client, Question(self.wake))
         self._drawn: object = None
         self._shown: Shown | None = None  # None: no rows have arrived
         self._held_parts: tuple[object, ...] | None = None
@@ -82,9 +84,15 @@ class RooflinePage(PageBase):
     def close(self) -> None:
         self._counted.stop()
         self._panel.stop()
+        self.hardware.close()
         super().close()
 
+    def template_values(self) -> dict[str, Any]:
+        return {"ceiling_titles": ceiling_choice.TITLES, "level_titles": memory_level.TITLES}
+
     def handle(self, name: str, value: str) -> Any:
+        if name.startswith("hardware"):
+            return self.hardware.handle(name, value)
         if name == "toggle-run" and not self.state.runs:
             # The newest run is shown without being named; choosing another adds to it.
             shown = self.shown_run_ids(self.client.nodes.overview())
@@ -139,7 +147,12 @@ class RooflinePage(PageBase):
         if wanted != self._drawn:
             self._drawn = wanted
             self._draw(memories, overview)
-        return {"runs": self._runs_fragment(overview, run_ids), **self._fragments, **self._chosen_fragments(memories)}
+        return {
+            "runs": self._runs_fragment(overview, run_ids),
+            "hardware": self.hardware.fragment(overview, memories),
+            **self._fragments,
+            **self._chosen_fragments(memories),
+        }
 
     def _ask_counted(self, run_ids: tuple[str, ...], positions: tuple[int, ...]) -> None:
         if self.state.level != "auto" and self.state.points == "kernel" and run_ids:

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "idle_memory": "Memory of idle services",
     "watch_throughput": "Samples a second through WatchRun",
     "live_latency": "From a sample's measurement to its drawing in a browser",
+    "many_points": "A filter on the Roofline page with 100 000 points",
     "dashboard_pages": "The first page of a visitor and switches of page, in a browser",
     "dashboard_sessions": "Twenty tabs on one server process",
     "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",

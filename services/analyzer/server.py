@@ -26,7 +26,7 @@ from services.analyzer.nodes import Nodes
 from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
-from services.analyzer.run_reports import run_report
+from services.analyzer.run_reports import ReportRequest, run_report
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
@@ -91,7 +91,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def StartRun(self, request: Any, context: Any) -> Any:
         link = self._nodes.link(request.node_id)
         with node_errors(link.address):
-            answer = await link.stub.StartRun(profiler.ProfilerServiceStartRunRequest(spec=request.spec, request_id=request.request_id))
+            answer = await link.stub.StartRun(
+                profiler.ProfilerServiceStartRunRequest(
+                    spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
+                )
+            )
+        if request.validate_only:
+            return messages.AnalyzerServiceStartRunResponse(run=answer.run)
         run = wire.decode(answer.run, Run)
         # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
@@ -144,8 +150,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ListKernels(self, request: Any, context: Any) -> Any:
         link = self._nodes.link(request.node_id)
         with node_errors(link.address):
-            answer = await link.stub.ListKernels(profiler.ProfilerServiceListKernelsRequest())
-        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels)
+            answer = await link.stub.ListKernels(
+                profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
+            )
+        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels, notices=answer.notices)
 
     # ------------------------------------------------------------ runs
 
@@ -248,7 +256,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
         chosen = report_format(request.format)
         run = await self._run(request.run_id)
-        content = (await asyncio.to_thread(run_report, self._store, run, chosen)).encode()
+        baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
+        asked = ReportRequest(run, chosen, baseline, parse_differences(request.allowed_differences))
+        content = await asyncio.to_thread(run_report, self._store, asked)
         for start in range(0, len(content), MAX_CHUNK_BYTES):
             yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 

@@ -155,9 +155,16 @@ class AnalyzerClient:
             parts = self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True)
             return b"".join(part.chunk for part in parts)
 
-    def report(self, run_id: str, report_format: str) -> bytes:
-        """A report of a run as a file. run_id: a whole one, the beginning of one, or "last"; report_format: "text" or "markdown"."""
-        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
+    def report(self, run_id: str, report_format: str, baseline_run_id: str = "", allowed_differences: Sequence[str] = ()) -> bytes:
+        """A report as a file, of a run, or with a baseline of the comparison of both.
+
+        Args:
+            run_id: a whole one, the beginning of one, or "last"; so is baseline_run_id.
+            report_format: text, markdown, html, pdf, pptx, png or svg.
+        """
+        request = messages.ExportReportRequest(
+            run_id=run_id, format=report_format, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+        )
         with translated_errors():
             return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
 

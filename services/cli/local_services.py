@@ -47,6 +47,14 @@ def running_dashboard_url() -> str | None:
     return None if found is None else dashboard_url(found)
 
 
+def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
+    """Opens the dashboard of these settings in a browser; where there is none, says where it is."""
+    found = find_service(settings.announcement_path())
+    url = None if found is None else dashboard_url(found)
+    if url is not None and not webbrowser.open(url):
+        say(f"There is no browser to open. The dashboard: {url}")
+
+
 def running_page_url(path: str) -> str | None:
     """A page of the dashboard that runs here, without a token: whoever opens it has given that once, or is asked for it."""
     found = find_service(UiSettings.load().announcement_path())

@@ -27,8 +27,8 @@ from services.cli import (
     show,
     up,
 )
-from services.cli.usage import UsageError
 from services.core.errors import KernalyseError
+from services.core.words.usage import UsageError
 
 EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",

@@ -13,12 +13,12 @@ from typing import Final
 
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, stop_children
-from services.cli.usage import UsageError
 from services.core.discovery import Announcement, find_service
 from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError, NodeUnreachableError
 from services.core.model import NodeHealth
 from services.core.rpc import Endpoint, is_local
 from services.core.settings import AnalyzerSettings
+from services.core.words.usage import UsageError
 
 START_TIMEOUT_S: Final = 60.0
 """A cold disk and a busy machine can hold a start up for seconds; a minute means that it hangs."""

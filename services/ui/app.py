@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -26,16 +27,23 @@ from services.core.errors import InvalidSettingError, KernalyseError, NotFoundEr
 from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
+from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
-from services.ui.pages.kernels import KernelsPage, table_query
+from services.ui.exports import PATTERN, ExportHandler
+from services.ui.pages.compare import ComparePage
+from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
 from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
-from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, fill_document
+from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
+from services.ui.pages.start import StartPage
+from services.ui.pages.timeline import TimelinePage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
+from services.ui.table_query import table_query
 from services.ui.theme import ThemeName
+from services.ui.uploads.uploads import Uploads
 
 THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
@@ -50,12 +58,18 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    TimelinePage,
+    ComparePage,
     NodesPage,
+    StartPage,
 )
 
 
-async def serve(settings: UiSettings) -> None:
+async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
+
+    Args:
+        on_serving: called on a thread of its own when pages can be opened.
 
     Raises:
         InvalidSettingError: an address that cannot be bound, or one that others reach without TLS.
@@ -70,6 +84,8 @@ async def serve(settings: UiSettings) -> None:
     try:
         with announced(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
             logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
+            if on_serving is not None:
+                loop.run_in_executor(None, on_serving)
             await stop.wait()
     finally:
         dashboard.stop()
@@ -91,6 +107,7 @@ class Dashboard:
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
+        self._uploads = Uploads(self.client)
         self._server: Any = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
@@ -121,6 +138,9 @@ class Dashboard:
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    (PATTERN, ExportHandler, {"client": self.client}),
+                    *self._uploads.patterns(),
+                    (r"/download/artifact", ArtifactHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
             )
@@ -152,6 +172,7 @@ class Dashboard:
             self._heartbeat.cancel()
         self._server.unlisten()
         self._server.stop()
+        self._uploads.close()
         self.client.stop()
 
     # ------------------------------------------------------------ pages
@@ -168,13 +189,12 @@ class Dashboard:
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
         cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
         state: ViewState = from_query(arguments, cookie_theme)
-        page = page_class(self.client, state)
+        page = StartPage(self.client, state, self._uploads) if page_class is StartPage else page_class(self.client, state)
         apply_theme(document, page.palette)
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
         page.on_wake = session.wake
         self._sessions.add(session)
-        roots = {"bridge": anchor(session.bridge), **page.roots()}
-        fill_document(document, page.page, state, session.first_fragments, roots, self._asset_version)
+        fill_document(document, page, session.bridge, session.first_fragments, self._asset_version)
 
     # ------------------------------------------------------------ news
 
@@ -192,6 +212,7 @@ class Dashboard:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
                 self._wake_sessions()
 

@@ -34,6 +34,7 @@ from services.core.model import (
     TableQuery,
     Thresholds,
 )
+from services.core.report import ReportFormat
 from services.core.rpc import translated_errors
 from services.core.wire import decode, encode
 from services.ui.memory import NodesMemory, RunMemory
@@ -42,6 +43,7 @@ RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""
 
 CALL_TIMEOUT_S: Final = 20.0
+REPORT_TIMEOUT_S: Final = 240.0
 MAX_REMEMBERED_RUNS: Final = 24
 """Runs kept although nobody looks at them any more: going back to one is immediate."""
 
@@ -175,6 +177,15 @@ class AnalyzerClient:
 
         await self._ask(call())
 
+    async def call(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        """Carries out work on the client's thread with the analyzer's stub. Raises KernalyseError for every refusal."""
+
+        async def translated() -> T:
+            with translated_errors():
+                return await work(self._stub)
+
+        return await self._ask(translated())
+
     async def table(self, query: TableQuery) -> TablePage:
         """Raises KernalyseError."""
 
@@ -193,6 +204,28 @@ class AnalyzerClient:
     async def run_table(self, table_name: str, run_ids: tuple[str, ...], order_by: tuple[SortKey, ...] = ()) -> pl.DataFrame:
         """All rows of a table of the runs. Raises KernalyseError."""
         return (await self.table(TableQuery(table_name, run_ids, order_by=order_by))).rows
+
+    async def report(self, run_id: str, chosen: ReportFormat, baseline_run_id: str, allowed_differences: tuple[str, ...]) -> bytes:
+        """A report of the run, or of its comparison with the baseline where one is named, as a file. Raises KernalyseError."""
+
+        async def call() -> bytes:
+            request = messages.ExportReportRequest(
+                run_id=run_id, format=chosen.value, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+            )
+            with translated_errors():
+                return b"".join([part.chunk async for part in self._stub.ExportReport(request, timeout=REPORT_TIMEOUT_S)])
+
+        return await self._ask(call())
+
+    async def artifact(self, run_id: str, artifact_name: str) -> bytes:
+        """A file that the run has left on its node. Raises KernalyseError."""
+
+        async def call() -> bytes:
+            request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
+            with translated_errors():
+                return b"".join([part.chunk async for part in self._stub.ReadArtifact(request, timeout=CALL_TIMEOUT_S)])
+
+        return await self._ask(call())
 
     async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))

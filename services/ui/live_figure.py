@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -85,6 +86,18 @@ class LiveFigure:
         source = self._sources[layer]
         source.stream({name: columns[name] for name in source.data})
 
+    def on_choice(self, layer: str, choose: Callable[[int], None]) -> None:
+        """Calls with the row's place when somebody clicks on a mark of the layer."""
+
+        def chosen(_name: str, _old: object, new: list[int]) -> None:
+            if new:
+                choose(new[0])
+
+        self._sources[layer].selected.on_change("indices", chosen)
+
+    def text(self, layer: str, column: str, place: int) -> str:
+        return str(self._sources[layer].data[column][place])
+
     def row_count(self, layer: str) -> int:
         return len(next(iter(self._sources[layer].data.values())))
 
@@ -98,9 +111,14 @@ class LiveFigure:
             span.update(start=start, end=end, reset_start=start, reset_end=end)
             self._set_spans[axis] = (start, end)
 
-    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False) -> None:
-        """Ticks of the x axis at the keys; those that would overlap are left out by the browser, unless they are all wanted."""
-        axis = self.figure.xaxis[0]
+    def show(self, axis: str, start: float, end: float) -> None:
+        """Shows start to end, whatever the user has moved: something else is drawn now."""
+        self._set_spans.pop(axis, None)
+        self.follow(axis, start, end)
+
+    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
+        """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
+        axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]
         if not isinstance(axis.ticker, FixedTicker):
             axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=AllLabels() if leaves_none_out else NoOverlap())
         # A new ticker each time would make Bokeh walk through the whole document; new ticks do not.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,11 +11,13 @@ from playwright.sync_api import Page, expect
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.analyzer.writers.results import results_document
-from services.core.model import Ceiling, CeilingsMeasured, RunState, StateChanged
+from services.core.model import Ceiling, CeilingsMeasured, CountersStored, KernelResources, RunState, StateChanged
 from tests.browser.conftest import Visit
+from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually
 from tests.integration.profiler_stand_in import configuration, measurement
 from tests.unit.run_results import results_of
+from tests.unit.test_counted_work import NO_WORK
 
 pytestmark = pytest.mark.browser
 
@@ -34,23 +35,51 @@ PLAIN_BYTES, IMPOSSIBLE_BYTES = 12e9, 60e9
 """In 5 ms: 2.4 TB/s, half of what memory can; and 12 TB/s, which not even the L2 can."""
 
 
-@pytest.fixture
-def page(visit: Visit, tmp_path: Path) -> Page:
-    """Of a run on a GPU that this machine lacks, imported: two points, the second one implausible."""
+COUNTED: Final = {
+    "dram__bytes.sum": 6e9, "lts__t_bytes.sum": 20e9, "l1tex__t_bytes.sum": 40e9,
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 12e9
+}  # fmt: skip
+"""Of the third configuration, which has no formulas: 24 Gflop, and bytes of three levels."""
+
+NCU_REPORT: Final = "\n".join(
+    [
+        '"ID","Kernel Name","Block Size","Grid Size","CC","Section Name","Metric Name","Metric Unit","Metric Value"',
+        *(
+            f'"0","counted","(256, 1, 1)","(4, 1, 1)","9.0","Command line profiler metrics","{name}","","{value}"'
+            for name, value in (NO_WORK | COUNTED).items()
+        ),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def gpu_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run on a GPU that this machine lacks, imported: a plain point, an implausible one, and one by counters."""
+    folder = tmp_path_factory.mktemp("gpu")
+    plain = replace(measurement(0, duration_ns=DURATION_NS * 1000), sm_clock_hz=1_500_000_000)
+    too_good = replace(measurement(1, duration_ns=DURATION_NS * 1000), sm_clock_hz=1_400_000_000)
     results = results_of(
-        tmp_path / "store",
+        folder / "store",
         CeilingsMeasured(GPU_CEILINGS),
         configuration(0, flop=24e9, bytes_=PLAIN_BYTES),
-        replace(measurement(0, duration_ns=DURATION_NS * 1000), sm_clock_hz=1_500_000_000),
+        replace(plain, resources=KernelResources(theoretical_occupancy_ratio=0.125, register_count=200)),
         configuration(1, kernel_name="too_good", flop=24e9, bytes_=IMPOSSIBLE_BYTES),
-        replace(measurement(1, duration_ns=DURATION_NS * 1000), sm_clock_hz=1_400_000_000),
+        too_good,
+        configuration(2, kernel_name="counted", flop=None, bytes_=None),
+        measurement(2, duration_ns=DURATION_NS * 1000),
+        CountersStored("counters.csv", (2,), "all", "base"),
         StateChanged(RunState.SUCCEEDED),
+        ncu_report=NCU_REPORT,
     )
-    path = tmp_path / "gpu.json"
+    path = folder / "gpu.json"
     path.write_text(results_document(results))
-    run_id = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
-    opened = visit.open(f"/roofline?runs={run_id}")
-    eventually(lambda: drawn_count(opened, "roofline:points") == 2)
+    return TraceUpload([OutgoingTrace(path)], lambda _: None).send(dashboard.stub).run.run_id
+
+
+@pytest.fixture
+def page(visit: Visit, gpu_run_id: str) -> Page:
+    opened = visit.open(f"/roofline?runs={gpu_run_id}")
+    eventually(lambda: drawn_count(opened, "roofline:points") == 3)
     return opened
 
 
@@ -86,7 +115,7 @@ def test_the_source_of_ceilings_is_chosen_and_kept_in_the_url(page: Page) -> Non
 
 def test_an_implausible_point_has_its_own_shape_and_is_named(page: Page) -> None:
     markers: list[str] = page.evaluate("() => Array.from(Bokeh.documents[0].get_model_by_name('roofline:points').data.marker)")
-    assert sorted(markers) == ["asterisk", "square"]
+    assert sorted(markers) == ["asterisk", "square", "square"]
     expect(page.locator("#f-legend")).to_contain_text("✱implausible")
     expect(page.locator("#f-roofline_note")).to_contain_text("1 implausible (✱)")
     row = page.locator("#f-results tbody tr", has_text="too_good")

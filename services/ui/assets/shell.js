@@ -33,7 +33,8 @@
   function patchChildren(shown, wanted) {
     let old = shown.firstChild
     for (const fresh of [...wanted.childNodes]) {
-      if (old === null) shown.append(fresh)
+      // An option that is moved leaves the next one of its list chosen: a copy takes its place.
+      if (old === null) shown.append(fresh.nodeName === "OPTION" ? fresh.cloneNode(true) : fresh)
       else {
         const next = old.nextSibling
         if (isSameKind(old, fresh)) patch(old, fresh)
@@ -171,6 +172,9 @@
     if (begun.get(form)) fields.etag = begun.get(form)
     wish(form.dataset.wish, JSON.stringify(fields))
   })
+
+  // Parts of single pages (assets/NAME.js) send wishes by an event.
+  document.addEventListener("kernalyse-wish", ({detail}) => wish(detail.name, detail.value))
 
   document.addEventListener("DOMContentLoaded", waitForBokeh)
 })()

@@ -11,8 +11,8 @@ import holoviews as hv
 from bokeh.models import HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import frame_options, tick_formatter
-from services.ui.theme import MARKERS, Palette
+from services.ui.charts.elements import frame_options, ramp, tick_formatter
+from services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
 """Of the step from one model to the next; two sides share it."""
@@ -22,7 +22,6 @@ STEEP_ROTATION: Final = 50  # of more names than FEW: beside each other on a pho
 FEW: Final = 6
 LABEL_DISTANCE: Final = 0.025  # of the largest x, from the middle of a point to its name
 NS_PER_MS: Final = 1e6
-MILLISECOND_TICKS: Final = "return String(parseFloat(tick.toPrecision(3))) + ' ms'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def bar_chart(
     label: str,
     palette: Palette,
     height_px: int = 300,
-    ticks: str = theme.SI_TICKS,
+    ticks: Ticks = theme.SI_TICKS,
     *,
     base: float = 0.0,
 ) -> hv.Overlay:
@@ -126,7 +125,7 @@ def line_chart(places: Sequence[str], lines: Sequence[Line], label: str, palette
             xlim=(-0.3, len(places) - 0.7),
             xlabel="",
             ylabel=label,
-            yformatter=tick_formatter(MILLISECOND_TICKS),
+            yformatter=tick_formatter(theme.MILLISECOND_TICKS),
         )
     )
 
@@ -191,7 +190,7 @@ def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
     start = palette.surface if palette.name == "light" else palette.grid
     boxes = hv.Rectangles(rectangles, vdims=["efficiency", "text"]).opts(
         color="efficiency",
-        cmap=_ramp(start, palette.accent),
+        cmap=ramp(start, palette.accent),
         clim=(0, 100),
         line_color=palette.grid,
         tools=[HoverTool(tooltips="@text{safe}")],
@@ -222,10 +221,3 @@ def _round_values(values: Sequence[float]) -> list[float]:
         return [1.0]
     exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     return [digit * 10.0**exponent for exponent in exponents for digit in (1, 2, 5)]
-
-
-def _ramp(start: str, end: str, step_count: int = 64) -> list[str]:
-    """Colours from one to the other, the end not quite reached so that text stays readable on it."""
-    first, last = (tuple(int(color[place : place + 2], 16) for place in (1, 3, 5)) for color in (start, end))
-    shares = [0.75 * step / (step_count - 1) for step in range(step_count)]
-    return ["#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(first, last, strict=True)) for share in shares]

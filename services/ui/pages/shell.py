@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import filters, theme
-from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -62,27 +61,25 @@ def filters_fragment(state: ViewState, values: Mapping[str, Sequence[str]], name
     return fragment("filters.html", name_title=name_title, kernel=state.kernel, entries=filters.entries(state, values))
 
 
-def fill_document(
-    document: Document, page: Page, state: ViewState, fragments: Mapping[str, str], roots: Mapping[str, Any], asset_version: str
-) -> None:
+def fill_document(document: Document, page: PageBase, bridge: Any, fragments: Mapping[str, str], asset_version: str) -> None:
     """Makes it the page: shell.html with the page's own body, the fragments as they are now, and its Bokeh roots by name.
 
     Panel's own templates would wrap every root in a pane of its own and walk through its models five times over; of the
     browser they want a megabyte and a half of scripts that no page here uses.
     """
-    document.title = f"{PAGE_TITLES[page]} · kernalyse"
+    document.title = f"{PAGE_TITLES[page.page]} · kernalyse"
     document.template = environment().get_template("shell.html")
     document.template_variables.update(
-        page=page,
-        state=state,
+        page=page.page,
+        state=page.state,
         # Fragments are HTML already, escaped where they were made.
         fragments={name: Markup(html) for name, html in fragments.items()},
         asset_version=asset_version,
         bokeh_script=StaticHandler.append_version("js/bokeh.min.js"),
-        ceiling_titles=ceiling_choice.TITLES,
+        **page.template_values(),
     )
     with document.models.freeze():
-        for name, model in roots.items():
+        for name, model in {"bridge": _anchor(bridge), **page.roots()}.items():
             model.name = name
             document.add_root(model)
 
@@ -92,7 +89,7 @@ def _embedded(root: Any) -> Markup:
     return Markup('<div id="{}" data-root-id="{}" class="root"></div>').format(root.elementid, root.id)
 
 
-def anchor(bridge: Any) -> Spacer:
+def _anchor(bridge: Any) -> Spacer:
     """An invisible root that carries the bridge into the page."""
     return Spacer(visible=False, tags=[bridge], width=0, height=0)
 
@@ -187,6 +184,10 @@ class PageBase:
         """Bokeh models by the name that the page's template embeds them by."""
         return {}
 
+    def template_values(self) -> dict[str, Any]:
+        """What the page's own template shows besides fragments, the state and roots."""
+        return {}
+
     # ------------------------------------------------------------ what a session asks of its view
 
     def query(self) -> str:
@@ -219,6 +220,8 @@ class PageBase:
                 self.state = replace(self.state, runs=(value,) if value else ())
             case "toggle-run":
                 self.state = self.state.with_run_toggled(value)
+            case "series":
+                self.state = self.state.with_series_toggled(value)
             case "set":
                 field, _, text = value.partition("=")
                 self.state = self.state.changed(field, text)

@@ -118,14 +118,16 @@ class RemoveNodeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class AnalyzerServiceStartRunRequest(_message.Message):
-    __slots__ = ("node_id", "spec", "request_id")
+    __slots__ = ("node_id", "spec", "request_id", "validate_only")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     spec: _run_pb2.RunSpec
     request_id: str
-    def __init__(self, node_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    validate_only: bool
+    def __init__(self, node_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class AnalyzerServiceStartRunResponse(_message.Message):
     __slots__ = ("run",)
@@ -180,16 +182,20 @@ class AnalyzerServiceReadArtifactResponse(_message.Message):
     def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...
 
 class AnalyzerServiceListKernelsRequest(_message.Message):
-    __slots__ = ("node_id",)
+    __slots__ = ("node_id", "source")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     node_id: str
-    def __init__(self, node_id: _Optional[str] = ...) -> None: ...
+    source: _kernel_pb2.KernelSource
+    def __init__(self, node_id: _Optional[str] = ..., source: _Optional[_Union[_kernel_pb2.KernelSource, _Mapping]] = ...) -> None: ...
 
 class AnalyzerServiceListKernelsResponse(_message.Message):
-    __slots__ = ("kernels",)
+    __slots__ = ("kernels", "notices")
     KERNELS_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelDefinition]
-    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AnalyzerServiceGetRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -430,12 +436,16 @@ class UpdateHardwareResponse(_message.Message):
     def __init__(self, ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class ExportReportRequest(_message.Message):
-    __slots__ = ("run_id", "format")
+    __slots__ = ("run_id", "format", "baseline_run_id", "allowed_differences")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     format: str
-    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ...) -> None: ...
+    baseline_run_id: str
+    allowed_differences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ..., baseline_run_id: _Optional[str] = ..., allowed_differences: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExportReportResponse(_message.Message):
     __slots__ = ("chunk",)

@@ -11,7 +11,7 @@ import asyncio
 import io
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ import polars as pl
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
+from kernalyse.v1.table_pb2 import TableChunk
 from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError
 from services.core.model import (
     Ceiling,
@@ -337,7 +338,7 @@ class AnalyzerClient:
             request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
             with translated_errors():
                 async for response in self._stub.WatchRun(request):
-                    frames = {chunk.table_name: _frame(chunk.arrow_ipc) for chunk in response.tables}
+                    frames = await asyncio.to_thread(_frames, response.tables)
                     run = decode(response.run, Run) if response.HasField("run") else None
                     memory.receive(run, frames, response.next_event_index)
                     self._on_news()
@@ -359,6 +360,14 @@ class _StreamEndedError(KernalyseError):
 
 def _refusal(error: KernalyseError) -> str:
     return f"The analyzer refuses the dashboard's token: {error.message}"
+
+
+def _frames(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
+    """By name of the table; a large one comes in several chunks."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for chunk in chunks:
+        parts.setdefault(chunk.table_name, []).append(_frame(chunk.arrow_ipc))
+    return {name: pl.concat(frames, how="vertical_relaxed", rechunk=False) for name, frames in parts.items()}
 
 
 def _frame(arrow_ipc: bytes) -> pl.DataFrame:

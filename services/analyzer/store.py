@@ -82,6 +82,7 @@ class Store:
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
         self._traces = Archive(folder / "traces")  # of runs of nodes, read when these have ended; imported ones came whole
+        self.history_folder = folder / "history"  # figures of all runs; follows from the rest
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
         self.held = HeldColumns()  # of runs that never change
         self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -29,6 +30,7 @@ from services.ui.access import Access, Gate
 from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
+from services.ui.pages.compare import ComparePage
 from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
@@ -36,6 +38,7 @@ from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.pages.start import StartPage
+from services.ui.pages.timeline import TimelinePage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
@@ -55,6 +58,8 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    TimelinePage,
+    ComparePage,
     NodesPage,
     StartPage,
 )

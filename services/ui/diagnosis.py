@@ -49,7 +49,12 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """category: of its efficiency, or that it is implausible; empty: not known. headroom: empty where no roof is known. hints: what else was seen to cost time."""
+    """What is told of one point.
+
+    category: of its efficiency, or that it is implausible; empty: not known.
+    headroom: empty where no roof is known.
+    hints: what else was seen to cost time.
+    """
 
     title: str
     category: str

@@ -9,12 +9,14 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers", "nodes", "start"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "timeline": "Timeline",
+    "compare": "Compare",
     "nodes": "Nodes",
     "start": "Run / Import",
 }
@@ -28,6 +30,7 @@ PointsOf = Literal["kernel", "layer"]
 PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
+LayerColor = Literal["efficiency", "bound", "category"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -43,6 +46,7 @@ TableName = Literal[
     "ranks",
     "models",
     "layer_variants",
+    "layer_kernels",
 ]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
@@ -60,6 +64,7 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "ranks": "ranks of traces",
     "models": "whole passes of models",
     "layer_variants": "layers of a model's variants",
+    "layer_kernels": "kernels of each layer",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
@@ -95,6 +100,12 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    baseline: str = ""  # run_id that the candidate is judged by; empty: one that is like it
+    candidate: str = ""  # run_id; empty: the newest
+    allow: str = ""  # differences between the two that were allowed to be, comma-separated
+    verdict: str = ""  # of the rows compared; empty: all
+    metric: str = "duration_median_ns"  # of the history
+    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
     figure: MetricName = "flop_rate"  # of the charts of kernels
@@ -103,6 +114,15 @@ class ViewState:
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
     listing: str = ""  # artifact of its compiler that is shown; empty: the first
     form: StartTab = "sweep"  # of the page that starts runs
+    layer: str = ""  # path of the layer that is looked into; empty: all of the model
+    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
+    variant: str = ""  # of a model; empty: the first
+    window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
+    stretch: str = ""  # marked on it, written the same way
+    event: str = ""  # chosen on it, e.g. "kernels.17"
+    search: str = ""  # part of names on it
+    folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
     def run(self) -> str | None:
@@ -148,6 +168,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "table": get_args(TableName),
     "figure": get_args(MetricName),
     "form": get_args(StartTab),
+    "layer_color": get_args(LayerColor),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -175,6 +196,8 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             values[name] = next((count for count in ROW_COUNTS if str(count) == last), ROW_COUNTS[0])
         elif name == "descending":
             values[name] = last == "1"
+        elif name == "layer":
+            values[name] = last  # as deep as layers go
         elif name in _FIELD_NAMES:
             values[name] = last[:_MAX_TEXT_LENGTH]
     return ViewState(**values)

@@ -72,17 +72,17 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
 
 def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `kernel_points` with what `placed` adds."""
-    found = _placed(trace, kernel_points(trace, work))
+    found = placed_points(trace, kernel_points(trace, work))
     communicates = pl.col("name").str.contains(COMMUNICATION).fill_null(False)
     return found.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
 
 
 def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `layer_points` with what `placed` adds."""
-    return _placed(trace, layer_points(trace, depth, work))
+    return placed_points(trace, layer_points(trace, depth, work))
 
 
-def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
+def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     """Points of a trace with what `placed` adds, and their share of the time of all kernels."""
     durations = [trace["kernel_launches"].select("duration_ns")]
     if "kernel_totals" in trace:

@@ -84,3 +84,10 @@ def bokeh_theme(palette: Palette) -> dict[str, Any]:
             "Toolbar": {"logo": None, "autohide": True},
         }
     }
+
+
+def ramp(start: str, end: str, step_count: int = 64) -> list[str]:
+    """Colours from one to the other, the end not quite reached so that text stays readable on it."""
+    first, last = (tuple(int(color[place : place + 2], 16) for place in (1, 3, 5)) for color in (start, end))
+    shares = [0.75 * step / (step_count - 1) for step in range(step_count)]
+    return ["#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(first, last, strict=True)) for share in shares]

@@ -11,7 +11,7 @@ import holoviews as hv
 from bokeh.models import HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import frame_options, tick_formatter
+from services.ui.charts.elements import frame_options, ramp, tick_formatter
 from services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
@@ -190,7 +190,7 @@ def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
     start = palette.surface if palette.name == "light" else palette.grid
     boxes = hv.Rectangles(rectangles, vdims=["efficiency", "text"]).opts(
         color="efficiency",
-        cmap=_ramp(start, palette.accent),
+        cmap=ramp(start, palette.accent),
         clim=(0, 100),
         line_color=palette.grid,
         tools=[HoverTool(tooltips="@text{safe}")],
@@ -221,10 +221,3 @@ def _round_values(values: Sequence[float]) -> list[float]:
         return [1.0]
     exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     return [digit * 10.0**exponent for exponent in exponents for digit in (1, 2, 5)]
-
-
-def _ramp(start: str, end: str, step_count: int = 64) -> list[str]:
-    """Colours from one to the other, the end not quite reached so that text stays readable on it."""
-    first, last = (tuple(int(color[place : place + 2], 16) for place in (1, 3, 5)) for color in (start, end))
-    shares = [0.75 * step / (step_count - 1) for step in range(step_count)]
-    return ["#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(first, last, strict=True)) for share in shares]

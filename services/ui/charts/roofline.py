@@ -115,10 +115,16 @@ def ring_columns(points: Columns, positions: Sequence[int]) -> Columns:
 
 
 def roofline_chart(
-    points: Columns, ceilings: Columns, span: Span, palette: Palette, height_px: int = 380, rings: Columns | None = None
+    points: Columns,
+    ceilings: Columns,
+    span: Span,
+    palette: Palette,
+    height_px: int = 380,
+    rings: Columns | None = None,
+    under_points: Sequence[hv.Element] = (),
 ) -> hv.Overlay:
-    """Layers in this order: ceilings, their labels, points and, with rings, those around the chosen points. Their sources take new
-    columns of the same names."""
+    """Layers, in this order: ceilings, their labels, those given, points and, with rings, those around the chosen points. Their
+    sources take new columns of the same names."""
     labels = label_columns(ceilings)
     lines = hv.Segments(ceilings, ["x0", "y0", "x1", "y1"], ["line_width", *CEILING_TEXTS]).opts(
         color="color", line_dash="line_dash", line_width="line_width", tools=[_ceiling_hover()]
@@ -137,7 +143,7 @@ def roofline_chart(
         size="size",
         tools=[_point_hover()],
     )
-    layers = [lines, names, marks]
+    layers = [lines, names, *under_points, marks]
     if rings is not None:
         layers.append(
             hv.Points(rings, ["intensity", "rate"], ["size"]).opts(size="size", fill_alpha=0.0, line_color=palette.accent, line_width=2.5)

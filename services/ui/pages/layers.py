@@ -1,28 +1,36 @@
-"""The Layers page: layers of traces and of models, as bars and as a table, while a model's run goes on too."""
+"""The Layers page: layers of traces and of models, as a tree, as bars and as a table, while a model's run goes on too."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import polars as pl
 
-from services.core.model import ModelRun, Run, SortKey, TableQuery
-from services.ui.charts import layers
+from services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
+from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview
+from services.ui.pages.layer_tree import LayerTree, ShownRun
 from services.ui.pages.shell import fragment
 from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
 from services.ui.state import Page, TableName, ViewState
+from services.ui.table_columns import NAME_COLUMNS
+from services.ui.table_query import csv_query, table_query
 from services.ui.theme import MARKERS, SYMBOLS, Palette
 
 MAX_CHARTED_LAYERS: Final = 1_000
 """Rows asked for to sum them by kind; those beyond the longest thousand are too short for a bar."""
 
-TABLES: Final[dict[TableName, str]] = {"layers": "layers", "layer_variants": "variants side by side", "models": "whole passes"}
+TABLES: Final[dict[TableName, str]] = {
+    "layers": "layers",
+    "layer_kernels": "kernels of each layer",
+    "layer_variants": "variants side by side",
+    "models": "whole passes",
+}
 CHARTED: Final = ("layer", "variant", "launch_count", "duration_sum_ns", "share_ratio", "efficiency_ratio")
 
 
@@ -36,34 +44,70 @@ class LayersPage(TabledPage):
 
     page: Page = "layers"
     row_choice = TABLES
-    name_title = "Layer"
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         self._is_chosen = state.table in TABLES
         super().__init__(client, state if self._is_chosen else replace(state, table="layers"))
+        self.tree = LayerTree(client, self.palette, self.wake, self._look_into)
         self.chart = LiveFigure("layers", _prototype(self.palette), ("bars",))
         self._charted: Run | None = None
         self._kinds: pl.DataFrame | None = None
         self._drawn: pl.DataFrame | None = None
 
     def roots(self) -> dict[str, Any]:
-        return {"layers": self.chart.figure}
+        return {"icicle": self.tree.figure.figure, "layers": self.chart.figure}
+
+    def template_values(self) -> dict[str, Any]:
+        return {"layer_colors": icicle.COLOR_TITLES}
+
+    def close(self) -> None:
+        self.tree.close()
+        super().close()
 
     def handle(self, name: str, value: str) -> Any:
         if name == "set" and value.startswith("table="):
             self._is_chosen = True
         return super().handle(name, value)
 
+    def _look_into(self, layer: str) -> None:
+        self.state = replace(self.state, layer=layer)
+        self.wake()
+
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         run_ids = self.shown_run_ids(overview)[:1]
         self._charted = next((run for run in overview.runs if run.run_id in run_ids), None)
         work = None if self._charted is None else self._charted.spec.work
         if not self._is_chosen:
-            wanted: TableName = "layer_variants" if isinstance(work, ModelRun) and len(work.variants) > 1 else "layers"
+            has_variants = isinstance(work, ModelRun) and len(work.variants) > 1
+            wanted: TableName = "layer_kernels" if self.state.kernel else "layer_variants" if has_variants else "layers"
             self.state = self.state if self.state.table == wanted else replace(self.state, table=wanted, columns=(), sort="")
         if self._kinds is not self._drawn:
             self._draw(self._kinds)
-        return {**super().own_fragments(overview), "layers_legend": self._legend(), "layers_note": self._note()}
+        href = f"/download/{self.state.table}.csv?{csv_query(self._by_name())}"
+        return {
+            **super().own_fragments(overview),
+            **self.tree.fragments(self._shown_run(overview), self.state),
+            "download": fragment("download.html", href=href),
+            "layers_legend": self._legend(),
+            "layers_note": self._note(),
+        }
+
+    def _by_name(self) -> ViewState:
+        """What the table's rows are filtered by: those of layers by the layer's name, which is no kernel's."""
+        return replace(self.state, kernel=self.state.layer_name) if self.state.table in NAME_COLUMNS else self.state
+
+    def _ask_where_needed(self, overview: Overview) -> None:
+        query = table_query(self._by_name(), tuple(column.name for column in self._columns()))
+        if self.state.table == "layer_kernels" and self.state.layer_name:
+            of_layer = Filter("layer_path", self.state.layer_name, FilterOperator.CONTAINS)
+            query = replace(query, filters=(*query.filters, of_layer))
+        self._rows.ask(query, partial(self.ask, query), (self.progress(overview), overview.problem), REFRESH_INTERVAL_S)
+
+    def _shown_run(self, overview: Overview) -> ShownRun | None:
+        run = self._charted
+        if run is None:
+            return None
+        return ShownRun(run.run_id, (self.progress(overview), overview.problem), run.state.is_final and not run.is_settled)
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """A model's layers change with every pass, not only when one of them is done."""

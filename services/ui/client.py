@@ -11,7 +11,7 @@ import asyncio
 import io
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ import polars as pl
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
+from kernalyse.v1.table_pb2 import TableChunk
 from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError
 from services.core.model import (
     Ceiling,
@@ -282,6 +283,8 @@ class AnalyzerClient:
                     tuple(decode(reading, NodeTelemetry) for reading in response.telemetry),
                     is_first,
                 )
+                for run in response.runs:
+                    self._start_over_where_replaced(decode(run, Run))
                 for address in response.removed_addresses:
                     self.nodes.forget(address)
                 changed = {decode(key, HardwareKey) for key in response.changed_hardware}
@@ -291,9 +294,24 @@ class AnalyzerClient:
                 self._on_news()
         raise _StreamEndedError("stream of nodes", found="its end")
 
+    def _start_over_where_replaced(self, run: Run) -> None:
+        """A file that is followed has changed: its run is the same, its rows are others."""
+        with self._lock:
+            memory = self._memories.get(run.run_id)
+            known = None if memory is None else memory.run
+            if memory is None or known is None or not run.is_imported or known.spec.work == run.spec.work:
+                return
+            memory.start_over()
+            watch = self._watches.pop(run.run_id, None)
+            if watch is not None:
+                watch.cancel()
+            if run.run_id in self._viewer_counts:
+                self._watches[run.run_id] = self._spawn(self._watch_run_to_its_end(memory))
+        self.nodes.count_up()
+
     def _take_in_hardware(self, changed: set[HardwareKey] | None) -> None:
         """Has everything worked out anew for these devices; None: for all, of which some may have changed unseen."""
-        self.nodes.change_hardware()
+        self.nodes.count_up()
         with self._lock:
             concerned = [memory for memory in self._memories.values() if changed is None or memory.hardware_keys & changed]
             for memory in concerned:
@@ -320,7 +338,7 @@ class AnalyzerClient:
             request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
             with translated_errors():
                 async for response in self._stub.WatchRun(request):
-                    frames = {chunk.table_name: _frame(chunk.arrow_ipc) for chunk in response.tables}
+                    frames = await asyncio.to_thread(_frames, response.tables)
                     run = decode(response.run, Run) if response.HasField("run") else None
                     memory.receive(run, frames, response.next_event_index)
                     self._on_news()
@@ -342,6 +360,14 @@ class _StreamEndedError(KernalyseError):
 
 def _refusal(error: KernalyseError) -> str:
     return f"The analyzer refuses the dashboard's token: {error.message}"
+
+
+def _frames(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
+    """By name of the table; a large one comes in several chunks."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for chunk in chunks:
+        parts.setdefault(chunk.table_name, []).append(_frame(chunk.arrow_ipc))
+    return {name: pl.concat(frames, how="vertical_relaxed", rechunk=False) for name, frames in parts.items()}
 
 
 def _frame(arrow_ipc: bytes) -> pl.DataFrame:

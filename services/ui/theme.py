@@ -342,6 +342,16 @@ MILLISECOND_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3)))
 
 RATIO_TICKS: Final = Ticks("return '×' + String(parseFloat(tick.toPrecision(3)))", lambda value: f"×{_plain(value)}")
 
+MEMORY_TICKS: Final = Ticks(
+    """
+const size = Math.abs(tick)
+const [factor, unit] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([limit]) => size >= limit) ?? [1, "B"]
+return parseFloat((tick / factor).toPrecision(3)) + " " + unit
+""",
+    memory,
+    "B",
+)
+
 # ---------------------------------------------------------------- and for hovers, where an unknown value is NaN
 
 _DIGITS: Final = """

@@ -44,7 +44,7 @@ RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""
 
 CALL_TIMEOUT_S: Final = 20.0
-REPORT_TIMEOUT_S: Final = 240.0
+REPORT_TIMEOUT_S: Final = 330.0
 MAX_REMEMBERED_RUNS: Final = 24
 """Runs kept although nobody looks at them any more: going back to one is immediate."""
 

@@ -7,7 +7,6 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.analyses.trace_timeline import Timeline
@@ -34,6 +33,7 @@ from services.analyzer.store import Store
 from services.analyzer.sweep_tables import LAYERED_TABLES, sweep_table
 from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.timeline_tables import WINDOWED_TABLES
 from services.analyzer.trace_answers import (
     PLAIN_QUESTION,
     SUMMARIES,
@@ -132,8 +132,8 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
 
 
 def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
-    if table is TIMELINE:
-        return question.tile(_timeline(store, run_id)).lazy()
+    if table in WINDOWED_TABLES:
+        return question.of_timeline(table, timeline_of(store, run_id)).lazy()
     name = answer_name(table.table_name, question)
     if table.table_name in SUMMARIES:
         summarized, summary = SUMMARIES[table.table_name]
@@ -146,7 +146,7 @@ def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) ->
     return store.answer(run_id, name, lambda: analysis.answer(trace, question).collect())
 
 
-def _timeline(store: Store, run_id: str) -> Timeline:
+def timeline_of(store: Store, run_id: str) -> Timeline:
     """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
     name = answer_name("timeline_events", PLAIN_QUESTION)
 

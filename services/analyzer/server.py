@@ -26,7 +26,7 @@ from services.analyzer.nodes import Nodes
 from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
-from services.analyzer.run_reports import run_report
+from services.analyzer.run_reports import ReportRequest, run_report
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
@@ -191,7 +191,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         parts = (
-            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last, part.is_further_trace)
+            TracePart(
+                *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
+                *(part.is_last, part.is_further_trace, part.source_id),
+            )
             async for part in request_iterator
         )
         taken_in = await self._importing.receive(parts)
@@ -253,7 +256,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
         chosen = report_format(request.format)
         run = await self._run(request.run_id)
-        content = (await asyncio.to_thread(run_report, self._store, run, chosen)).encode()
+        baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
+        asked = ReportRequest(run, chosen, baseline, parse_differences(request.allowed_differences))
+        content = await asyncio.to_thread(run_report, self._store, asked)
         for start in range(0, len(content), MAX_CHUNK_BYTES):
             yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 

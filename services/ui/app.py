@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -26,7 +27,10 @@ from services.core.errors import InvalidSettingError, KernalyseError, NotFoundEr
 from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
+from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
+from services.ui.exports import PATTERN, ExportHandler
+from services.ui.pages.compare import ComparePage
 from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
@@ -34,6 +38,7 @@ from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.pages.start import StartPage
+from services.ui.pages.timeline import TimelinePage
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
@@ -53,13 +58,18 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    TimelinePage,
+    ComparePage,
     NodesPage,
     StartPage,
 )
 
 
-async def serve(settings: UiSettings) -> None:
+async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
+
+    Args:
+        on_serving: called on a thread of its own when pages can be opened.
 
     Raises:
         InvalidSettingError: an address that cannot be bound, or one that others reach without TLS.
@@ -74,6 +84,8 @@ async def serve(settings: UiSettings) -> None:
     try:
         with announced(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
             logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
+            if on_serving is not None:
+                loop.run_in_executor(None, on_serving)
             await stop.wait()
     finally:
         dashboard.stop()
@@ -126,7 +138,9 @@ class Dashboard:
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    (PATTERN, ExportHandler, {"client": self.client}),
                     *self._uploads.patterns(),
+                    (r"/download/artifact", ArtifactHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
             )

@@ -21,6 +21,8 @@ LOW_OCCUPANCY_RATIO: Final = 0.25
 
 FLOP_PER_MAC: Final = 2
 
+IMPLAUSIBLE: Final = "implausible"
+
 LIMITS: Final[dict[str | None, str]] = {
     "memory bound": "{level} limits it: it moves bytes nearly as fast as that can. Only fewer bytes make it faster: fuse kernels, use "
     "smaller types, keep data in a nearer memory.",
@@ -31,7 +33,8 @@ LIMITS: Final[dict[str | None, str]] = {
     "compute inefficient": "The arithmetic units would be its limit, but they wait: look for latency, divergence, low occupancy, bank "
     "conflicts, or work that does not fill the device.",
     "normal": "Neither near its roof nor far from it: {side} is its limit, and there is room below.",
-    None: "No ceiling of its device is known from this source, so nothing can be said of what limits it: kernalyse ceilings measures them.",
+    IMPLAUSIBLE: "Its figures cannot be true: it is faster than the device can be.",
+    None: "Too little is known of its device from this source to say what limits it: kernalyse ceilings measures what it can do.",
 }
 
 
@@ -46,7 +49,12 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """category: of its efficiency; empty: not known. headroom: empty where no roof is known. hints: what else was seen to cost time."""
+    """What is told of one point.
+
+    category: of its efficiency, or that it is implausible; empty: not known.
+    headroom: empty where no roof is known.
+    hints: what else was seen to cost time.
+    """
 
     title: str
     category: str
@@ -91,7 +99,7 @@ def diagnosis(row: Figures, measured: Figures | None = None, occupancy: Figures 
         occupancy: its longest row of the table occupancy, of a trace.
         in_macs: its work is counted in multiply-adds, as that of accelerators.
     """
-    category, state = row["efficiency_category"], row["verification_state"]
+    category, state = IMPLAUSIBLE if row["is_implausible"] else row["efficiency_category"], row["verification_state"]
     level = LEVEL_TITLES.get(row["memory_level"], row["memory_level"] or "memory")
     side = level if row["bound"] == "memory" else "the arithmetic units"
     measured, occupancy = measured or {}, occupancy or {}
@@ -124,7 +132,7 @@ def duration_ns(row: Figures) -> float | None:
 
 def _headroom(row: Figures) -> str:
     efficiency, time_ns = row["efficiency_ratio"], duration_ns(row)
-    if efficiency is None or time_ns is None or not math.isfinite(efficiency):
+    if row["is_implausible"] or efficiency is None or time_ns is None or not math.isfinite(efficiency):
         return ""
     if efficiency >= 1:
         return "It is at its roof: there is nothing to gain without less work."
@@ -141,7 +149,7 @@ def _headroom(row: Figures) -> str:
 def _hints(row: Figures, measured: Figures, occupancy: Figures) -> list[str]:
     found = []
     if row["is_implausible"]:
-        found.append(f"Implausible. {row['implausible_reason']}")
+        found.append(row["implausible_reason"])
     if row["verification_state"] == "FAILED":
         found.append("Its result is wrong, so its speed means nothing.")
     ratio = measured.get("theoretical_occupancy_ratio") or occupancy.get("theoretical_occupancy_ratio")

@@ -9,12 +9,14 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers", "nodes", "start"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "timeline": "Timeline",
+    "compare": "Compare",
     "nodes": "Nodes",
     "start": "Run / Import",
 }
@@ -25,10 +27,10 @@ StartTab = Literal["sweep", "command", "model", "prompt", "ceilings", "import"]
 ColorBy = Literal["category", "efficiency", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
-LayerColor = Literal["efficiency", "bound", "category"]
 PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
+LayerColor = Literal["efficiency", "bound", "category"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -98,18 +100,29 @@ class ViewState:
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
-    layer: str = ""  # path of the layer that is looked into; empty: all of the model
-    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
-    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
-    variant: str = ""  # of a model; empty: the first
+    baseline: str = ""  # run_id that the candidate is judged by; empty: one that is like it
+    candidate: str = ""  # run_id; empty: the newest
+    allow: str = ""  # differences between the two that were allowed to be, comma-separated
+    verdict: str = ""  # of the rows compared; empty: all
+    metric: str = "duration_median_ns"  # of the history
+    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
-    figure: MetricName = "flop_rate"  # of the charts of kernels
+    figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
     heat_x: str = ""  # axis of the heatmap; empty: the page chooses
     heat_y: str = ""
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
     listing: str = ""  # artifact of its compiler that is shown; empty: the first
     form: StartTab = "sweep"  # of the page that starts runs
+    layer: str = ""  # path of the layer that is looked into; empty: all of the model
+    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
+    variant: str = ""  # of a model; empty: the first
+    window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
+    stretch: str = ""  # marked on it, written the same way
+    event: str = ""  # chosen on it, e.g. "kernels.17"
+    search: str = ""  # part of names on it
+    folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
     def run(self) -> str | None:
@@ -156,9 +169,9 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "sizes": get_args(PointSize),
     "level": get_args(LevelChoice),
     "table": get_args(TableName),
-    "layer_color": get_args(LayerColor),
     "figure": get_args(MetricName),
     "form": get_args(StartTab),
+    "layer_color": get_args(LayerColor),
 }
 _MAX_TEXT_LENGTH: Final = 200
 

@@ -10,7 +10,10 @@ from services.ui import filters
 from services.ui.state import TableName, ViewState
 from services.ui.table_columns import COLUMNS, NAME_COLUMNS
 
-KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {"measurements": ("run_id", "configuration_index")}
+KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {
+    "measurements": ("run_id", "configuration_index"),
+    "launched": ("run_id", "kernel_name"),
+}
 """What tells one row of a table from the others, where rows can be chosen."""
 
 

@@ -7,7 +7,7 @@ ns to hours. An unknown value is shown as an en dash.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -204,6 +204,9 @@ FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square
 IMPLAUSIBLE_MARKER: Final = "asterisk"
 """How a point looks that is faster than its device can be: a shape of its own, in the colour of what is wrong."""
 
+LINE_MARKERS: Final = frozenset({"asterisk", "cross", "x"})
+"""Shapes without an inside: their line is all that there is to see of their colour."""
+
 IMPLAUSIBLE_SYMBOL: Final = "✱"
 
 SYMBOLS: Final[dict[str, str]] = {
@@ -256,8 +259,8 @@ class Outline:
         return NORMAL_OUTLINE
 
 
-BOUND_OUTLINE: Final = Outline(2.2, "solid", True, "◉")
-INEFFICIENT_OUTLINE: Final = Outline(1.6, "2 2", True, "◌")
+BOUND_OUTLINE: Final = Outline(2.0, "solid", True, "◉")
+INEFFICIENT_OUTLINE: Final = Outline(1.3, "2 2", True, "◌")
 NORMAL_OUTLINE: Final = Outline(1.0, "solid", False, "●")
 
 
@@ -273,28 +276,81 @@ def style_of(value: str, values: tuple[str, ...], palette: Palette) -> Style:
     return Style(palette.series[position % len(palette.series)], MARKERS[position % len(MARKERS)])
 
 
-# ---------------------------------------------------------------- the same formats in the browser, for axes
+# ---------------------------------------------------------------- figures at the ticks of axes
 
-DURATION_TICKS: Final = """
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """How an axis writes its figures.
+
+    Args:
+        code: body of a JavaScript function of `tick`, for the browser.
+        text: the same in Python, for what is drawn without one.
+        unit: that the axis itself counts in, where it is no label's; "": it has none.
+    """
+
+    code: str
+    text: Callable[[float], str]
+    unit: str = ""
+
+
+def _plain(value: float) -> str:
+    """At most three significant digits, without zeros at the end."""
+    return f"{float(f'{value:.3g}'):.12g}"
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    factor, unit = next(((factor, unit) for factor, unit in units if abs(value) >= factor * 0.9995), units[-1])
+    return f"{_plain(value / factor)} {unit}".rstrip()
+
+
+DURATION_TICKS: Final = Ticks(
+    """
 const size = Math.abs(tick)
 const [factor, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"]
 return parseFloat((tick / factor).toPrecision(3)) + " " + unit
-"""
+""",
+    lambda value: _scaled(value, _DURATIONS),
+    "ns",
+)
 
-SI_TICKS: Final = """
+SI_TICKS: Final = Ticks(
+    """
 const size = Math.abs(tick)
 const table = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]
 const [factor, prefix] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, ""]
 return parseFloat((tick / factor).toPrecision(3)) + (prefix ? " " + prefix : "")
-"""
+""",
+    lambda value: _scaled(value, (*_SI_PREFIXES, (1.0, ""))),
+)
 
-MEMORY_TICKS: Final = """
+PLAIN_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3)))", _plain)
+
+PERCENT_TICKS: Final = Ticks('return tick + " %"', lambda value: f"{_plain(value)} %", "%")
+
+SHARE_TICKS: Final = Ticks('return parseFloat((tick * 100).toPrecision(3)) + " %"', lambda value: f"{_plain(value * 100)} %")
+"""Of ratios."""
+
+CLOCK_TICKS: Final = Ticks(
+    "return new Date(tick).toTimeString().slice(0, 8)",
+    lambda value: datetime.fromtimestamp(value / 1e3, UTC).strftime("%H:%M:%S"),
+    "ms since 1970-01-01 UTC",
+)
+"""Of milliseconds since 1970; in the browser's time zone, elsewhere in UTC."""
+
+MILLISECOND_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3))) + ' ms'", lambda value: f"{_plain(value)} ms", "ms")
+
+RATIO_TICKS: Final = Ticks("return '×' + String(parseFloat(tick.toPrecision(3)))", lambda value: f"×{_plain(value)}")
+
+MEMORY_TICKS: Final = Ticks(
+    """
 const size = Math.abs(tick)
 const [factor, unit] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([limit]) => size >= limit) ?? [1, "B"]
 return parseFloat((tick / factor).toPrecision(3)) + " " + unit
-"""
-
-PLAIN_TICKS: Final = "return String(parseFloat(tick.toPrecision(3)))"
+""",
+    memory,
+    "B",
+)
 
 # ---------------------------------------------------------------- and for hovers, where an unknown value is NaN
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import holoviews as hv
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from bokeh.models import CustomJSTickFormatter
 
-from services.ui.theme import Palette
+from services.ui.theme import Palette, Ticks
 
 hv.Store.set_current_backend("bokeh")
 # The canvas draws 20 000 points in a few milliseconds; WebGL contexts are few, and slow where the browser emulates them.
@@ -21,8 +21,20 @@ Columns = dict[str, npt.NDArray[Any]]
 """Columns of one Bokeh source: NumPy arrays of one length. Live sources take these, never frames."""
 
 
-def tick_formatter(code: str) -> CustomJSTickFormatter:
-    return CustomJSTickFormatter(code=code)
+_printed_ticks: dict[str, Callable[[float], str]] = {}
+
+
+def tick_formatter(ticks: Ticks | str) -> CustomJSTickFormatter:
+    """For the browser, with the unit as its tag; `printed_ticks` knows it again, unless only code is given."""
+    if isinstance(ticks, str):
+        return CustomJSTickFormatter(code=ticks)
+    _printed_ticks[ticks.code] = ticks.text
+    return CustomJSTickFormatter(code=ticks.code, tags=[ticks.unit])
+
+
+def printed_ticks(formatter: object) -> Callable[[float], str] | None:
+    """The same figures without a browser. None: that is no formatter of `tick_formatter`."""
+    return _printed_ticks.get(formatter.code) if isinstance(formatter, CustomJSTickFormatter) else None
 
 
 def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
@@ -52,6 +64,17 @@ def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
         "bgcolor": palette.surface,
         "gridstyle": {"grid_line_color": palette.grid, "minor_grid_line_color": None},
         "show_grid": True,
+    }
+
+
+def chosen_style(palette: Palette) -> dict[str, Any]:
+    """Of marks that a click chooses: the chosen one has an outline, the others stay as they are."""
+    return {
+        "line_color": None,
+        "selection_line_color": palette.text,
+        "selection_line_width": 3,
+        "nonselection_alpha": 1.0,
+        "nonselection_line_color": None,
     }
 
 

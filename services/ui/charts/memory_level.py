@@ -10,7 +10,7 @@ from services.ui.charts.roofline_points import LEVEL_TITLES
 from services.ui.state import LevelChoice
 
 TITLES: Final[dict[LevelChoice, str]] = {
-    "auto": "where the bytes came from",
+    "auto": "automatic",
     "dram": "DRAM",
     "l2": "L2 cache",
     "l1": "L1 cache",

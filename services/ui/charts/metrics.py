@@ -6,48 +6,69 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import polars as pl
+
 from services.ui import theme
 from services.ui.state import MetricName
+from services.ui.theme import Ticks
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """column: of `performance_rows`. ticks: JavaScript that writes an axis. missing: why a measured configuration has none."""
+    """column: of `performance_rows`. ticks: how an axis is written. missing: why a measured configuration has none."""
 
     title: str
     column: str
     axis_label: str
     show: Callable[[float | None], str]
-    ticks: str
+    ticks: Ticks
     missing: str
     is_lower_better: bool = False
 
 
 METRICS: Final[dict[MetricName, Metric]] = {
     "flop_rate": Metric(
-        "Flop rate", "achieved_flop_per_s", "flop/s", theme.flop_rate, theme.SI_TICKS, "measured, but how many flop it does is not known"
+        "Flop rate",
+        "achieved_flop_per_s",
+        "Flop rate (flop/s)",
+        theme.flop_rate,
+        theme.SI_TICKS,
+        "measured, but how many flop it does is not known",
     ),
     "byte_rate": Metric(
-        "Byte rate", "achieved_bytes_per_s", "B/s", theme.byte_rate, theme.SI_TICKS, "measured, but how many bytes it moves is not known"
+        "Byte rate",
+        "achieved_bytes_per_s",
+        "Byte rate (B/s)",
+        theme.byte_rate,
+        theme.SI_TICKS,
+        "measured, but how many bytes it moves is not known",
     ),
     "efficiency": Metric(
         "Efficiency",
         "efficiency_ratio",
-        "of what is attainable",
+        "Achieved ÷ attainable",
         theme.percent,
-        "return parseFloat((tick * 100).toPrecision(3)) + ' %'",
+        theme.SHARE_TICKS,
         "measured, but its work or the ceilings of its device are not known",
     ),
     "duration": Metric(
         "Median time",
         "duration_median_ns",
-        "median time of a launch",
+        "Median time of a launch",
         theme.duration,
         theme.DURATION_TICKS,
         "measured without a median",
         True,
     ),
 }
+
+
+def metric_of(chosen: str, rows: pl.DataFrame) -> MetricName:
+    """The chosen one; of none the first that any row has, for what cannot be drawn explains nothing."""
+    for name, metric in METRICS.items():
+        if name == chosen or (not chosen and rows[metric.column].count() > 0):
+            return name
+    return next(iter(METRICS))
 
 
 def best_place(values: list[float], metric: Metric) -> int:

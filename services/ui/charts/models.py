@@ -13,7 +13,7 @@ from bokeh.models import HoverTool
 
 from services.ui import theme
 from services.ui.charts.elements import Columns, columns_of, frame_options, ramp, tick_formatter
-from services.ui.theme import MARKERS, Palette
+from services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
 """Of the step from one model to the next; two sides share it."""
@@ -22,13 +22,13 @@ LABEL_ROTATION: Final = 30
 STEEP_ROTATION: Final = 50  # of more names than FEW: beside each other on a phone's screen they would lie on each other
 FEW: Final = 6
 LABEL_DISTANCE: Final = 0.025  # of the largest x, from the middle of a point to its name
+NS_PER_MS: Final = 1e6
 WHISKER_SHARE: Final = 0.14  # of a bar's width, to each side of its whisker's ends
 BOX_NUMBERS: Final = ("left", "bottom", "right", "top")
 BOX_TEXTS: Final = ("color", "text")
 WHISKER_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 DOT_NUMBERS: Final = ("x", "y")
 DOT_TEXTS: Final = ("text", "color", "marker")
-MILLISECOND_TICKS: Final = "return String(parseFloat(tick.toPrecision(3))) + ' ms'"
 
 
 def milliseconds(value: float) -> str:
@@ -69,7 +69,7 @@ def bar_chart(
     label: str,
     palette: Palette,
     height_px: int = 300,
-    ticks: str = theme.SI_TICKS,
+    ticks: Ticks = theme.SI_TICKS,
     *,
     base: float = 0.0,
 ) -> hv.Overlay:
@@ -133,7 +133,7 @@ def line_chart(
     label: str,
     palette: Palette,
     height_px: int = 300,
-    ticks: str = MILLISECOND_TICKS,
+    ticks: Ticks = theme.MILLISECOND_TICKS,
     show: Callable[[float], str] = milliseconds,
 ) -> hv.Overlay:
     """A line for each model over named places, on a logarithmic axis. show: writes a value for hovering over its point."""

@@ -136,7 +136,7 @@ def metric_chart(metric: Metric, lines: Sequence[Columns], series: Sequence[Seri
             xlabel="",
             ylabel="",
             yformatter=tick_formatter(metric.ticks),
-            xformatter=tick_formatter("return new Date(tick).toTimeString().slice(0, 8)"),
+            xformatter=tick_formatter(theme.CLOCK_TICKS),
             **frame_options(palette, height_px),
         )
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -39,6 +41,7 @@ NAMED_AXES: Final[dict[str, str]] = {
 }
 """Axes that are columns; all others are parameters, macros, or an extent of the block."""
 
+KERNEL_SIGN: Final = "k"
 BLOCK_AXES: Final = ("block_x", "block_y", "block_z")
 
 
@@ -83,14 +86,27 @@ def axis_values(rows: pl.DataFrame) -> dict[str, list[Any]]:
 
 
 def configuration_key(row: Mapping[str, Any]) -> str:
-    """Names a configuration in URLs, "run_id.configuration_index"; empty where the row is of a trace."""
+    """Names a row in URLs: "run_id.configuration_index", of a trace "run_id.k" and a digest of the kernel's name."""
     index = row["configuration_index"]
-    return "" if index is None else f"{row['run_id']}.{index}"
+    return f"{row['run_id']}.{index}" if index is not None else f"{row['run_id']}.{KERNEL_SIGN}{name_digest(row['kernel_name'])}"
+
+
+def name_digest(kernel_name: str) -> str:
+    """Stands for a name in URLs: names of templates can be thousands of characters long."""
+    return hashlib.blake2b(kernel_name.encode(), digest_size=6).hexdigest()
 
 
 def shortened(text: str, length: int = 240) -> str:
     """For hovers: names of kernels can be thousands of characters long."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def tick_name(name: str, length: int = 22) -> str:
+    """What tells a kernel from others in few letters: its name without namespaces, template arguments and types."""
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    found = re.match(r"[^<(]*", plain)
+    short = (found[0].rpartition("::")[2] if found else "") or plain
+    return shortened(short, length)
 
 
 def _spread(texts: Iterable[str | None]) -> dict[str, list[Any]]:

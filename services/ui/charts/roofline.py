@@ -107,18 +107,22 @@ def no_ring() -> Columns:
     return {name: np.empty(0, dtype=np.float64) for name in ("intensity", "rate", "size")}
 
 
-def ring_columns(points: Columns, positions: Sequence[int]) -> Columns:
-    """Rings around the points at these positions."""
-    chosen = list(positions)
-    sizes = points["size"][chosen] + 2 * RING_MARGIN_PX
-    return {"intensity": points["intensity"][chosen], "rate": points["rate"][chosen], "size": sizes}
+def ring_columns(points: Columns) -> Columns:
+    """A ring around each of the points."""
+    return {"intensity": points["intensity"], "rate": points["rate"], "size": points["size"] + 2 * RING_MARGIN_PX}
 
 
 def roofline_chart(
-    points: Columns, ceilings: Columns, span: Span, palette: Palette, height_px: int = 380, rings: Columns | None = None
+    points: Columns,
+    ceilings: Columns,
+    span: Span,
+    palette: Palette,
+    height_px: int = 380,
+    rings: Columns | None = None,
+    under_points: Sequence[hv.Element] = (),
 ) -> hv.Overlay:
-    """Layers in this order: ceilings, their labels, points and, with rings, those around the chosen points. Their sources take new
-    columns of the same names."""
+    """Layers, in this order: ceilings, their labels, those given, points and, with rings, those around the chosen points. Their
+    sources take new columns of the same names."""
     labels = label_columns(ceilings)
     lines = hv.Segments(ceilings, ["x0", "y0", "x1", "y1"], ["line_width", *CEILING_TEXTS]).opts(
         color="color", line_dash="line_dash", line_width="line_width", tools=[_ceiling_hover()]
@@ -137,7 +141,7 @@ def roofline_chart(
         size="size",
         tools=[_point_hover()],
     )
-    layers = [lines, names, marks]
+    layers = [lines, names, *under_points, marks]
     if rings is not None:
         layers.append(
             hv.Points(rings, ["intensity", "rate"], ["size"]).opts(size="size", fill_alpha=0.0, line_color=palette.accent, line_width=2.5)

@@ -16,9 +16,11 @@ from services.ui.theme import (
     CATEGORIES,
     FAILED_MARKERS,
     IMPLAUSIBLE_MARKER,
+    LINE_MARKERS,
     SYMBOL_MARKERS,
     Outline,
     Palette,
+    Style,
     efficiency_style,
     style_of,
 )
@@ -51,15 +53,16 @@ VERIFICATION_TEXTS: Final[dict[str | None, str]] = {
     None: "not known",
 }
 
-POINT_SIZE: Final = 9.0
+POINT_SIZE: Final = 11.0
 LARGEST_POINT_SIZE: Final = 36.0
 """Pixels across, of a point without a share of time, and of one with all of it. Larger ones would hide their neighbours; the
 smallest one has to be hit with a mouse."""
 
-MAX_DRAWN_POINTS: Final = 6_000
-"""A browser draws these in some 20 ms. More lie on top of each other: at 900 x 400 pixels one point of 9 pixels hides eighty others."""
+MAX_DRAWN_POINTS: Final = 4_000
+"""A browser draws these in some 20 ms, and they travel in as many. More lie on top of each other: at 900 x 400 pixels one point of
+11 pixels hides a hundred others."""
 
-FINEST_CELLS: Final = (256, 128)
+FINEST_CELLS: Final = (192, 96)
 """Cells across and up, of one of which one point of each series is drawn when there are too many: less than a point's own size."""
 
 IDENTITY: Final = ("run_id", "configuration_index", "label", "path", "device_id")
@@ -118,10 +121,10 @@ def point_columns(
     """
     rows = drawable(roofline)
     kinds = rows[color_by].cast(pl.String).fill_null("").to_list()
-    colors = {kind: _color(kind, color_by, values, palette) for kind in set(kinds)}
+    colors = {kind: point_style(kind, color_by, values, palette).color for kind in set(kinds)}
     shaping = rows["category"].fill_null("").to_list() if color_by == "efficiency_category" else kinds
     shape_values = CATEGORIES if color_by == "efficiency_category" else values
-    shapes = {kind: style_of(kind, shape_values, palette).marker for kind in set(shaping)}
+    shapes = {kind: point_style(kind, "category", shape_values, palette).marker for kind in set(shaping)}
     has_failed = (rows["verification_state"] == "FAILED").fill_null(False).to_list()
     is_implausible = rows["is_implausible"].fill_null(False).to_list()
     outlines = [Outline.of(category) for category in rows["efficiency_category"]]
@@ -133,19 +136,19 @@ def point_columns(
     columns["size"] = np.maximum(POINT_SIZE, LARGEST_POINT_SIZE * np.sqrt(share))
     columns["line_width"] = np.array([outline.width_px for outline in outlines], dtype=np.float64)
     fills = [palette.bad if marked else colors[kind] for kind, marked in zip(kinds, is_implausible, strict=True)]
+    wanted = (SYMBOL_MARKERS.get(symbol, shapes[kind]) for kind, symbol in zip(shaping, rows["symbol"], strict=True))
+    markers = [
+        IMPLAUSIBLE_MARKER if marked else FAILED_MARKERS.get(marker, marker) if failed else marker
+        for marker, failed, marked in zip(wanted, has_failed, is_implausible, strict=True)
+    ]
     texts: dict[str, list[str]] = {
         "color": fills,
-        "line_color": [palette.text if outline.is_marked else fill for fill, outline in zip(fills, outlines, strict=True)],
-        "line_dash": [outline.dash for outline in outlines],
-        "marker": [
-            IMPLAUSIBLE_MARKER if marked else FAILED_MARKERS.get(marker, marker) if failed else marker
-            for marker, failed, marked in zip(
-                (SYMBOL_MARKERS.get(symbol, shapes[kind]) for kind, symbol in zip(shaping, rows["symbol"], strict=True)),
-                has_failed,
-                is_implausible,
-                strict=True,
-            )
+        "line_color": [
+            palette.text if outline.is_marked and marker not in LINE_MARKERS else fill
+            for fill, outline, marker in zip(fills, outlines, markers, strict=True)
         ],
+        "line_dash": [outline.dash for outline in outlines],
+        "marker": markers,
         "label": rows["label"].fill_null(theme.UNKNOWN).to_list(),
         "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
         "kind": [_joined(*values) for values in rows.select("category", "dtype").iter_rows()],
@@ -161,6 +164,13 @@ def point_columns(
     }
     columns.update({name: np.array(values, dtype=np.str_) for name, values in texts.items()})
     return columns
+
+
+def point_style(kind: str, color_by: str, values: tuple[str, ...], palette: Palette) -> Style:
+    """Of points with this value in the column color_by; empty: none is known. values: see `point_columns`."""
+    if color_by == "efficiency_category":
+        return efficiency_style(kind, palette)
+    return style_of(kind, values, palette) if kind else Style(palette.accent, "circle")
 
 
 def marks_of(points: Columns) -> dict[str, bool]:
@@ -191,7 +201,7 @@ def thinned(rows: pl.DataFrame, view: Span, series: str, limit: int = MAX_DRAWN_
     while kept.height > limit and across > 1:
         cell = ((pl.col("_x") * across).cast(pl.Int32) * (up + 1) + (pl.col("_y") * up).cast(pl.Int32)).alias("_cell")
         kept = kept.with_columns(cell).unique(["_cell", series], keep="first", maintain_order=True)
-        across, up = across // 2, max(1, up // 2)
+        across, up = across * 3 // 4, max(1, up * 3 // 4)
     return kept.select(rows.columns)
 
 
@@ -227,10 +237,6 @@ def _scaled(values: npt.NDArray[Any], start: float, end: float) -> npt.NDArray[n
 
 
 # ---------------------------------------------------------------- words and colours
-
-
-def _color(kind: str, color_by: str, values: tuple[str, ...], palette: Palette) -> str:
-    return efficiency_style(kind, palette).color if color_by == "efficiency_category" else style_of(kind, values, palette).color
 
 
 def _timing(median_ns: float | None, mean_ns: float | None, launch_count: int | None) -> str:

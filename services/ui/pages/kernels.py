@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from services.ui.charts.metrics import METRICS
+from services.ui.charts.metrics import METRICS, metric_of
+from services.ui.charts.performance_rows import configuration_key
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
 from services.ui.pages.kernel_charts import ChartRows, KernelCharts, ask_rows
+from services.ui.pages.row_detail import RowDetail
 from services.ui.pages.shell import fragment
 from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
 from services.ui.question import Question
@@ -22,13 +25,15 @@ class KernelsPage(TabledPage):
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
         self.charts = KernelCharts(self.palette, self._choose)
+        self.detail = RowDetail(client, self.palette, self.wake)
         self._chart_rows: Question[ChartRows] = Question(self.wake)
 
     def roots(self) -> dict[str, Any]:
-        return self.charts.roots()
+        return {**self.charts.roots(), **self.detail.roots()}
 
     def close(self) -> None:
         self._chart_rows.stop()
+        self.detail.stop()
         super().close()
 
     def handle(self, name: str, value: str) -> Any:
@@ -54,17 +59,29 @@ class KernelsPage(TabledPage):
             is_trace=bool(shown) and all(run.is_trace for run in shown),
         )
         if self._chart_rows.problem:
-            drawn = {**drawn, "heat_note": self._chart_rows.problem, "split_note": self._chart_rows.problem}
-        return {**super().own_fragments(overview), **drawn, "figure_choice": self._figure_choice()}
+            said = fragment("said.html", sentence=self._chart_rows.problem)
+            drawn = {**drawn, "heat_note": said, "split_note": said}
+        detail = self.detail.fragments(self.state, self._progress_of_choice(overview))
+        return {**super().own_fragments(overview), **drawn, **detail, "figure_choice": self._figure_choice()}
+
+    def _progress_of_choice(self, overview: Overview) -> object:
+        """What changes with the chosen row: its own run alone."""
+        run_id = self.state.configuration.rpartition(".")[0]
+        return next(((run.state, run.is_settled, run.completed_configuration_count) for run in overview.runs if run.run_id == run_id), None)
 
     def _figure_choice(self) -> str:
         titles = {name: metric.title for name, metric in METRICS.items()}
-        return fragment("figure_choice.html", titles=titles, chosen=self.state.figure)
+        answer = self._chart_rows.answer
+        chosen = metric_of(self.state.figure, answer.rows) if answer else self.state.figure
+        return fragment("figure_choice.html", titles=titles, chosen=chosen)
 
-    def row_key(self, row: Any) -> str:
-        index = row.get("configuration_index")
-        return f"{row['run_id']}.{index}" if self.state.table == "measurements" and index is not None else ""
+    def row_key(self, row: Mapping[str, Any]) -> str:
+        match self.state.table:
+            case "measurements" | "launched":
+                return configuration_key({"configuration_index": None, **row})
+            case _:
+                return ""
 
 
-CHART_FIELDS = ("kernel", "category", "dtype", "model", "batch_size", "device")
+CHART_FIELDS: Final = ("kernel", "category", "dtype", "model", "batch_size", "device")
 """Filters, which the charts' rows depend on."""

@@ -11,8 +11,7 @@ import polars as pl
 
 from services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
 from services.ui import filters
-from services.ui.charts import layers
-from services.ui.charts.icicle import COLOR_TITLES
+from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.legend import LegendEntry, legend_fragment
 from services.ui.live_figure import LiveFigure, Prototype
@@ -74,7 +73,7 @@ class LayersPage(TabledPage):
         return {"icicle": self.tree.figure.figure, "layers": self.chart.figure, **passes}
 
     def template_values(self) -> dict[str, Any]:
-        return {"layer_colors": COLOR_TITLES, "has_passes": self.passes is not None, "pass_charts": PASS_CHARTS}
+        return {"layer_colors": icicle.COLOR_TITLES, "has_passes": self.passes is not None, "pass_charts": PASS_CHARTS}
 
     def close(self) -> None:
         self.tree.close()

@@ -20,11 +20,11 @@ from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, fragment
 from services.ui.question import Question
 from services.ui.state import ViewState
-from services.ui.theme import MARKERS, SYMBOLS, Palette
+from services.ui.theme import MARKERS, SYMBOLS, Palette, Ticks
 
 REFRESH_INTERVAL_S: Final = 1.5
 MAX_ROWS: Final = 200
-BARS: Final[dict[str, tuple[str, str, int]]] = {
+BARS: Final[dict[str, tuple[str, Ticks, int]]] = {
     "latency": ("mean", theme.DURATION_TICKS, 280),
     "throughput": ("tokens/s", theme.SI_TICKS, 280),
     "memory": ("device memory", theme.MEMORY_TICKS, 280),

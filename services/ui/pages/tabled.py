@@ -115,10 +115,10 @@ class TabledPage(PageBase):
     def _filters(self, overview: Overview) -> str:
         """Of the shown runs' own words: a table of a million rows is not searched for what there is to choose."""
         shown = self.memories(self.state.runs)
-        rows = [frame for memory in shown if (frame := memory.table("configurations")) is not None]
+        rows = [frame for memory in shown for name in ("configurations", "roofline") if (frame := memory.table(name)) is not None]
         devices = {"device": tuple(device.device_id for status in overview.nodes if status.node for device in status.node.devices)}
         fixed = {"category": CATEGORIES, "dtype": DTYPES}
-        values = filters.together([filters.values_of(frame) for frame in rows] or [fixed, devices])
+        values = filters.together([filters.values_of(frame) for frame in rows] if shown else [fixed, devices])
         return filters_fragment(self.state, values, self.name_title)
 
     # ------------------------------------------------------------ asking
@@ -135,7 +135,7 @@ class TabledPage(PageBase):
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
-        return (*of_runs, overview.hardware_count)
+        return (*of_runs, overview.revision)
 
     async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""
@@ -185,19 +185,23 @@ class TabledPage(PageBase):
         )
 
     def _pager(self) -> str:
-        total = 0 if self._rows.answer is None else self._rows.answer.total_row_count
-        step, first = self.state.row_count, self.state.row
-        last = min(first + step, total)
-        return fragment(
-            "pager.html",
-            text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if total and last > first else "",
-            previous=max(0, first - step) if first > 0 else None,
-            following=first + step if last < total else None,
-            page=first // step + 1,
-            page_count=max(1, -(-total // step)),
-            row_counts=ROW_COUNTS,
-            row_count=step,
-        )
+        return pager_fragment(self.state, 0 if self._rows.answer is None else self._rows.answer.total_row_count)
+
+
+def pager_fragment(state: ViewState, total: int) -> str:
+    """Where the shown rows are among all of the table."""
+    step, first = state.row_count, state.row
+    last = min(first + step, total)
+    return fragment(
+        "pager.html",
+        text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if total and last > first else "",
+        previous=max(0, first - step) if first > 0 else None,
+        following=first + step if last < total else None,
+        page=first // step + 1,
+        page_count=max(1, -(-total // step)),
+        row_counts=ROW_COUNTS,
+        row_count=step,
+    )
 
 
 def _assigned(state: ViewState, assignment: str) -> ViewState:

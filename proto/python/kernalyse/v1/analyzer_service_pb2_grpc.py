@@ -318,7 +318,9 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportReport(self, request, context):
-        """A report of a run as a file. Reasons: RUN_NOT_FOUND, INVALID_REQUEST (format), NOT_BUILT_YET (a format to come).
+        """A report of a run, or of two that are compared, as a file.
+        Reasons: RUN_NOT_FOUND, INVALID_REQUEST (format, runs that cannot be compared), BACKEND_UNAVAILABLE (the libraries that
+        draw are not installed), LIMIT_REACHED (drawing takes too long, or too much memory).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,8 +68,8 @@ def test_wheel_drag_and_keys_lead_from_all_of_a_trace_to_one_launch(visit: Visit
     whole = window(page)
     at = place(page, 1_234 * STEP_NS, 1)
     page.mouse.move(**at)
-    for _ in range(12):
-        page.mouse.wheel(0, -500)
+    for _ in range(4):
+        page.mouse.wheel(0, -400)
     eventually(lambda: 0 < drawn_count(page, "timeline:events") < 400)  # one by one
     page.wait_for_url(re.compile(r"window=\d+\.\.\d+"))
     before = window(page)
@@ -104,6 +104,7 @@ def test_a_search_jumps_and_the_chosen_launch_tells_all_and_leads_on(visit: Visi
     shown = visit.open(page.url.removeprefix(visit.dashboard.url))  # the link shows a colleague the same
     expect(shown.locator("#f-chosen code")).to_have_text("<b>relu</b>")
     assert window(shown) == pytest.approx(window(page), abs=2)
+    eventually(lambda: drawn_count(shown, "timeline:events") > 0)
     at = place(shown, 1_501 * STEP_NS + 50_000, 1)
     shown.mouse.click(**at)
     expect(shown.locator("#f-chosen code")).to_have_text(NAMES[1])
@@ -125,7 +126,7 @@ def test_a_marked_stretch_says_what_devices_did_and_groups_fold(visit: Visit, ru
     page.keyboard.up("Shift")
     stretch = page.locator("#f-stretch")
     expect(stretch).to_contain_text("gemm_tile")
-    expect(stretch.locator("tr", has_text="GPU 0").first).to_contain_text("60")  # of each 100 µs 60 µs
+    expect(stretch.locator("tr", has_text="GPU 0").first).to_contain_text(re.compile(r"(59|60)\.\d %"))  # of each 100 µs 60 µs
     eventually(lambda: drawn_count(page, "timeline:stretch") == 1)
     eventually(lambda: drawn_count(page, "timeline:gaps") > 5)
     count = page.locator("#f-rows .tl-row").count()

@@ -147,7 +147,8 @@ class TimelinePage(PageBase):
         view = self.figure.view.clipped(whole)
         self.state = replace(self.state, window="" if view == whole else str(view))
         self._ask_tile()
-        self.wake()
+        if not self._tile.is_on_its_way:  # else its answer wakes the page, which then need not wait for the update's turn
+            self.wake()
 
     def _tapped(self, time_ns: float, row: float) -> None:
         """Chooses the shortest event there; where there are only pixels, comes closer."""
@@ -304,6 +305,9 @@ class TimelinePage(PageBase):
             self._shown = self._rows = None
         elif outline is not self._shown:
             self._shown, self._rows, self._match = outline, None, None
+            self._drawn = timeline.no_tile()
+            self.figure.set_tile(self._drawn)
+            self.figure.body.replace("names", timeline.label_columns(self._drawn, 0, 0, 1))
             self.figure.bound(outline.whole)
             wanted = TimeWindow.of(self.state.window)
             self.figure.show(outline.whole if wanted is None else wanted.clipped(outline.whole))
@@ -332,7 +336,7 @@ class TimelinePage(PageBase):
         if self._is_new("tile", (tile.request, looks, scale)):
             self._drawn = timeline.drawn_tile(tile.rows, rows, looks, min(pixel_ns, tile.request.pixel_ns))
             self.figure.set_tile(self._drawn)
-            for part in ("names", "details", "hatches"):
+            for part in ("names", "hatches", "details"):
                 self._drawn_for.pop(part, None)
         self._ask_beside(outline.run_id, tile)
         if self._is_new("names", view):

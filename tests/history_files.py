@@ -16,11 +16,11 @@ DAY_NS: Final = 86_400_000_000_000
 FIRST_UNIX_NS: Final = 1_767_225_600_000_000_000  # 2026-01-01
 
 
-def history_files(folder: Path, durations_ns: Sequence[float], kernel_name: str = "saxpy", first_unix_ns: int = FIRST_UNIX_NS) -> list[Path]:
+def history_files(
+    folder: Path, durations_ns: Sequence[float], kernel_name: str = "saxpy", first_unix_ns: int = FIRST_UNIX_NS
+) -> list[Path]:
     """One document a day, each of its commit. durations_ns: medians, one a run."""
-    results = results_of(
-        folder / "store", configuration(0, kernel_name=kernel_name), measurement(0), StateChanged(RunState.SUCCEEDED)
-    )
+    results = results_of(folder / "store", configuration(0, kernel_name=kernel_name), measurement(0), StateChanged(RunState.SUCCEEDED))
     document: dict[str, Any] = json.loads(results_document(results))
     (row,) = document["measurements"]
     paths = []
@@ -30,7 +30,12 @@ def history_files(folder: Path, durations_ns: Sequence[float], kernel_name: str 
         row |= {"duration_median_low_ns": duration_ns * 0.998, "duration_median_high_ns": duration_ns * 1.002}
         row["measured_unix_ns"] = first_unix_ns + day * DAY_NS
         row["duration_standard_deviation_ns"] = row["duration_median_absolute_deviation_ns"] = duration_ns * 0.01
-        document["run"] |= {"run_id": f"run-{day}", "title": f"nightly {kernel_name} {day}", "git_commit": f"{day:040x}", "git_is_dirty": False}
+        document["run"] |= {
+            "run_id": f"run-{day}",
+            "title": f"nightly {kernel_name} {day}",
+            "git_commit": f"{day:040x}",
+            "git_is_dirty": False,
+        }
         path = folder / f"{kernel_name}-{day}.json"
         path.write_text(json.dumps(document))
         paths.append(path)

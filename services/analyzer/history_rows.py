@@ -35,7 +35,7 @@ REPEATED: Final = r" (process=\d+|cold|hot)\b"
 KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
 """What makes two runs comparable, with the device that they ran on."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of what the rows mean; rows of another are made anew."""
 
 logger = logging.getLogger(__name__)

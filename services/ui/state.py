@@ -121,6 +121,7 @@ class ViewState:
     verdict: str = ""  # of the rows compared; empty: all
     metric: HistoryMetric = "duration_median_ns"  # of the history
     series: str = ""  # whose history is shown, by its key; empty: the first of the list
+    subject: str = ""  # of the history's series: configuration, model, layer or kernel; empty: all
     across: Across = "time"  # what lies along the history's axis
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once

@@ -29,7 +29,9 @@ MAX_JUDGED_RUNS: Final = 60_000
 MAX_LISTED_SERIES: Final = 20_000
 REFRESH_INTERVAL_S: Final = 2.0
 CHANGE_COLUMNS: Final = ("series", "run_id", "measured_unix_ns", "git_commit", "change_ratio", "verdict", "is_confirmed", "level_index")
-SUBJECTS: Final = {"configuration": "configuration", "model": "whole passes", "layer": "layer", "kernel": "kernel of a trace"}
+SUBJECTS: Final = {"": "all", "configuration": "configurations", "model": "whole passes", "layer": "layers", "kernel": "kernels of traces"}
+SUBJECT_WORDS: Final = {"configuration": "configuration", "model": "whole pass", "layer": "layer", "kernel": "kernel of a trace"}
+MIN_JUDGED_RUNS: Final = 6  # fewer cannot tell noise from a change, says the analyzer
 NO_RUNS: Final = "Nothing has been measured yet. Each run adds a point: kernalyse bench saxpy"
 NO_MATCH: Final = "No history matches these filters, or none has this figure."
 
@@ -56,7 +58,7 @@ class HistoryPage(PageBase):
         return {"history": self.chart.figure}
 
     def template_values(self) -> dict[str, Any]:
-        return {"metrics": history.METRICS}
+        return {"metrics": history.METRICS, "subjects": SUBJECTS}
 
     def close(self) -> None:
         for question in (self._series, self._changes, self._rows):
@@ -82,8 +84,8 @@ class HistoryPage(PageBase):
         chosen = self._asked_filters()
         self._series.ask(("series", chosen), partial(self._ask_series, chosen), progress, REFRESH_INTERVAL_S)
         listed = self._listed(chosen)
-        self._ask_changes(chosen, listed, progress)
-        series = self._shown_series(listed)
+        is_judged = self._ask_changes(chosen, listed, progress)
+        series = self._shown_series(listed) if is_judged else self.state.series
         if series:
             subject = (series, self.state.metric)
             self._rows.ask(subject, partial(self._ask_rows, *subject), progress, REFRESH_INTERVAL_S)
@@ -102,15 +104,19 @@ class HistoryPage(PageBase):
     def _asked_filters(self) -> tuple[Filter, ...]:
         part = (Filter("label", self.state.kernel, FilterOperator.CONTAINS),) if self.state.kernel else ()
         values = [(choice.column, getattr(self.state, choice.name)) for choice in filters.CHOICES]
+        part += (Filter("subject", self.state.subject),) if self.state.subject else ()
         return (*part, *(Filter(column, value) for column, value in values if value))
 
     async def _ask_series(self, chosen: tuple[Filter, ...]) -> TablePage:
         return await self.client.table(TableQuery("history_series", filters=chosen, limit=MAX_LISTED_SERIES))
 
-    def _ask_changes(self, chosen: tuple[Filter, ...], listed: pl.DataFrame, progress: object) -> None:
-        if listed.height and int(listed["run_count"].sum()) <= MAX_JUDGED_RUNS:
-            subject = (chosen, self.state.metric)
-            self._changes.ask(subject, partial(self._ask_changed, *subject), progress, REFRESH_INTERVAL_S)
+    def _ask_changes(self, chosen: tuple[Filter, ...], listed: pl.DataFrame, progress: object) -> bool:
+        """Whether what changed is known as far as it is going to be."""
+        if listed.is_empty() or int(listed["run_count"].sum()) > MAX_JUDGED_RUNS:
+            return True
+        subject = (chosen, self.state.metric)
+        self._changes.ask(subject, partial(self._ask_changed, *subject), progress, REFRESH_INTERVAL_S)
+        return self._changes.answered == subject
 
     async def _ask_changed(self, chosen: tuple[Filter, ...], metric: str) -> pl.DataFrame:
         """The last change of each series."""
@@ -140,7 +146,8 @@ class HistoryPage(PageBase):
         if self.state.sort in joined.columns:
             return joined.sort(self.state.sort, descending=self.state.descending, nulls_last=True, maintain_order=True)
         rank = pl.col("verdict").replace_strict({"REGRESSION": 0, "IMPROVEMENT": 1}, default=2, return_dtype=pl.Int8)
-        return joined.sort(rank, pl.col("change_ratio").log().abs(), descending=[False, True], nulls_last=True, maintain_order=True)
+        size = pl.col("change_ratio").log().abs()
+        return joined.sort(rank, size, "run_count", descending=[False, True, True], nulls_last=True, maintain_order=True)
 
     def _shown_series(self, listed: pl.DataFrame) -> str:
         """The one that is chosen, whatever the filters leave; else the first of the list."""
@@ -226,13 +233,13 @@ class HistoryPage(PageBase):
             {
                 **row,
                 "is_chosen": row["series"] == series,
-                "what": SUBJECTS.get(row["subject"], row["subject"]),
+                "what": SUBJECT_WORDS.get(row["subject"], row["subject"]),
                 "device": row["device_name"] or row["device_id"] or theme.UNKNOWN,
                 "value": show(row[self.state.metric]),
                 "change": change(row["change_ratio"]) if row["verdict"] else "",
                 "since": "" if not row["verdict"] else theme.moment(row["since_unix_ns"])[:16],
                 "moment": theme.moment(row["measured_unix_ns"])[:16],
-                **_look(row["verdict"], self.palette),
+                **_look(row["verdict"], self.palette, row["run_count"]),
             }
             for row in listed.slice(self.state.row, self.state.row_count).to_dicts()
         ]
@@ -256,8 +263,8 @@ def _key(rows: pl.DataFrame) -> str:
     return str(rows["series"][0]) if rows.height else ""
 
 
-def _look(verdict: str | None, palette: Palette) -> dict[str, str]:
+def _look(verdict: str | None, palette: Palette, run_count: int = MIN_JUDGED_RUNS) -> dict[str, str]:
     if verdict is None:
-        return {"word": "steady", "symbol": "", "color": palette.muted}
+        return {"word": "steady" if run_count >= MIN_JUDGED_RUNS else "too few runs", "symbol": "", "color": palette.muted}
     style = history.change_style(verdict, palette)
     return {"word": verdict.lower(), "symbol": SYMBOLS[style.marker], "color": style.color}

@@ -24,6 +24,7 @@ BENCHMARKS = {
     "kineto_reading": "Reading a Kineto trace of a million events, beside Holistic Trace Analysis",
     "trace_reading": "A trace of Nsight Systems to kernels, layers and busy times, beside sqlite3 with pandas",
     "warm_tables": "Questions of an imported trace of millions of kernels",
+    "history_questions": "Histories in a store of a million measurements",
     "gpt_kernels": "Products of the GPT workload beside NumPy's, and its fused variant beside the baseline",
     "verdicts": "How often paired comparisons are right, on each OpenCL CPU runtime",
 }

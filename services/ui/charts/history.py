@@ -13,7 +13,7 @@ from bokeh.models import DatetimeTicker, DatetimeTickFormatter, HoverTool, OpenU
 from services.ui import theme
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
 from services.ui.state import Across
-from services.ui.theme import Palette, Style
+from services.ui.theme import Palette, Style, Ticks
 
 NS_PER_MS: Final = 1e6
 COMMIT_LENGTH: Final = 10
@@ -26,17 +26,19 @@ POINT_TEXTS: Final = ("color", "marker", "what", "value", "interval", "level", "
 
 Shown = Callable[[float | None], str]
 
-METRICS: Final[dict[str, tuple[str, Shown, str]]] = {
+PERCENT_TICKS: Final = Ticks("return String(parseFloat((tick * 100).toPrecision(3))) + ' %'", lambda value: f"{value * 100:.3g} %")
+
+METRICS: Final[dict[str, tuple[str, Shown, Ticks]]] = {
     "duration_median_ns": ("Median time", theme.duration, theme.DURATION_TICKS),
     "duration_mean_ns": ("Mean time", theme.duration, theme.DURATION_TICKS),
     "duration_min_ns": ("Shortest time", theme.duration, theme.DURATION_TICKS),
     "duration_p95_ns": ("95th percentile of time", theme.duration, theme.DURATION_TICKS),
     "duration_p99_ns": ("99th percentile of time", theme.duration, theme.DURATION_TICKS),
     "duration_sum_ns": ("Time in all", theme.duration, theme.DURATION_TICKS),
-    "noise_ratio": ("Noise", theme.percent, "return String(parseFloat((tick * 100).toPrecision(3))) + ' %'"),
+    "noise_ratio": ("Noise", theme.percent, PERCENT_TICKS),
     "achieved_flop_per_s": ("Flop rate (flop/s)", theme.flop_rate, theme.SI_TICKS),
     "achieved_bytes_per_s": ("Byte rate (B/s)", theme.byte_rate, theme.SI_TICKS),
-    "efficiency_ratio": ("Efficiency", theme.percent, "return String(parseFloat((tick * 100).toPrecision(3))) + ' %'"),
+    "efficiency_ratio": ("Efficiency", theme.percent, PERCENT_TICKS),
     "tokens_per_s": ("Tokens/s", lambda value: theme.si(value, "tokens/s"), theme.SI_TICKS),
 }
 """Of each figure: how axes call it, how a value is shown, ticks."""

@@ -102,7 +102,7 @@ class HistoryPage(PageBase):
         }
 
     def _asked_filters(self) -> tuple[Filter, ...]:
-        part = (Filter("label", self.state.kernel, FilterOperator.CONTAINS),) if self.state.kernel else ()
+        part: tuple[Filter, ...] = (Filter("label", self.state.kernel, FilterOperator.CONTAINS),) if self.state.kernel else ()
         values = [(choice.column, getattr(self.state, choice.name)) for choice in filters.CHOICES]
         part += (Filter("subject", self.state.subject),) if self.state.subject else ()
         return (*part, *(Filter(column, value) for column, value in values if value))

@@ -149,7 +149,7 @@ def _verdict(row: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     if row["verdict"] is None:
         return {"word": row["occurrence"].lower(), "symbol": "+" if row["occurrence"] == "NEW" else "−", "color": palette.muted}
     style = compare.verdict_style(row["verdict"], palette)
-    return {"word": row["verdict"].lower(), "symbol": _symbol(row["verdict"], style), "color": style.color}
+    return {"word": row["verdict"].lower(), "symbol": compare.verdict_symbol(row["verdict"], style), "color": style.color}
 
 
 def verdict_legend(rows: pl.DataFrame, palette: Palette) -> list[LegendEntry]:

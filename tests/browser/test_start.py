@@ -147,14 +147,14 @@ def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) 
 
 def test_traces_are_dropped_read_and_linked(visit: Visit) -> None:
     page = visit.open("/start")
-    drop(page, ("<b>one</b>.json", trace("one")), ("two.json", trace("two")), ("README.md", b"# no trace\n"))
+    drop(page, ("<b>one.json", trace("one")), ("two.json", trace("two")), ("README.md", b"# no trace\n"))
     imports = page.locator("#f-imports .import")
     expect(imports.locator(".state.succeeded")).to_have_count(2)
     wrong = imports.filter(has_text="README.md")
     expect(wrong.locator(".problem")).to_contain_text("found content that begins with")
     wrong.get_by_role("button", name="Take README.md from the list").click()
     expect(imports).to_have_count(2)
-    one = imports.filter(has_text="<b>one</b>.json")
+    one = imports.filter(has_text="<b>one.json")
     one.get_by_role("link", name="Kernels").click()
     expect(page.locator("#f-table tbody tr")).to_contain_text("gemm")
 
@@ -205,4 +205,4 @@ def test_pages_of_others_send_no_files(visit: Visit) -> None:
 def test_forms_fit_the_screen(visit: Visit, form: str, width: int) -> None:
     page = visit.open(f"/start?form={form}&theme=dark")
     page.set_viewport_size({"width": width, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("main").evaluate("main => main.scrollWidth") <= width

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.analyses.change_points import MAX_RUNS, Level, levels
+from services.analyzer.analyses.change_points import MAX_RUNS, MIN_RUNS_TOGETHER, Level, levels
 from services.analyzer.history_tables import FIGURES, HISTORY, HISTORY_SERIES, IDENTITY, LARGER_IS_BETTER
 from services.core.comparison import CPU_MARGIN_RATIO, GPU_MARGIN_RATIO
 
@@ -38,10 +38,13 @@ def history(rows: pl.LazyFrame, metric: str) -> pl.LazyFrame:
         )
         .collect()
     )
-    if valued.is_empty():
-        return HISTORY.empty().lazy()
-    parts = [_with_levels(part, metric) for part in valued.partition_by("series", maintain_order=True)]
-    return HISTORY.conform(pl.concat(parts, how="vertical_relaxed").lazy())
+    run_count = pl.len().over("series")
+    few = valued.filter(run_count < MIN_RUNS_TOGETHER).with_columns(
+        level_index=pl.lit(0, dtype=pl.Int64), level_value=pl.col("value").log().mean().over("series").exp()
+    )
+    parts = valued.filter(run_count >= MIN_RUNS_TOGETHER).partition_by("series", maintain_order=True)
+    levelled = [HISTORY.conform(part.lazy()) for part in (few, *(_with_levels(part, metric) for part in parts))]
+    return pl.concat(levelled)
 
 
 def history_series(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import holoviews as hv
 import numpy as np
@@ -290,15 +289,3 @@ def signed_duration(value_ns: float | None) -> str:
 def short_name(name: str) -> str:
     """Both ends of a long one: names of one kernel begin alike."""
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH // 2]}…{name[-(NAME_LENGTH // 2 - 1) :]}"
-
-
-def legend_of(rows: pl.DataFrame, palette: Palette) -> list[dict[str, Any]]:
-    """Entries for legend.html: the verdicts that occur."""
-    present: Sequence[str] = rows["verdict"].drop_nulls().unique().to_list()
-    hollow = {"circle": "○"}
-    return [
-        {"name": verdict.lower(), "color": style.color, "symbol": hollow.get(style.marker, theme.SYMBOLS[style.marker])}
-        for verdict in VERDICTS
-        if verdict in present
-        for style in (verdict_style(verdict, palette),)
-    ]

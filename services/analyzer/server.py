@@ -191,7 +191,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         parts = (
-            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last, part.is_further_trace)
+            TracePart(
+                *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
+                *(part.is_last, part.is_further_trace, part.source_id),
+            )
             async for part in request_iterator
         )
         taken_in = await self._importing.receive(parts)

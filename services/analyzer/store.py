@@ -33,15 +33,16 @@ from services.analyzer.event_rows import (
     sample_row,
     table_rows,
 )
-from services.analyzer.hardware_records import HardwareRecords, keep_measured
+from services.analyzer.hardware_records import USER, HardwareRecords, keep_measured
 from services.analyzer.held_columns import HeldColumns
 from services.analyzer.live_rows import RunCommit, between, insert_rows, read_configuration, read_live
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
 from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
-from services.analyzer.schema import IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
+from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table, together
+from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_records import TraceRecords, has_waiting_trace, keep_trace, settle_traces
 from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
 from services.core.errors import RunNotFoundError
@@ -50,6 +51,7 @@ from services.core.model import (
     Configuration,
     ConfigurationFailed,
     CountersStored,
+    ImportedTrace,
     LogLevel,
     LogLines,
     Measurement,
@@ -182,19 +184,35 @@ class Store:
         return commit
 
     def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
-        """Takes over a final run with all its rows at once; answers whether it was new.
+        """Takes over a final run with all its rows at once, in the place of an earlier state of it; answers whether it was new.
 
-        The files come first, the run's record last: until then its folder counts for nothing.
+        The files come first, the run's record last: until then its folder counts for nothing. An earlier state leaves its
+        tags, its time and what was set by hand, unless the file itself states other ceilings or thresholds than before.
 
         Args:
             folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes.
         """
         with self._archive_lock:
-            if self.runs.known([run.run_id]):
+            if self.has_imported(run.run_id, _digest_of(run)):
                 return False
+            stated = self._stated_by_hand(run.run_id)
             self._archive.adopt(run.run_id, folder)
             self.runs.add_compacted(run, next_event_index)
+            if self._stated_by_hand(run.run_id) != stated:
+                self.hardware.forget(run.run_id)
+            self.held.forget(run.run_id)
             return True
+
+    def has_imported(self, run_id: str, digest: str) -> bool:
+        """Whether the run is there; with a digest, whether it was read from what has that one."""
+        known = self.runs.of([run_id])
+        return bool(known) and digest in ("", _digest_of(known[0].run))
+
+    def _stated_by_hand(self, run_id: str) -> list[tuple[object, ...]]:
+        """What its file itself states of its device."""
+        by_hand = [part.filter(pl.col("source") == USER) for part in self._archive.scan(CEILINGS, [run_id])]
+        parts = (*by_hand, *self._archive.scan(THRESHOLDS, [run_id]))
+        return [row for part in parts for row in part.drop("event_index").collect().rows()]
 
     def settle_traces(self, run_id: str, folder: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
         """Takes over what was read of the traces of a run that has ended; its log and notes say so. None: the run has been deleted.
@@ -341,3 +359,8 @@ class Store:
             self.hardware.forget(run_id)
             self._archive.delete(run_id)
             self._traces.delete(run_id)
+
+
+def _digest_of(run: Run) -> str:
+    """Of what it was imported from; empty: it was not."""
+    return run.spec.work.digest if isinstance(run.spec.work, ImportedTrace) else ""

@@ -13,7 +13,7 @@ from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from services.core import wire
-from services.core.model import Device, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
+from services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
 from services.core.rpc import translated_errors
 
 if TYPE_CHECKING:
@@ -109,6 +109,23 @@ class AnalyzerClient:
         """As its node last described it. Raises DeviceNotFoundError."""
         request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
         return wire.decode(self._call(self._stub.GetHardware, request).device, Device)
+
+    def hardware(self, key: HardwareKey) -> Hardware:
+        """Ceilings and thresholds of a device. Raises DeviceNotFoundError, RunNotFoundError."""
+        request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
+        return wire.decode(self._call(self._stub.GetHardware, request), Hardware)
+
+    def changed_hardware(self) -> Iterator[tuple[HardwareKey, ...]]:
+        """What is set by hand from now on, without end; nothing at first, when the stream stands."""
+        with translated_errors():
+            stream = self._stub.WatchNodes(messages.WatchNodesRequest(), wait_for_ready=True)
+            try:
+                for number, response in enumerate(stream):
+                    changed = tuple(wire.decode(key, HardwareKey) for key in response.changed_hardware)
+                    if changed or number == 0:
+                        yield changed
+            finally:
+                stream.cancel()
 
     def add_node(self, address: str, token: str, ca_certificate: bytes | None = None) -> NodeStatus:
         request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate or b"")

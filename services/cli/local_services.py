@@ -34,10 +34,11 @@ STABLE_S: Final = 60.0
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def dashboard_url(announcement: Announcement) -> str:
+def dashboard_url(announcement: Announcement, page: str = "/") -> str:
     """The page with the token that it asks for once."""
     scheme = "http" if announcement.ca_file is None else "https"
-    return f"{scheme}://{announcement.address}/?token={quote(read_token(Path(announcement.token_file)))}"
+    token = quote(read_token(Path(announcement.token_file)))
+    return f"{scheme}://{announcement.address}{page}{'&' if '?' in page else '?'}token={token}"
 
 
 def running_dashboard_url() -> str | None:

@@ -29,6 +29,7 @@ from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
+from services.ui.exports import PATTERN, ExportHandler
 from services.ui.pages.compare import ComparePage
 from services.ui.pages.history import HistoryPage
 from services.ui.pages.kernels import KernelsPage
@@ -139,6 +140,7 @@ class Dashboard:
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
                     (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    (PATTERN, ExportHandler, {"client": self.client}),
                     *self._uploads.patterns(),
                     (r"/download/artifact", ArtifactHandler, {"client": self.client}),
                 ],

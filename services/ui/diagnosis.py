@@ -34,7 +34,7 @@ LIMITS: Final[dict[str | None, str]] = {
     "conflicts, or work that does not fill the device.",
     "normal": "Neither near its roof nor far from it: {side} is its limit, and there is room below.",
     IMPLAUSIBLE: "Its figures cannot be true: it is faster than the device can be.",
-    None: "No ceiling of its device is known from this source, so nothing can be said of what limits it: kernalyse ceilings measures them.",
+    None: "Too little is known of its device from this source to say what limits it: kernalyse ceilings measures what it can do.",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -95,6 +95,13 @@ class LiveFigure:
 
         self._sources[layer].selected.on_change("indices", chosen)
 
+    def choose(self, layer: str, column: str, value: str) -> None:
+        """Outlines the layer's mark that has the value in the column; none when there is none."""
+        source = self._sources[layer]
+        places = [place for place, text in enumerate(source.data[column]) if text == value] if value else []
+        if source.selected.indices != places[:1]:
+            source.selected.indices = places[:1]
+
     def text(self, layer: str, column: str, place: int) -> str:
         return str(self._sources[layer].data[column][place])
 
@@ -120,7 +127,7 @@ class LiveFigure:
         """What is followed next is shown, although the user has moved the axes: something else is drawn now."""
         self._set_spans = {}
 
-    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
+    def name_ticks(self, names: Mapping[int, str] | Mapping[float, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
         """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
         axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]
         if not isinstance(axis.ticker, FixedTicker):

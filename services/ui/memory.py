@@ -131,6 +131,7 @@ class RunMemory:
         self._configuration_count = 0
         self.next_event_index = 0
         self.is_complete = False
+        self.state_count = 0  # other for another state of what the run was read from
         self.made = MadeOnce()  # of its rows, by the pages
 
     def receive(self, run: Run | None, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
@@ -166,6 +167,16 @@ class RunMemory:
                 known = self._table(name).all()
                 later = frame.clear() if known is None else known.filter(pl.col("event_index") >= next_event_index)
                 self._table(name).replace(pl.concat([frame, later], how="vertical_relaxed"))
+
+    def start_over(self) -> None:
+        """Another state of what the run was read from takes its place: its rows come again, all of them."""
+        with self.lock:
+            for table in self._tables.values():
+                table.replace(pl.DataFrame())
+            self._run, self._problem = None, ""
+            self._strips, self._configuration_count = SampleStrips(), 0
+            self.next_event_index, self.is_complete = 0, False
+            self.state_count += 1
 
     def fail(self, problem: str) -> None:
         with self.lock:
@@ -209,7 +220,7 @@ class Overview:
     runs: tuple[Run, ...] = ()
     problem: str = ""
     is_known: bool = False  # the first answer has come
-    hardware_count: int = 0  # of changes to ceilings and thresholds: other answers to the same questions
+    revision: int = 0  # counts up when the same questions have other answers: by ceilings, thresholds, or other rows of a run
 
 
 @dataclass(slots=True)
@@ -220,7 +231,7 @@ class NodesMemory:
     _nodes: dict[str, NodeStatus] = field(default_factory=dict)
     _runs: dict[str, Run] = field(default_factory=dict)
     _telemetry: TelemetryHistory = field(default_factory=TelemetryHistory)
-    _hardware_count: int = 0
+    _revision: int = 0
     _problem: str = ""
     _is_known: bool = False
 
@@ -240,10 +251,10 @@ class NodesMemory:
         with self.lock:
             self._nodes.pop(address, None)
 
-    def change_hardware(self) -> None:
-        """Ceilings or thresholds of some device are others."""
+    def count_up(self) -> None:
+        """Questions that were answered have other answers from now on."""
         with self.lock:
-            self._hardware_count += 1
+            self._revision += 1
 
     def fail(self, problem: str) -> None:
         with self.lock:
@@ -252,7 +263,7 @@ class NodesMemory:
     def overview(self) -> Overview:
         with self.lock:
             runs = sorted(self._runs.values(), key=lambda run: run.create_time, reverse=True)
-            return Overview(tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known, self._hardware_count)
+            return Overview(tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known, self._revision)
 
     def newest_telemetry(self, node_id: str) -> tuple[Telemetry, ...]:
         """The last reading of the host and of each device."""

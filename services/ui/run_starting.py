@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, Final
 from kernalyse.bundle import pack
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.errors import InvalidSourceError, KernalyseError, NotFoundError
-from services.core.model import CommandProfile, KernelDefinition, KernelSource, ModelRun, Run, RunSpec
+from services.core.header_layout import FOLDER_LIST
+from services.core.model import CommandProfile, KernelDefinition, KernelSource, KernelSweep, ModelRun, Run, RunSpec, Work
 from services.core.wire import decode, encode
 from services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
 from services.ui.forms.form import SourceKernels
@@ -55,9 +57,10 @@ async def check_run(client: AnalyzerClient, spec: RunSpec, node_id: str) -> Run 
 
 async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[GivenFile], node_id: str) -> Run:
     """Queues it, its files first. Raises KernalyseError."""
-    work = spec.work
-    if bundle and isinstance(work, CommandProfile | ModelRun):
-        spec = replace(spec, work=replace(work, bundle_digest=await _upload(client, bundle, node_id)))
+    if bundle:
+        is_sweep = isinstance(spec.work, KernelSweep)
+        digest = await _upload(client, await asyncio.to_thread(_packed, bundle, with_folder_list=is_sweep), node_id)
+        spec = replace(spec, work=_with_bundle(spec.work, digest))
     return await _start(client, spec, node_id, validate_only=False)
 
 
@@ -70,9 +73,18 @@ async def _start(client: AnalyzerClient, spec: RunSpec, node_id: str, *, validat
     return await client.call(call)
 
 
-async def _upload(client: AnalyzerClient, files: Sequence[GivenFile], node_id: str) -> str:
-    """Their digest on the node."""
-    data = await asyncio.to_thread(_packed, files)
+def _with_bundle(work: Work, digest: str) -> Work:
+    match work:
+        case KernelSweep(kernels):
+            return replace(work, kernels=tuple(replace(kernel, bundle_digest=digest) for kernel in kernels))
+        case CommandProfile() | ModelRun():
+            return replace(work, bundle_digest=digest)
+        case _:
+            return work
+
+
+async def _upload(client: AnalyzerClient, data: bytes, node_id: str) -> str:
+    """The bundle's digest on the node."""
 
     def requests() -> Iterator[messages.AnalyzerServiceUploadBundleRequest]:
         for start in range(0, len(data), CHUNK_BYTES):
@@ -85,11 +97,17 @@ async def _upload(client: AnalyzerClient, files: Sequence[GivenFile], node_id: s
     return await client.call(call)
 
 
-def _packed(files: Sequence[GivenFile]) -> bytes:
+def _packed(files: Sequence[GivenFile], *, with_folder_list: bool) -> bytes:
+    """with_folder_list: they are headers, all in one folder."""
     try:
         for file in files:
             _mark_program(file.path)
-        return pack({file.name: file.path for file in files})
+        named = {file.name: file.path for file in files}
+        with tempfile.TemporaryDirectory(prefix="kernalyse-ui-") as folder:
+            if with_folder_list:
+                named[FOLDER_LIST] = Path(folder, "folders")
+                named[FOLDER_LIST].write_text(".\n")
+            return pack(named)
     except OSError as error:
         raise _gone(error) from error
 

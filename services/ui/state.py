@@ -125,7 +125,7 @@ class ViewState:
     across: Across = "time"  # what lies along the history's axis
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
-    figure: MetricName = "flop_rate"  # of the charts of kernels
+    figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
     heat_x: str = ""  # axis of the heatmap; empty: the page chooses
     heat_y: str = ""
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
@@ -171,7 +171,10 @@ class ViewState:
 KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device", "efficiency")
 """Runs and filters: what is chosen on one page holds on the others."""
 
-_WITHOUT_ROWS: Final = ("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing")
+_WITHOUT_ROWS: Final = (
+    *("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing"),
+    *("layer", "layer_color", "variant"),
+)
 """What changes without the table's rows becoming others."""
 
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))

@@ -286,10 +286,12 @@ class Ticks:
     Args:
         code: body of a JavaScript function of `tick`, for the browser.
         text: the same in Python, for what is drawn without one.
+        unit: that the axis itself counts in, where it is no label's; "": it has none.
     """
 
     code: str
     text: Callable[[float], str]
+    unit: str = ""
 
 
 def _plain(value: float) -> str:
@@ -309,6 +311,7 @@ const [factor, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : si
 return parseFloat((tick / factor).toPrecision(3)) + " " + unit
 """,
     lambda value: _scaled(value, _DURATIONS),
+    "ns",
 )
 
 SI_TICKS: Final = Ticks(
@@ -323,19 +326,31 @@ return parseFloat((tick / factor).toPrecision(3)) + (prefix ? " " + prefix : "")
 
 PLAIN_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3)))", _plain)
 
-PERCENT_TICKS: Final = Ticks('return tick + " %"', lambda value: f"{_plain(value)} %")
+PERCENT_TICKS: Final = Ticks('return tick + " %"', lambda value: f"{_plain(value)} %", "%")
 
 SHARE_TICKS: Final = Ticks('return parseFloat((tick * 100).toPrecision(3)) + " %"', lambda value: f"{_plain(value * 100)} %")
 """Of ratios."""
 
 CLOCK_TICKS: Final = Ticks(
-    "return new Date(tick).toTimeString().slice(0, 8)", lambda value: datetime.fromtimestamp(value / 1e3, UTC).strftime("%H:%M:%S")
+    "return new Date(tick).toTimeString().slice(0, 8)",
+    lambda value: datetime.fromtimestamp(value / 1e3, UTC).strftime("%H:%M:%S"),
+    "ms since 1970-01-01 UTC",
 )
 """Of milliseconds since 1970; in the browser's time zone, elsewhere in UTC."""
 
-MILLISECOND_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3))) + ' ms'", lambda value: f"{_plain(value)} ms")
+MILLISECOND_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3))) + ' ms'", lambda value: f"{_plain(value)} ms", "ms")
 
 RATIO_TICKS: Final = Ticks("return '×' + String(parseFloat(tick.toPrecision(3)))", lambda value: f"×{_plain(value)}")
+
+MEMORY_TICKS: Final = Ticks(
+    """
+const size = Math.abs(tick)
+const [factor, unit] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([limit]) => size >= limit) ?? [1, "B"]
+return parseFloat((tick / factor).toPrecision(3)) + " " + unit
+""",
+    memory,
+    "B",
+)
 
 # ---------------------------------------------------------------- and for hovers, where an unknown value is NaN
 

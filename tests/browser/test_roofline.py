@@ -124,6 +124,90 @@ def test_an_implausible_point_has_its_own_shape_and_is_named(page: Page) -> None
     expect(page.locator("#f-results tbody tr", has_text="saxpy")).not_to_contain_text("implausible")
 
 
+def place_of(page: Page, label: str) -> tuple[float, float]:
+    """Pixels of the point with this label, in the page."""
+    x, y = page.evaluate(
+        """(label) => {
+          const source = Bokeh.documents[0].get_model_by_name("roofline:points")
+          const row = Array.from(source.data.label).indexOf(label)
+          const find = (view) => view.model.type === "Figure" ? view : [...view.children()].map(find).find((found) => found)
+          const figure = [...Bokeh.index].map(find).find((found) => found)
+          const box = figure.el.getBoundingClientRect()
+          const {x_scale, y_scale} = figure.frame
+          return [box.left + x_scale.compute(source.data.intensity[row]), box.top + y_scale.compute(source.data.rate[row])]
+        }""",
+        label,
+    )
+    return x, y
+
+
+def test_seed_002_a_click_on_a_point_opens_its_panel_and_the_url_keeps_it(page: Page) -> None:
+    panel = page.locator("#f-point")
+    expect(panel).to_be_empty()
+    page.mouse.click(*place_of(page, "saxpy N=1000"))
+    expect(panel.locator("h2")).to_have_text("saxpy N=1000")
+    for term in ("Flop", "Bytes", "Utilisation", "Bandwidth", "Occupancy", "Bound"):
+        expect(panel.locator("dt").get_by_text(term, exact=True)).to_be_visible()
+    expect(panel).to_contain_text("At its roof it would take 2.79 ms instead of 5.00 ms")
+    expect(panel).to_contain_text("Occupancy is low")
+    assert drawn_count(page, "roofline:rings") == 1
+    page.wait_for_url(re.compile(r"point=[^&]+\.0"))
+
+    page.reload()
+    page.wait_for_selector(".shell[data-ready]")
+    expect(panel.locator("h2")).to_have_text("saxpy N=1000")
+    page.get_by_role("button", name="Close").click()
+    expect(panel).to_be_empty()
+    # The keyboard chooses points in the table.
+    page.get_by_role("button", name="counted N=1002").focus()
+    page.keyboard.press("Enter")
+    expect(panel.locator("h2")).to_have_text("counted N=1002")
+    expect(panel).to_contain_text("DRAM would be its limit")
+
+
+def test_seed_002_efficiency_is_a_filter_and_a_colour(page: Page) -> None:
+    page.locator("[data-set=efficiency]").select_option("memory inefficient")
+    eventually(lambda: drawn_count(page, "roofline:points") == 1)
+    page.wait_for_url(re.compile(r"efficiency=memory\+inefficient"))
+    page.locator("[data-set=efficiency]").select_option("all")
+    page.get_by_label("Colour and shape").select_option("efficiency")
+    expect(page.locator("#f-legend")).to_contain_text("memory inefficient")
+
+
+def test_points_are_held_against_the_chosen_memory_level(page: Page) -> None:
+    level = page.get_by_label("Memory level")
+    level.select_option("L2 cache")
+    eventually(lambda: drawn_count(page, "roofline:points") == 1)
+    eventually(lambda: solid_ceilings(page) == ["L2 cache 7.50 TB/s", "float32 60.0 Tflop/s"])
+    expect(page.locator("#f-roofline_note")).to_contain_text("2 not shown: their bytes at L2 cache are not known.")
+    level.select_option("all, side by side")
+    eventually(lambda: drawn_count(page, "roofline:points") == 5)
+    page.get_by_role("button", name="counted N=1002 · L2 cache").click()
+    expect(page.locator("#f-point table")).to_contain_text("1.20 flop/B")
+    assert drawn_count(page, "roofline:rings") == 3
+
+
+def test_a_click_in_the_legend_hides_a_series_and_the_url_keeps_it(page: Page) -> None:
+    page.get_by_label("Colour and shape").select_option("kernel")
+    entry = page.locator("#f-legend").get_by_role("button", name="too_good")
+    entry.click()
+    eventually(lambda: drawn_count(page, "roofline:points") == 2)
+    expect(entry).to_have_attribute("aria-pressed", "false")
+    page.wait_for_url(re.compile("hidden=too_good"))
+    entry.press("Enter")
+    eventually(lambda: drawn_count(page, "roofline:points") == 3)
+
+
+def test_seed_000_hover_tells_a_kernels_details(page: Page) -> None:
+    x, y = place_of(page, "saxpy N=1000")
+    page.mouse.move(x - 3, y)
+    page.mouse.move(x, y)
+    tooltip = page.locator(".bk-Tooltip")
+    figures = ("4.80 Tflop/s · 2.40 TB/s", "55.8 %", "2.00 flop/B", "5.00 ms median", "24.0 Gflop · 11.2 GiB, by formula")
+    for figure in ("saxpy N=1000", *figures):
+        expect(tooltip).to_contain_text(figure)
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_reasons_fit_the_screen(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})

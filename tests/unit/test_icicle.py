@@ -54,8 +54,8 @@ def test_a_layer_looked_into_is_as_wide_as_the_figure() -> None:
     drawn = icicle(MODEL, "blocks", "category", DARK, 1_000)
     assert drawn.placed["layer_path"].to_list() == ["blocks", "blocks.0", "blocks.1"]
     assert (drawn.span_ns, drawn.boxes["left"].tolist()) == (900, [0, 0, 300])
-    assert [entry["name"] for entry in legend_of(MODEL, "category", DARK)] == ["matmul", "softmax", "reduction"]
-    assert [entry["name"] for entry in legend_of(MODEL, "bound", DARK)] == ["memory", "compute", "not known"]
+    assert [name for name, _ in legend_of(MODEL, "category", DARK)] == ["matmul", "softmax", "reduction"]
+    assert [name for name, _ in legend_of(MODEL, "bound", DARK)] == ["memory", "compute", "not known"]
     assert icicle(MODEL, "gone", "bound", LIGHT, 1_000).boxes["left"].size == 0
 
 

@@ -166,7 +166,7 @@ def test_unknown_figures_are_left_out_of_the_panel() -> None:
     found = diagnosis(ROW | nothing)
     assert {term.name for term in found.terms} == {"Result"}
     assert (found.headroom, found.category) == ("", "")
-    assert found.limit.startswith("No ceiling of its device is known")
+    assert found.limit.startswith("Too little is known of its device")
     assert diagnosis(ROW | {"efficiency_ratio": 1.2}).headroom.startswith("It is at its roof")
 
 

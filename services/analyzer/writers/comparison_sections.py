@@ -11,6 +11,7 @@ from services.analyzer.writers.report_sections import TableOf, run_facts, table_
 from services.core.model import Run
 from services.core.report import Report, Section
 
+RATIOS: Final = ("duration_ratio", "duration_ratio_low", "duration_ratio_high")
 WHAT_TRACES_PROVE: Final = (
     "Two recordings, one a side: they show where the time went in each, not that the next two would differ alike; "
     "bench --paired decides whether a kernel became slower."
@@ -47,7 +48,9 @@ def _sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
     yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(told) or 'none in both runs'}.",))
     yield table_section(
         "Configurations",
-        rows.with_columns(pl.col("verdict").str.to_lowercase()).sort("duration_ratio", descending=True, nulls_last=True),
+        rows.sort("duration_ratio", descending=True, nulls_last=True).with_columns(
+            pl.col("verdict").str.to_lowercase(), *(_times(name) for name in RATIOS)
+        ),
         {
             "configuration": "label",
             "before": "baseline_duration_median_ns",
@@ -60,6 +63,11 @@ def _sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
         },
         "Time after over time before, with the ends of its interval: below 1 the judged run is faster.",
     )
+
+
+def _times(ratio: str) -> pl.Expr:
+    """1.234 → "×1.234"."""
+    return pl.when(pl.col(ratio).is_not_null()).then(pl.format("×{}", pl.col(ratio).round_sig_figs(4))).alias(ratio)
 
 
 def _trace_sections(table_of: TableOf) -> Iterator[Section | None]:

@@ -113,7 +113,7 @@ def _method(measurements: pl.DataFrame) -> Section | None:
 
 
 def _values(frame: pl.DataFrame, column: str) -> str:
-    values = frame[column].drop_nulls().cast(pl.String).unique(maintain_order=True).to_list()
+    values = frame[column].drop_nulls().cast(pl.String).replace("", None).drop_nulls().unique(maintain_order=True).to_list()
     return ", ".join(value.lower() if value.isupper() else value for value in values[:MAX_VALUE_COUNT]) + (
         f" and {len(values) - MAX_VALUE_COUNT} more" if len(values) > MAX_VALUE_COUNT else ""
     )

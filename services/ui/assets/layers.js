@@ -29,6 +29,10 @@
     lookInto(layerOf(location.search))
   })
 
+  // Charts of whole passes are on the page only where it was opened with a run of a model.
+  const reload = document.getElementById("f-reload")
+  new MutationObserver(() => { if (reload.querySelector("[data-reload]")) location.reload() }).observe(reload, {childList: true, subtree: true})
+
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || document.querySelector("dialog[open],details[open]") || event.target.closest?.("input,select")) return
     document.querySelector("[data-escape]")?.click()

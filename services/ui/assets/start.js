@@ -188,7 +188,7 @@
     for (const one of files) {
       const name = one.name.toLowerCase()
       if (tab === "command") (wanted.command ??= []).push(one)
-      else if (/\.cuh?$/.test(name)) wanted.sweep.push(one)
+      else if (/\.(cuh?|h|hpp)$/.test(name)) wanted.sweep.push(one)
       else if (/\.onnx(_data|\.data)?$/.test(name) || (tab === "prompt" && name.endsWith(".json"))) (wanted[tab === "prompt" ? "prompt" : "model"] ??= []).push(one)
       else wanted.import.push(one)
     }

@@ -14,7 +14,7 @@ from bokeh.models import HoverTool
 from services.ui import theme
 from services.ui.charts import roofline
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
-from services.ui.theme import Palette, Style, Ticks
+from services.ui.theme import Palette, Style
 
 MAX_CHARTED: Final = 30
 """Rows of one chart: with more, a row would be lower than its name; the table has them all."""
@@ -33,8 +33,6 @@ CHANGE_NUMBERS: Final = ("left", "bottom", "right", "top")
 CHANGE_TEXTS: Final = ("color", "label", "delta", "before", "after", "launches")
 MOVE_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 MOVE_TEXTS: Final = ("color", "label", "moved")
-
-RATIO_TICKS: Final = Ticks("return '×' + String(parseFloat(tick.toPrecision(3)))", lambda value: f"×{value:.3g}")
 
 
 def verdict_style(verdict: str | None, palette: Palette) -> Style:
@@ -146,7 +144,7 @@ def speedup_chart(points: Columns, whiskers: Columns, palette: Palette, height_p
             ylim=place_span(len(points["place"])),
             xlabel="Speed-up (time before ÷ time after)",
             ylabel="",
-            xformatter=tick_formatter(RATIO_TICKS),
+            xformatter=tick_formatter(theme.RATIO_TICKS),
             **frame_options(palette, height_px),
         )
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import holoviews as hv
@@ -25,11 +25,11 @@ _printed_ticks: dict[str, Callable[[float], str]] = {}
 
 
 def tick_formatter(ticks: Ticks | str) -> CustomJSTickFormatter:
-    """For the browser; `printed_ticks` knows it again, unless only code is given."""
+    """For the browser, with the unit as its tag; `printed_ticks` knows it again, unless only code is given."""
     if isinstance(ticks, str):
         return CustomJSTickFormatter(code=ticks)
     _printed_ticks[ticks.code] = ticks.text
-    return CustomJSTickFormatter(code=ticks.code)
+    return CustomJSTickFormatter(code=ticks.code, tags=[ticks.unit])
 
 
 def printed_ticks(formatter: object) -> Callable[[float], str] | None:
@@ -44,6 +44,14 @@ def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Colu
     return columns
 
 
+def columns_of(rows: Sequence[tuple[Any, ...]], numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
+    """rows: of values, numbers first, in the order of the names."""
+    if not rows:
+        return empty_columns(numbers, texts)
+    values = dict(zip((*numbers, *texts), zip(*rows, strict=True), strict=True))
+    return {name: np.array(column, dtype=np.float64 if name in numbers else np.str_) for name, column in values.items()}
+
+
 def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
     """Size and lines of every chart; it fills its card's width."""
     return {
@@ -56,6 +64,17 @@ def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
         "bgcolor": palette.surface,
         "gridstyle": {"grid_line_color": palette.grid, "minor_grid_line_color": None},
         "show_grid": True,
+    }
+
+
+def chosen_style(palette: Palette) -> dict[str, Any]:
+    """Of marks that a click chooses: the chosen one has an outline, the others stay as they are."""
+    return {
+        "line_color": None,
+        "selection_line_color": palette.text,
+        "selection_line_width": 3,
+        "nonselection_alpha": 1.0,
+        "nonselection_line_color": None,
     }
 
 

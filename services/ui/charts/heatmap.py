@@ -14,9 +14,9 @@ import polars as pl
 from bokeh.models import FixedTicker, HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options
+from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options
 from services.ui.charts.metrics import Metric, best_place, counts, figures_text, remark_of
-from services.ui.charts.performance_rows import configuration_key, shortened
+from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
 from services.ui.theme import Palette
 
 MAX_PLACES: Final = 48
@@ -130,7 +130,7 @@ def axis_of(name: str, values: Sequence[Any]) -> Axis:
         labels = [_number(group[0]) if len(group) == 1 else f"{_number(group[0])} to {_number(group[-1])}" for group in groups]
         return Axis(name, tuple(groups), tuple(labels))
     names = sorted(map(str, known))
-    show = theme.short_run_id if name == "run" else str
+    show = theme.short_run_id if name == "run" else tick_name if name == "kernel" else shortened
     return Axis(
         name, tuple((text,) for text in names[:MAX_PLACES]), tuple(show(text) for text in names[:MAX_PLACES]), len(names[MAX_PLACES:])
     )
@@ -194,7 +194,7 @@ def heatmap_chart(cells: Columns, gaps: Columns, marks: Columns, palette: Palett
         color="color",
         cmap=COLOR_MAP,
         clim=(0.0, 1.0),
-        line_color=None,
+        **chosen_style(palette),
         colorbar=True,
         colorbar_opts={"ticker": FixedTicker(ticks=list(SCALE_PLACES)), "bar_line_color": None, **_bar_texts(palette)},
         tools=[hover, "tap"],

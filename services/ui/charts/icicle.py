@@ -44,7 +44,7 @@ EFFICIENCY_STEPS: Final = (
     (0.75, "50 to 75 %"),
     (float("inf"), "75 % and more"),
 )
-RAMP_PLACES: Final = (0.08, 0.3, 0.52, 0.76, 1.0)
+RAMP_PLACES: Final = (0.16, 0.36, 0.56, 0.78, 1.0)
 BOUNDS: Final = ("memory", "compute")
 
 
@@ -188,18 +188,20 @@ def _step(ratio: float | None) -> int | None:
     return next(place for place, (limit, _) in enumerate(EFFICIENCY_STEPS) if ratio < limit or math.isinf(limit))
 
 
-def legend_of(tree: pl.DataFrame, color_by: LayerColor, palette: Palette) -> list[dict[str, str]]:
+def legend_of(tree: pl.DataFrame, color_by: LayerColor, palette: Palette) -> list[tuple[str, str]]:
     """Names and colours that occur."""
+    told = tree[color_by if color_by != "efficiency" else "efficiency_ratio"]
+    if told.null_count() == told.len():
+        return []
     if color_by == "efficiency":
-        entries = [{"name": name, "color": color} for (_, name), color in zip(EFFICIENCY_STEPS, step_colors(palette), strict=True)]
-        known = tree["efficiency_ratio"]
+        known = {_step(ratio) for ratio in told.to_list()}
+        colors = step_colors(palette)
+        entries = [(name, colors[step]) for step, (_, name) in enumerate(EFFICIENCY_STEPS) if step in known]
     else:
         values = BOUNDS if color_by == "bound" else categories_of(tree)
-        present = set(tree[color_by].to_list())
-        entries = [{"name": value, "color": style_of(value, values, palette).color} for value in values if value in present]
-        known = tree[color_by]
-    unknown = [{"name": "not known", "color": palette.grid}] if known.null_count() else []
-    return [{**entry, "symbol": "■"} for entry in (*entries, *unknown)] if known.len() > known.null_count() else []
+        present = set(told.to_list())
+        entries = [(value, style_of(value, values, palette).color) for value in values if value in present]
+    return [*entries, *([("not known", palette.grid)] if told.null_count() else [])]
 
 
 def _bright(tree: pl.DataFrame, highlighted: frozenset[str] | None) -> frozenset[str] | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import polars as pl
+
 from services.ui import theme
 from services.ui.state import MetricName
 from services.ui.theme import Ticks
@@ -26,15 +28,25 @@ class Metric:
 
 METRICS: Final[dict[MetricName, Metric]] = {
     "flop_rate": Metric(
-        "Flop rate", "achieved_flop_per_s", "flop/s", theme.flop_rate, theme.SI_TICKS, "measured, but how many flop it does is not known"
+        "Flop rate",
+        "achieved_flop_per_s",
+        "Flop rate (flop/s)",
+        theme.flop_rate,
+        theme.SI_TICKS,
+        "measured, but how many flop it does is not known",
     ),
     "byte_rate": Metric(
-        "Byte rate", "achieved_bytes_per_s", "B/s", theme.byte_rate, theme.SI_TICKS, "measured, but how many bytes it moves is not known"
+        "Byte rate",
+        "achieved_bytes_per_s",
+        "Byte rate (B/s)",
+        theme.byte_rate,
+        theme.SI_TICKS,
+        "measured, but how many bytes it moves is not known",
     ),
     "efficiency": Metric(
         "Efficiency",
         "efficiency_ratio",
-        "of what is attainable",
+        "Achieved ÷ attainable",
         theme.percent,
         theme.SHARE_TICKS,
         "measured, but its work or the ceilings of its device are not known",
@@ -42,13 +54,21 @@ METRICS: Final[dict[MetricName, Metric]] = {
     "duration": Metric(
         "Median time",
         "duration_median_ns",
-        "median time of a launch",
+        "Median time of a launch",
         theme.duration,
         theme.DURATION_TICKS,
         "measured without a median",
         True,
     ),
 }
+
+
+def metric_of(chosen: str, rows: pl.DataFrame) -> MetricName:
+    """The chosen one; of none the first that any row has, for what cannot be drawn explains nothing."""
+    for name, metric in METRICS.items():
+        if name == chosen or (not chosen and rows[metric.column].count() > 0):
+            return name
+    return next(iter(METRICS))
 
 
 def best_place(values: list[float], metric: Metric) -> int:

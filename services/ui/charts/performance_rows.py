@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -98,6 +99,14 @@ def name_digest(kernel_name: str) -> str:
 def shortened(text: str, length: int = 240) -> str:
     """For hovers: names of kernels can be thousands of characters long."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def tick_name(name: str, length: int = 22) -> str:
+    """What tells a kernel from others in few letters: its name without namespaces, template arguments and types."""
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    found = re.match(r"[^<(]*", plain)
+    short = (found[0].rpartition("::")[2] if found else "") or plain
+    return shortened(short, length)
 
 
 def _spread(texts: Iterable[str | None]) -> dict[str, list[Any]]:

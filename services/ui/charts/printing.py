@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from services.ui.charts.elements import printed_ticks
-from services.ui.charts.stacks import elided
-from services.ui.theme import LIGHT
+from services.ui.charts.names import elided
+from services.ui.theme import LIGHT, SI_TICKS
 
 hv.Store.set_current_backend("bokeh")  # that of options which name none; loading the other one has changed it
 
@@ -87,6 +87,8 @@ def figure_of(element: Any, size_inches: tuple[float, float], place: tuple[float
         warnings.simplefilter("ignore")  # of empty layers and of limits that are the same; the chart says what there is
         figure: Figure = hv.render(printed, backend="matplotlib")
     _dress(figure, frame)
+    if "colorbar_opts" in frame:
+        _add_color_bar(figure, frame["colorbar_opts"])
     figure.set_layout_engine("tight", pad=0.4, rect=place)
     return figure
 
@@ -98,7 +100,7 @@ def _frame(overlay: hv.Overlay, element: Any) -> Style:
     """Options of the axes: those of the layers, and over them the chart's own."""
     found: Style = {}
     for part in (*overlay, element):
-        found |= {name: value for name, value in _options(part, "plot").items() if value is not None}
+        found |= _options(part, "plot")
     return found
 
 
@@ -114,22 +116,39 @@ def _dress(figure: Figure, frame: Style) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(LIGHT.muted)
+    if frame.get("yaxis", "left") is None:
+        axes.yaxis.set_visible(False)
+        axes.spines["left"].set_visible(False)
     rotation = frame.get("xrotation") or 0
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         axis.set_label_text(str(frame.get(f"{name}label", "")), color=LIGHT.muted, fontsize=FONT_PT)
         axis.set_tick_params(which="both", colors=LIGHT.muted, labelsize=SMALL_FONT_PT)
         axis.set_minor_formatter(NullFormatter())
-        text = printed_ticks(frame.get(f"{name}formatter"))
-        if text is not None:
-            axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
-        _place_ticks(axis, frame.get(f"{name}ticks"), text, MAX_NAME_LENGTH if name == "y" or not rotation else MAX_SLANTED_LENGTH)
+        text = printed_ticks(frame.get(f"{name}formatter")) or SI_TICKS.text
+        axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
+        _place_ticks(axis, frame.get(f"{name}ticks"), MAX_NAME_LENGTH if name == "y" or not rotation else MAX_SLANTED_LENGTH)
     if rotation:
         for label in axes.get_xticklabels():
             label.set(rotation=rotation, ha="right", rotation_mode="anchor")
     figure.patch.set_facecolor(LIGHT.surface)
 
 
-def _place_ticks(axis: Any, wanted: Any, text: Any, length: int) -> None:
+def _add_color_bar(figure: Figure, wanted: Style) -> None:
+    """wanted: what the browser's is made with."""
+    axes = figure.axes[0]
+    shaded = next((artist for artist in axes.collections if artist.get_array() is not None), None)
+    if shaded is None:
+        return
+    names = wanted.get("major_label_overrides") or {}
+    bar = figure.colorbar(shaded, ax=axes, fraction=0.04, pad=0.02, ticks=list(names) or None)
+    bar.outline.set_visible(False)
+    bar.set_label(wanted.get("title", ""), color=LIGHT.muted, fontsize=FONT_PT)
+    bar.ax.tick_params(colors=LIGHT.muted, labelsize=SMALL_FONT_PT)
+    if names:
+        bar.set_ticklabels(list(names.values()))
+
+
+def _place_ticks(axis: Any, wanted: Any, length: int) -> None:
     """wanted: values, pairs of value and name, or how many there should be at most."""
     if isinstance(wanted, int):
         axis.get_major_locator().set_params(nbins=wanted)
@@ -138,8 +157,6 @@ def _place_ticks(axis: Any, wanted: Any, text: Any, length: int) -> None:
         axis.set_ticklabels([_lines(str(name), length) for _, name in wanted])
     elif isinstance(wanted, list) and wanted:
         axis.set_major_locator(FixedLocator(wanted))
-        if text is None:
-            axis.set_ticklabels([f"{value:g}" for value in wanted])
 
 
 def _lines(text: str, length: int) -> str:
@@ -167,7 +184,7 @@ def _printed(element: Any) -> Iterator[Any]:
         yield part.opts(getattr(hv.opts, kind)(backend="matplotlib", **options))
 
 
-ONE_EACH: Final = ("marker", "line_dash", "text_align", "text_baseline", "fill_alpha", "alpha")
+ONE_EACH: Final = ("marker", "line_dash", "text_align", "text_baseline", "text_color", "fill_alpha", "alpha")
 """Options that Matplotlib takes for a whole layer only."""
 
 
@@ -269,4 +286,5 @@ TRANSLATIONS: Final[Mapping[str, Any]] = {
 }
 """How the style of each kind of layer is said to Matplotlib, of that for Bokeh. Other kinds look as HoloViews draws them."""
 
+mpl.rcParams["text.parse_math"] = False  # names of kernels have dollars in them
 mpl.rcParams["font.family"] = ["DejaVu Sans"]  # comes with Matplotlib: the same page on every machine

@@ -107,11 +107,9 @@ def no_ring() -> Columns:
     return {name: np.empty(0, dtype=np.float64) for name in ("intensity", "rate", "size")}
 
 
-def ring_columns(points: Columns, positions: Sequence[int]) -> Columns:
-    """Rings around the points at these positions."""
-    chosen = list(positions)
-    sizes = points["size"][chosen] + 2 * RING_MARGIN_PX
-    return {"intensity": points["intensity"][chosen], "rate": points["rate"][chosen], "size": sizes}
+def ring_columns(points: Columns) -> Columns:
+    """A ring around each of the points."""
+    return {"intensity": points["intensity"], "rate": points["rate"], "size": points["size"] + 2 * RING_MARGIN_PX}
 
 
 def roofline_chart(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from services.ui import theme
@@ -138,9 +139,10 @@ def label_columns(ceilings: Columns) -> Columns:
     """A name for each ceiling that counts: flat ones at their right end, slopes near their upper end.
 
     The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
-    name that a line close by would strike through goes to the other side of its own line, or past the other slope.
+    name that a line close by would strike through goes to the other side of its own line, or past the other slope. Roofs of one
+    height have one name together.
     """
-    named = np.flatnonzero(ceilings["line_dash"] != "dashed") if len(ceilings["x0"]) else np.empty(0, dtype=np.int64)
+    named, texts = _names_of(ceilings)
     x0, y0, x1, y1 = (ceilings[name][named] for name in ("x0", "y0", "x1", "y1"))
     is_flat = y0 == y1
     steepness = np.where(is_flat, 0.0, y0 / x0)
@@ -156,10 +158,22 @@ def label_columns(ceilings: Columns) -> Columns:
     return {
         "x": x0 ** (1 - place) * x1**place * past,
         "y": y0 ** (1 - place) * y1**place,
-        "text": np.array([f" {ceilings['name'][row]} {ceilings['value'][row]} " for row in named], dtype=np.str_),
+        "text": np.array(texts, dtype=np.str_),
         "text_align": np.where(is_right, "left", "right"),
         "text_baseline": np.where(is_right | is_crowded, "top", "bottom"),
     }
+
+
+def _names_of(ceilings: Columns) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Lines that are named, by their position, and how."""
+    together: dict[tuple[object, ...], list[int]] = {}
+    for row, dash in enumerate(ceilings["line_dash"]):
+        if dash != "dashed":
+            is_flat = ceilings["y0"][row] == ceilings["y1"][row]
+            together.setdefault((ceilings["device"][row], ceilings["y1"][row]) if is_flat else (row,), []).append(row)
+    rows = list(together.values())
+    texts = [f" {', '.join(ceilings['name'][row] for row in same)} {ceilings['value'][same[0]]} " for same in rows]
+    return np.array([same[0] for same in rows], dtype=np.int64), texts
 
 
 def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:

@@ -20,6 +20,7 @@ from services.ui.theme import (
     SYMBOL_MARKERS,
     Outline,
     Palette,
+    Style,
     efficiency_style,
     style_of,
 )
@@ -57,10 +58,11 @@ LARGEST_POINT_SIZE: Final = 36.0
 """Pixels across, of a point without a share of time, and of one with all of it. Larger ones would hide their neighbours; the
 smallest one has to be hit with a mouse."""
 
-MAX_DRAWN_POINTS: Final = 6_000
-"""A browser draws these in some 20 ms. More lie on top of each other: at 900 x 400 pixels one point of 11 pixels hides a hundred others."""
+MAX_DRAWN_POINTS: Final = 4_000
+"""A browser draws these in some 20 ms, and they travel in as many. More lie on top of each other: at 900 x 400 pixels one point of
+11 pixels hides a hundred others."""
 
-FINEST_CELLS: Final = (256, 128)
+FINEST_CELLS: Final = (192, 96)
 """Cells across and up, of one of which one point of each series is drawn when there are too many: less than a point's own size."""
 
 IDENTITY: Final = ("run_id", "configuration_index", "label", "path", "device_id")
@@ -119,10 +121,10 @@ def point_columns(
     """
     rows = drawable(roofline)
     kinds = rows[color_by].cast(pl.String).fill_null("").to_list()
-    colors = {kind: _color(kind, color_by, values, palette) for kind in set(kinds)}
+    colors = {kind: point_style(kind, color_by, values, palette).color for kind in set(kinds)}
     shaping = rows["category"].fill_null("").to_list() if color_by == "efficiency_category" else kinds
     shape_values = CATEGORIES if color_by == "efficiency_category" else values
-    shapes = {kind: style_of(kind, shape_values, palette).marker for kind in set(shaping)}
+    shapes = {kind: point_style(kind, "category", shape_values, palette).marker for kind in set(shaping)}
     has_failed = (rows["verification_state"] == "FAILED").fill_null(False).to_list()
     is_implausible = rows["is_implausible"].fill_null(False).to_list()
     outlines = [Outline.of(category) for category in rows["efficiency_category"]]
@@ -164,6 +166,13 @@ def point_columns(
     return columns
 
 
+def point_style(kind: str, color_by: str, values: tuple[str, ...], palette: Palette) -> Style:
+    """Of points with this value in the column color_by; empty: none is known. values: see `point_columns`."""
+    if color_by == "efficiency_category":
+        return efficiency_style(kind, palette)
+    return style_of(kind, values, palette) if kind else Style(palette.accent, "circle")
+
+
 def marks_of(points: Columns) -> dict[str, bool]:
     """What besides colours and shapes the legend has to explain: has_failed, has_implausible."""
     return {
@@ -192,7 +201,7 @@ def thinned(rows: pl.DataFrame, view: Span, series: str, limit: int = MAX_DRAWN_
     while kept.height > limit and across > 1:
         cell = ((pl.col("_x") * across).cast(pl.Int32) * (up + 1) + (pl.col("_y") * up).cast(pl.Int32)).alias("_cell")
         kept = kept.with_columns(cell).unique(["_cell", series], keep="first", maintain_order=True)
-        across, up = across // 2, max(1, up // 2)
+        across, up = across * 3 // 4, max(1, up * 3 // 4)
     return kept.select(rows.columns)
 
 
@@ -228,10 +237,6 @@ def _scaled(values: npt.NDArray[Any], start: float, end: float) -> npt.NDArray[n
 
 
 # ---------------------------------------------------------------- words and colours
-
-
-def _color(kind: str, color_by: str, values: tuple[str, ...], palette: Palette) -> str:
-    return efficiency_style(kind, palette).color if color_by == "efficiency_category" else style_of(kind, values, palette).color
 
 
 def _timing(median_ns: float | None, mean_ns: float | None, launch_count: int | None) -> str:

@@ -12,16 +12,16 @@ import polars as pl
 from bokeh.models import HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, tick_formatter
 from services.ui.charts.metrics import Metric, counts, figures_text, remark_of
-from services.ui.charts.performance_rows import configuration_key, shortened
+from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
 from services.ui.theme import CATEGORIES, Palette, Ticks, style_of
 
-MAX_BARS: Final = 24
+MAX_BARS: Final = 16
 """Names of more would not be readable under their bars."""
 
 BAR_WIDTH: Final = 0.72
-NAME_LENGTH: Final = 20
+NAME_LENGTH: Final = 18
 BAR_NUMBERS: Final = ("left", "bottom", "right", "top")
 BAR_TEXTS: Final = ("color", "label", "figure", "other", "remark", "configuration")
 ROOF_NUMBERS: Final = ("x0", "y0", "x1", "y1")
@@ -38,10 +38,11 @@ class SplitBars:
     names: dict[int, str]
     left_out_count: int = 0
     is_of_configurations: bool = False  # of one kernel: there is only one
+    is_of_trace: bool = False  # those that take longest, in that order
 
 
 def split_bars(rows: pl.DataFrame, metric: Metric, palette: Palette) -> SplitBars:
-    """One bar a kernel, its best configuration; of a single kernel one a configuration. Best first.
+    """One bar a kernel, its best configuration; of a single kernel one a configuration. Best first, of traces longest in all first.
 
     Args:
         rows: what `performance_rows` says.
@@ -49,25 +50,27 @@ def split_bars(rows: pl.DataFrame, metric: Metric, palette: Palette) -> SplitBar
     known = rows.filter(pl.col(metric.column).is_not_null() & pl.col(metric.column).is_not_nan()).sort(
         metric.column, descending=not metric.is_lower_better, maintain_order=True
     )
+    is_of_trace = known["duration_sum_ns"].count() > 0
     kernel_count = known["kernel_name"].n_unique()
     is_of_configurations = kernel_count == 1 and known["configuration_index"].null_count() == 0
     ordered = sorted(known.to_dicts(), key=counts, reverse=True)  # stable: what cannot be believed is never the best
     by_name: dict[object, dict[str, Any]] = {}
     for row in ordered:
         by_name.setdefault(configuration_key(row) if is_of_configurations else (row["kernel_name"], row["dtype"]), row)
-    bars = sorted(by_name.values(), key=lambda row: float(row[metric.column]), reverse=not metric.is_lower_better)
+    if is_of_trace:
+        bars = sorted(by_name.values(), key=lambda row: row["duration_sum_ns"] or 0, reverse=True)
+    else:
+        bars = sorted(by_name.values(), key=lambda row: float(row[metric.column]), reverse=not metric.is_lower_better)
     shown = bars[:MAX_BARS]
     prefix = f"{shown[0]['kernel_name']} " if is_of_configurations and shown else ""
     return SplitBars(
         intensities=_bars(shown, "intensity_flop_per_byte", palette, metric),
         performances=_bars(shown, metric.column, palette, metric),
         roofs=_roofs(shown, metric),
-        names={
-            place: _short((row["label"] if is_of_configurations else row["kernel_name"]).removeprefix(prefix))
-            for place, row in enumerate(shown)
-        },
+        names={place: _name(row, prefix) for place, row in enumerate(shown)},
         left_out_count=len(bars) - len(shown),
         is_of_configurations=is_of_configurations,
+        is_of_trace=is_of_trace,
     )
 
 
@@ -81,7 +84,7 @@ def no_roofs() -> Columns:
 
 def intensity_chart(bars: Columns, palette: Palette, height_px: int = 300) -> hv.Overlay:
     hover = HoverTool(tooltips=[("", "@label"), ("Intensity", "@figure"), ("Performance", "@other"), ("", "@remark")])
-    return _chart([_rectangles(bars, hover)], "Arithmetic intensity (flop/B)", theme.PLAIN_TICKS, palette, height_px)
+    return _chart([_rectangles(bars, hover, palette)], "Arithmetic intensity (flop/B)", theme.PLAIN_TICKS, palette, height_px)
 
 
 def performance_chart(bars: Columns, roofs: Columns, palette: Palette, height_px: int = 300) -> hv.Overlay:
@@ -89,7 +92,7 @@ def performance_chart(bars: Columns, roofs: Columns, palette: Palette, height_px
     hover = HoverTool(tooltips=[("", "@label"), ("Performance", "@figure"), ("Intensity", "@other"), ("", "@remark")])
     over = HoverTool(tooltips=[("Attainable", "@roof")], line_policy="interp")
     lines = hv.Segments(roofs, list(ROOF_NUMBERS), list(ROOF_TEXTS)).opts(color=palette.text, line_width=2.5, tools=[over])
-    return _chart([_rectangles(bars, hover), lines], "flop/s", theme.SI_TICKS, palette, height_px)
+    return _chart([_rectangles(bars, hover, palette), lines], "flop/s", theme.SI_TICKS, palette, height_px)
 
 
 def _chart(layers: list[Any], label: str, ticks: Ticks, palette: Palette, height_px: int) -> hv.Overlay:
@@ -106,8 +109,8 @@ def _chart(layers: list[Any], label: str, ticks: Ticks, palette: Palette, height
     )
 
 
-def _rectangles(bars: Columns, hover: HoverTool) -> hv.Rectangles:
-    return hv.Rectangles(bars, list(BAR_NUMBERS), list(BAR_TEXTS)).opts(color="color", line_color=None, tools=[hover, "tap"])
+def _rectangles(bars: Columns, hover: HoverTool, palette: Palette) -> hv.Rectangles:
+    return hv.Rectangles(bars, list(BAR_NUMBERS), list(BAR_TEXTS)).opts(color="color", **chosen_style(palette), tools=[hover, "tap"])
 
 
 def _bars(rows: list[dict[str, Any]], column: str, palette: Palette, metric: Metric) -> Columns:
@@ -171,5 +174,6 @@ def _roof(row: Mapping[str, Any], metric: Metric) -> float | None:
             return None
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+def _name(row: Mapping[str, Any], prefix: str) -> str:
+    """prefix: what the labels of all bars begin with; empty: bars are kernels."""
+    return shortened(row["label"].removeprefix(prefix), NAME_LENGTH) if prefix else tick_name(row["kernel_name"], NAME_LENGTH)

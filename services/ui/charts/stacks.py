@@ -10,10 +10,10 @@ import holoviews as hv
 from bokeh.models import HoverTool
 
 from services.ui.charts.elements import frame_options, tick_formatter
+from services.ui.charts.names import elided
 from services.ui.theme import Palette, Ticks
 
 BAR_HEIGHT: Final = 0.7  # of the distance between two names
-MAX_NAME_LENGTH: Final = 40
 ROW_PX: Final = 24
 AXIS_PX: Final = 70
 
@@ -57,9 +57,3 @@ def stacked_bars(names: Sequence[str], stacks: Sequence[Sequence[Stretch]], labe
             xformatter=tick_formatter(ticks),
         )
     )
-
-
-def elided(name: str, length: int = MAX_NAME_LENGTH) -> str:
-    """Both ends of a long name, on one line: templates begin alike."""
-    line = " ".join(name.split())
-    return line if len(line) <= length else f"{line[: length // 2]}…{line[1 - (length - length // 2) :]}"

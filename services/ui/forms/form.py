@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from services.core.errors import KernalyseError
-from services.core.model import BackendName, KernelDefinition, KernelSource, Node, RunSpec
+from services.core.model import BackendName, KernelDefinition, KernelSource, KernelSweep, Node, RunSpec
 from services.ui.uploads.given_files import GivenFile
 
 FormName = Literal["sweep", "command", "model", "prompt", "ceilings"]
@@ -83,6 +83,11 @@ class BuiltForm:
     @property
     def command_line(self) -> str:
         return shlex.join(self.command)
+
+    @property
+    def is_checkable(self) -> bool:
+        """The node can say what would become of it before its files are there."""
+        return self.spec is not None and (not self.bundle or isinstance(self.spec.work, KernelSweep))
 
 
 class Form(Protocol):

@@ -32,6 +32,7 @@ from services.ui.forms.form import (
 )
 from services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_METHOD, OF_TIME, S_PER_NS, measuring_options, measuring_words
 
+SOURCE_ENDING: Final = ".cu"
 PARAMETER: Final = "p."
 """Begins the names of fields of parameters."""
 
@@ -99,6 +100,7 @@ class SweepForm:
             spec,
             problems.found,
             command=_command(names, words, values, place),
+            bundle=tuple(file for file in place.files if not file.name.endswith(SOURCE_ENDING)) if place.source is not None else (),
             max_duration_s=words.measuring.options().max_duration_ns * S_PER_NS,
             notices=tuple(words.measuring.notices()),
         )

@@ -69,7 +69,7 @@ class FormPanel:
                 command_line=built.command_line,
                 outlook=outlook,
                 is_starting=is_starting,
-                is_asking=checked is None and built.spec is not None,
+                is_asking=checked is None and built.is_checkable,
                 source_problem=source_problem,
             )
         return self._shown

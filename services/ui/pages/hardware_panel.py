@@ -43,7 +43,7 @@ class HardwarePanel:
         key = self._key()
         if key is None:
             return ""
-        self._known.ask(key, partial(self._client.hardware, key), overview.hardware_count)
+        self._known.ask(key, partial(self._client.hardware, key), overview.revision)
         hardware = self._known.answer if self._known.answered == key else None
         if hardware is None:
             return fragment("hardware.html", title=self._choices[key][1], problem=self._known.problem, fields=None)

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import polars as pl
 from bokeh.models.annotations import ColorBar
+from markupsafe import escape
 
 from services.core.model import Filter, FilterOperator, TableQuery
 from services.ui import filters, theme
 from services.ui.charts import heatmap, split
 from services.ui.charts.elements import tick_formatter
-from services.ui.charts.metrics import METRICS, Metric
+from services.ui.charts.metrics import METRICS, Metric, metric_of
 from services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED, axis_values, performance_rows
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure, Prototype
@@ -91,7 +92,8 @@ class KernelCharts:
         self._drawn: object = None
         self._answer: ChartRows | None = None
         self._fragments: dict[str, str] = {}
-        for figure, layer in ((self.heatmap, "cells"), (self.intensity, "bars"), (self.performance, "bars")):
+        self._choosable = ((self.heatmap, "cells"), (self.intensity, "bars"), (self.performance, "bars"))
+        for figure, layer in self._choosable:
             figure.on_choice(layer, lambda place, figure=figure, layer=layer: choose(figure.text(layer, "configuration", place)))  # type: ignore[misc]
 
     def roots(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class KernelCharts:
             return {"heat_axes": "", "heat_note": "Asking the analyzer.", "split_note": "Asking the analyzer.", "split_legend": ""}
         if wanted != self._drawn or answer is not self._answer:
             self._drawn, self._answer = wanted, answer
-            metric = METRICS[state.figure]
+            metric = METRICS[metric_of(state.figure, answer.rows)]
             self._fragments = {
                 **self._draw_heatmap(answer.rows, state, metric, is_over=is_over, is_trace=is_trace),
                 **self._draw_split(answer.rows, metric, title),
@@ -114,27 +116,32 @@ class KernelCharts:
                 left_out = f" Of {all_of_them} configurations the first {here}: filter for others."
                 self._fragments["heat_note"] += left_out
                 self._fragments["split_note"] += left_out
+        for figure, layer in self._choosable:
+            figure.choose(layer, "configuration", state.configuration)
         return self._fragments
 
     def _draw_heatmap(self, rows: pl.DataFrame, state: ViewState, metric: Metric, *, is_over: bool, is_trace: bool) -> dict[str, str]:
         values = axis_values(rows)
         axes = heatmap.chosen_axes(values, state.heat_x, state.heat_y)
-        if axes is None:
+        if axes is None or (is_trace and axes == ("kernel", "run") and len(set(values["run"])) == 1):
             for layer, columns in zip(("cells", "gaps", "marks"), heatmap.no_cells(), strict=True):
                 self.heatmap.replace(layer, columns)
-            return {"heat_axes": "", "heat_note": NO_ROWS if rows.is_empty() else OF_TRACE if is_trace else NO_AXES}
+            note = NO_ROWS if rows.is_empty() else OF_TRACE if is_trace else NO_AXES
+            return {"heat_axes": "", "heat_note": fragment("said.html", sentence=note)}
         made = heatmap.heatmap(rows, values, axes, metric, is_over=is_over)
         for layer, columns in (("cells", made.cells), ("gaps", made.gaps), ("marks", made.marks)):
             self.heatmap.replace(layer, columns)
         for on, axis in (("x", made.x), ("y", made.y)):
             self.heatmap.follow(on, -0.5, len(axis.places) - 0.5)
-            self.heatmap.name_ticks({place: _tick(label) for place, label in enumerate(axis.labels)}, on=on)
+            self.heatmap.name_ticks(dict(enumerate(axis.labels)), on=on)
         self.heatmap.figure.xaxis[0].axis_label, self.heatmap.figure.yaxis[0].axis_label = made.x.name, made.y.name
         self._color_bar.title = metric.title
         self._color_bar.major_label_overrides = made.scale.labels(metric) if made.scale else dict.fromkeys(heatmap.SCALE_PLACES, "")
         return {
             "heat_axes": fragment("heat_axes.html", names=list(values), x=made.x.name, y=made.y.name),
-            "heat_note": _heat_note(made, metric),
+            "heat_note": str(escape(_heat_note(made, metric)))
+            if made.scale
+            else fragment("said.html", sentence=_missing_text(rows, metric)),
         }
 
     def _draw_split(self, rows: pl.DataFrame, metric: Metric, title: str) -> dict[str, str]:
@@ -143,7 +150,7 @@ class KernelCharts:
         self.performance.replace("bars", made.performances)
         self.performance.replace("roofs", made.roofs)
         axis = self.performance.figure.yaxis[0]
-        axis.axis_label, axis.formatter.code = f"{metric.title} ({metric.axis_label})", tick_formatter(metric.ticks).code
+        axis.axis_label, axis.formatter.code = metric.axis_label, tick_formatter(metric.ticks).code
         for figure, heights in (
             (self.intensity, made.intensities["top"]),
             (self.performance, [*made.performances["top"], *made.roofs["y0"]]),
@@ -151,6 +158,7 @@ class KernelCharts:
             figure.name_ticks(made.names, leaves_none_out=True)
             figure.follow("x", -0.5, max(1, len(made.names)) - 0.5)
             figure.follow("y", 0.0, max(heights, default=1.0) * 1.08 or 1.0)
+        missing = _missing_text(rows, metric)
         present = [category for category in CATEGORIES if category in set(rows["category"].to_list())]
         entries = [
             {"name": category, "color": style.color, "symbol": SYMBOLS["square"]}
@@ -159,19 +167,20 @@ class KernelCharts:
         ]
         return {
             "split_legend": fragment("legend.html", entries=entries, has_failed=False, has_implausible=False),
-            "split_note": _split_note(made, metric, title)
+            "split_note": fragment("split_note.html", text=_split_note(made, metric, title), has_intensities=len(made.intensities["top"]))
             if made.names
-            else NO_ROWS
-            if rows.is_empty()
-            else f"None here: {metric.missing}.",
+            else fragment("said.html", sentence=missing),
         }
 
 
+def _missing_text(rows: pl.DataFrame, metric: Metric) -> str:
+    """Why nothing can be drawn."""
+    return NO_ROWS if rows.is_empty() else f"No figure to draw: {metric.missing}."
+
+
 def _heat_note(made: heatmap.Heatmap, metric: Metric) -> str:
-    if made.scale is None:
-        return f"No figure yet: {metric.missing}." if len(made.gaps["reason"]) else NO_ROWS
     notes = [f"{heatmap.BEST_MARK} is the best. Hover for exact values and why a cell is empty; click for its samples."]
-    if made.scale.is_logarithmic:
+    if made.scale is not None and made.scale.is_logarithmic:
         notes.append("Colours are logarithmic.")
     texts = set(made.marks["text"].tolist())
     notes += [f"{mark} {meaning}." for mark, meaning in heatmap.MARK_MEANINGS.items() if mark in texts]
@@ -183,14 +192,12 @@ def _heat_note(made: heatmap.Heatmap, metric: Metric) -> str:
 
 def _split_note(made: split.SplitBars, metric: Metric, title: str) -> str:
     what = "configurations of one kernel" if made.is_of_configurations else "the best configuration of each kernel"
-    order = "shortest" if metric.is_lower_better else "highest"
-    notes = [f"{title}: {what}, {order} first; ▬ is what the device could reach."]
+    order = f"{what}, {'shortest' if metric.is_lower_better else 'highest'} first"
+    notes = [f"{title}: {'kernels that take longest in all first' if made.is_of_trace else order}."]
+    if len(made.roofs["y0"]):
+        notes.append("▬ is what the device could reach.")
     if made.left_out_count:
         notes.append(f"{theme.count(made.left_out_count)} more are in the table.")
     if not len(made.intensities["top"]):
         notes.append("No intensity: how many flop and bytes they need is not known.")
     return " ".join(notes)
-
-
-def _tick(label: str, length: int = 22) -> str:
-    return label if len(label) <= length else f"{label[: length - 1]}…"

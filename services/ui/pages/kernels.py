@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from services.ui.charts.metrics import METRICS
+from services.ui.charts.metrics import METRICS, metric_of
 from services.ui.charts.performance_rows import configuration_key
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
@@ -59,18 +59,22 @@ class KernelsPage(TabledPage):
             is_trace=bool(shown) and all(run.is_trace for run in shown),
         )
         if self._chart_rows.problem:
-            drawn = {**drawn, "heat_note": self._chart_rows.problem, "split_note": self._chart_rows.problem}
+            said = fragment("said.html", sentence=self._chart_rows.problem)
+            drawn = {**drawn, "heat_note": said, "split_note": said}
         detail = self.detail.fragments(self.state, self._progress_of_choice(overview))
         return {**super().own_fragments(overview), **drawn, **detail, "figure_choice": self._figure_choice()}
 
     def _progress_of_choice(self, overview: Overview) -> object:
         """What changes with the chosen row: its own run alone."""
         run_id = self.state.configuration.rpartition(".")[0]
-        return next(((run.state, run.is_settled, run.completed_configuration_count) for run in overview.runs if run.run_id == run_id), None)
+        of_run = ((run.state, run.is_settled, run.completed_configuration_count) for run in overview.runs if run.run_id == run_id)
+        return next(of_run, None), overview.revision
 
     def _figure_choice(self) -> str:
         titles = {name: metric.title for name, metric in METRICS.items()}
-        return fragment("figure_choice.html", titles=titles, chosen=self.state.figure)
+        answer = self._chart_rows.answer
+        chosen = metric_of(self.state.figure, answer.rows) if answer else self.state.figure
+        return fragment("figure_choice.html", titles=titles, chosen=chosen)
 
     def row_key(self, row: Mapping[str, Any]) -> str:
         match self.state.table:

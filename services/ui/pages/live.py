@@ -60,7 +60,7 @@ class LivePage(PageBase):
 
     def _forget(self) -> None:
         """Nothing of a run is on the page."""
-        self._run_id: str | None = None
+        self._shown: tuple[str, int] | None = None  # run, and which state of it
         self._positions: dict[str, int] = {}
         self._labels: list[str] = []  # of configurations, by their index
         self._categories: set[str | None] = set()
@@ -101,9 +101,10 @@ class LivePage(PageBase):
         run_ids = self.shown_run_ids(overview)[:1]
         memories = self.memories(run_ids)
         memory = memories[0] if memories else None
-        if self._run_id != (memory.run_id if memory else None):
+        shown = None if memory is None else (memory.run_id, memory.state_count)
+        if self._shown != shown:
             self._clear_charts()
-            self._run_id = memory.run_id if memory else None
+            self._shown = shown
         if memory is not None:
             self._take_in(memory)
         run = self._newest_run(memory, overview)
@@ -119,7 +120,7 @@ class LivePage(PageBase):
     def _table_fragments(self, memory: RunMemory | None) -> dict[str, str]:
         """Those that change with other rows than samples; made anew only then, for samples come ten times a second."""
         arrived = (
-            self._run_id,
+            self._shown,
             *(self._positions.get(name) for name in ("configurations", "roofline", "ceilings", "telemetry", "log_lines")),
         )
         if arrived != self._made_for:

@@ -177,7 +177,7 @@ class NodesPage(PageBase):
         self._hardware.ask(
             (node.node_id, device_ids),
             partial(self._ask_hardware, node.node_id, device_ids),
-            (overview.hardware_count, ended_count),
+            (overview.revision, ended_count),
             REDRAW_INTERVAL_S,
         )
         known = self._hardware.answer if self._hardware.answered == (node.node_id, device_ids) and self._hardware.answer else {}

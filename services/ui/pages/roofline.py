@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Final
 
 import polars as pl
 
-from services.core.model import Filter, ImportedTrace, Run, SortKey, TableQuery
 from services.ui import filters, theme
 from services.ui.charts import ceiling_choice, memory_level, roofline
-from services.ui.charts.ceiling_choice import choice_note, held_against
-from services.ui.charts.memory_level import at_level, drawn_levels, level_note
+from services.ui.charts.ceiling_choice import choice_note
+from services.ui.charts.elements import Columns
+from services.ui.charts.memory_level import drawn_levels, level_note
 from services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, thinned
 from services.ui.client import AnalyzerClient
-from services.ui.diagnosis import diagnosis, point_key, rows_of_point
-from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
+from services.ui.diagnosis import point_key, rows_of_point
+from services.ui.legend import hidden_names, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
-from services.ui.pages.roofline_rows import TABLE_OF_POINTS, named_ceilings, rows_of_run, together
+from services.ui.pages.roofline_legend import legend_entries
+from services.ui.pages.roofline_point import PointPanel
+from services.ui.pages.roofline_rows import TABLE_OF_POINTS, HeldRows, OfRun, Shown, held_rows, named_ceilings, rows_of_run
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
 from services.ui.question import Question
 from services.ui.state import Page, PointsOf, ViewState, to_query
-from services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, SYMBOLS, Outline, efficiency_style, style_of
 
 MAX_LISTED_POINTS: Final = 200
 MAX_NEIGHBOURS: Final = 6
@@ -51,20 +55,6 @@ COLUMN_OF: Final[dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What is on the page. placed: rows with a place on the chart, hidden series left out; points: those of them that are drawn."""
-
-    rows: pl.DataFrame | None
-    placed: pl.DataFrame | None
-    drawn: pl.DataFrame | None
-    points: dict[str, Any]
-    ceilings: tuple[roofline.CeilingRow, ...]
-    column: str
-    values: tuple[str, ...]
-    missing_count: int  # without bytes at the chosen level
-
-
 class RooflinePage(PageBase):
     page: Page = "roofline"
 
@@ -79,10 +69,13 @@ class RooflinePage(PageBase):
             span.on_change("end", self._moved)
         self.hardware = HardwarePanel(client, Question(self.wake))
         self._drawn: object = None
-        self._shown: Shown | None = None
+        self._shown: Shown | None = None  # None: no rows have arrived
+        self._held_parts: tuple[object, ...] | None = None
+        self._held_rows: HeldRows | None = None
+        self._ringed: object = None
         self._neighbours: tuple[str, ...] = ()  # keys of points under the last click
         self._counted: Question[pl.DataFrame] = Question(self.wake)
-        self._occupancy: Question[pl.DataFrame] = Question(self.wake)
+        self._panel = PointPanel(client, self.palette, self.wake)
         self._fragments = {"filters": "", "legend": "", "roofline_note": "", "results_note": ""}
 
     def roots(self) -> dict[str, Any]:
@@ -90,7 +83,7 @@ class RooflinePage(PageBase):
 
     def close(self) -> None:
         self._counted.stop()
-        self._occupancy.stop()
+        self._panel.stop()
         self.hardware.close()
         super().close()
 
@@ -114,9 +107,9 @@ class RooflinePage(PageBase):
 
     def _tapped(self, event: Any) -> None:
         """Chooses the point nearest to the click, among all that there are, drawn or not; next to none, none."""
-        placed = None if self._shown is None else self._shown.placed
-        if placed is None:
+        if self._shown is None:
             return
+        placed = self._shown.placed
         width_px, height_px = (size or usual for size, usual in zip(self._frame_px(), UNMEASURED_FRAME_PX, strict=True))
         found = near(placed, self._view(), event.x, event.y, width_px, height_px, REACH_PX)
         keys = tuple(dict.fromkeys(point_key(placed.row(row, named=True)) for row in found[: 4 * MAX_NEIGHBOURS]))
@@ -138,7 +131,7 @@ class RooflinePage(PageBase):
 
     @property
     def _is_thinned(self) -> bool:
-        return self._shown is not None and self._shown.placed is not None and self._shown.placed.height > MAX_DRAWN_POINTS
+        return self._shown is not None and self._shown.placed.height > MAX_DRAWN_POINTS
 
     # ------------------------------------------------------------ one update
 
@@ -168,46 +161,60 @@ class RooflinePage(PageBase):
     def _draw(self, memories: tuple[RunMemory, ...], overview: Overview) -> None:
         state = self.state
         runs = [rows_of_run(memory, state.points) for memory in memories]
-        newest = together(runs)
         ceilings = named_ceilings(runs, overview, state.ceilings)
-        counted = self._counted.answer if state.points == "kernel" and self._counted.answered == tuple(run.run_id for run in runs) else None
-        levelled = None if newest is None else at_level(newest, counted, state.level)
-        held = None if levelled is None else held_against(levelled, state.ceilings)
-        rows = None if held is None else filters.filtered(held, state, "label" if state.points == "layer" else "kernel_name")
-        column = COLUMN_OF[state.color_by]
-        self._shown = self._shown_of(rows, ceilings, column)
-        if newest is not None and levelled is not None and state.level not in ("auto", "all"):
-            self._shown = replace(self._shown, missing_count=max(0, newest.height - levelled.height))
-        self._fragments = {
-            "filters": filters_fragment(state, {} if held is None else filters.values_of(held)),
-            **self._texts(self._shown),
-        }
+        held = self._held(runs)
+        if held is None:
+            self._shown = None
+            known = roofline.shown_ceilings(ceilings, (), state.ceilings, drawn_levels(state.level, None))
+            span = roofline.span_of(no_points(), known)
+            self._follow(span)
+            self._replace(no_points(), known, span)
+            texts = {"legend": "", "roofline_note": NO_POINTS[state.points], "results_note": ""}
+        else:
+            rows = filters.filtered(held.rows, state, "label" if state.points == "layer" else "kernel_name")
+            self._shown = self._shown_of(rows, ceilings, held.missing_count, _titles(memories))
+            texts = self._texts(self._shown)
+        self._fragments = {"filters": filters_fragment(state, {} if held is None else held.filter_values), **texts}
 
-    def _shown_of(self, rows: pl.DataFrame | None, ceilings: pl.DataFrame | None, column: str) -> Shown:
+    def _held(self, runs: Sequence[OfRun]) -> HeldRows | None:
+        """Made anew when rows, level or ceilings changed, not with every filter."""
+        state, answered = self.state, self._counted.answered
+        is_counted = state.points == "kernel" and answered == tuple(run.run_id for run in runs)
+        counted = self._counted.answer if is_counted else None
+        # The frames themselves, not their ids: what they are of stays as long as it is compared with.
+        parts = (state.points, state.level, state.ceilings, counted, *(run.rows for run in runs))
+        if self._held_parts is None or any(new is not old for new, old in zip_longest(parts, self._held_parts)):
+            self._held_parts, self._held_rows = parts, held_rows(runs, counted, state.level, state.ceilings)
+        return self._held_rows
+
+    def _shown_of(self, rows: pl.DataFrame, ceilings: pl.DataFrame | None, missing_count: int, run_titles: Mapping[str, str]) -> Shown:
         """Draws them."""
-        placeable = None if rows is None else roofline.drawable(rows)
-        values: tuple[str, ...] = CATEGORIES
-        placed = drawn = None
-        points, extent = no_points(), no_points()
-        if placeable is not None:
-            present = placeable[column].drop_nulls().unique(maintain_order=True).to_list()
-            values = theme.values_with(present) if column == "category" else tuple(present)
-            hidden = hidden_names(["", *present], self.state.hidden)
-            placed = placeable.filter(~pl.col(column).fill_null("").is_in(list(hidden))) if hidden else placeable
-            extent = {"intensity": placed["intensity_flop_per_byte"].to_numpy(), "rate": placed["achieved_flop_per_s"].to_numpy()}
-        dtypes = () if placed is None else tuple(sorted(placed["dtype"].drop_nulls().unique()))
-        shown = roofline.shown_ceilings(ceilings, dtypes, self.state.ceilings, drawn_levels(self.state.level, placed))
+        state, column = self.state, COLUMN_OF[self.state.color_by]
+        placeable = roofline.drawable(rows)
+        present = placeable[column].drop_nulls().unique(maintain_order=True).to_list()
+        values = theme.values_with(present) if column == "category" else tuple(present)
+        hidden = hidden_names(["", *present], state.hidden)
+        placed = placeable.filter(~pl.col(column).fill_null("").is_in(list(hidden))) if hidden else placeable
+        dtypes = tuple(sorted(placed["dtype"].drop_nulls().unique()))
+        shown = roofline.shown_ceilings(ceilings, dtypes, state.ceilings, drawn_levels(state.level, placed))
+        extent = {"intensity": placed["intensity_flop_per_byte"].to_numpy(), "rate": placed["achieved_flop_per_s"].to_numpy()}
         span = roofline.span_of(extent, shown)
-        self.roofline.follow("x", span.x_start, span.x_end)
-        self.roofline.follow("y", span.y_start, span.y_end)
-        if placed is not None:
-            drawn = thinned(placed, self._view(), column)
-            points = roofline.point_columns(drawn, self.palette, column, values, self.state.sizes)
+        self._follow(span)
+        drawn = thinned(placed, self._view(), column)
+        points = roofline.point_columns(drawn, self.palette, column, values, state.sizes)
+        self._replace(points, shown, span)
+        listed, listed_as = _foremost(_with_level(rows) if state.level == "all" else rows)
+        return Shown(rows, listed, listed_as, placeable, placed, drawn, points, shown, column, values, missing_count, run_titles)
+
+    def _replace(self, points: Columns, shown: tuple[roofline.CeilingRow, ...], span: Span) -> None:
         lines = roofline.ceiling_columns(shown, span, self.palette)
         self.roofline.replace("points", points)
         self.roofline.replace("ceilings", lines)
         self.roofline.replace("names", roofline.label_columns(lines))
-        return Shown(rows, placed, drawn, points, shown, column, values, missing_count=0)
+
+    def _follow(self, span: Span) -> None:
+        self.roofline.follow("x", span.x_start, span.x_end)
+        self.roofline.follow("y", span.y_start, span.y_end)
 
     # ------------------------------------------------------------ fragments
 
@@ -231,28 +238,22 @@ class RooflinePage(PageBase):
         )
 
     def _texts(self, shown: Shown) -> dict[str, str]:
-        rows = shown.rows
-        if rows is None:
-            return {"legend": "", "roofline_note": NO_POINTS[self.state.points], "results_note": ""}
-        what = _foremost(rows)[1]
-        is_cut = rows.height > MAX_LISTED_POINTS
+        is_cut = shown.rows.height > MAX_LISTED_POINTS
         return {
-            "legend": legend_fragment(self._legend(shown), **roofline.marks_of(shown.points)),
-            "roofline_note": " ".join(note for note in self._notes(shown, rows) if note),
-            "results_note": f"the {MAX_LISTED_POINTS} {what} of {theme.count(rows.height)}" if is_cut else "",
+            "legend": legend_fragment(legend_entries(shown, self.palette, self.state.hidden), **roofline.marks_of(shown.points)),
+            "roofline_note": " ".join(note for note in self._notes(shown) if note),
+            "results_note": f"the {MAX_LISTED_POINTS} {shown.listed_as} of {theme.count(shown.rows.height)}" if is_cut else "",
         }
 
-    def _notes(self, shown: Shown, rows: pl.DataFrame) -> list[str]:
+    def _notes(self, shown: Shown) -> list[str]:
+        rows = shown.rows
         notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(shown.ceilings)]
-        placed_count = 0 if shown.placed is None else shown.placed.height
-        unplaced_count = rows.height - roofline.drawable(rows).height
+        unplaced_count = rows.height - shown.placeable.height
         if unplaced_count:
             notes.append(f"{unplaced_count} without a flop count have no place here and are only listed below.")
-        if shown.drawn is not None and shown.drawn.height < placed_count:
-            notes.append(
-                f"{theme.count(shown.drawn.height)} of {theme.count(placed_count)} points are drawn, one of those that cover each other; "
-                "zoom in for more. A click finds the nearest of all."
-            )
+        if self._is_thinned:
+            counts = f"{theme.count(shown.drawn.height)} of {theme.count(shown.placed.height)} points"
+            notes.append(f"{counts} are drawn, one of those that cover each other; zoom in for more. A click finds the nearest of all.")
         notes.append(level_note(self.state.level, shown.missing_count, self._counted.is_on_its_way))
         notes.append(self._counted.problem if self.state.level != "auto" else "")
         notes.append(roofline.over_ceiling_note(rows))
@@ -261,123 +262,38 @@ class RooflinePage(PageBase):
             notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
         return notes
 
-    def _legend(self, shown: Shown) -> list[LegendEntry]:
-        """Series as buttons; where colour says how efficient points are, shapes are explained after them."""
-        placeable = roofline.drawable(shown.rows) if shown.rows is not None else pl.DataFrame({shown.column: []})
-        present = set(placeable[shown.column].fill_null("").to_list())
-        order = EFFICIENCY_CATEGORIES if shown.column == "efficiency_category" else shown.values
-        names = [name for name in (*order, *sorted(present - set(order))) if name in present]
-        markers = _markers_of(shown)
-        entries = hideable([self._series_entry(name, shown, markers) for name in names], names, self.state.hidden)
-        if shown.column != "efficiency_category":
-            return entries
-        categories = placeable["category"].drop_nulls().unique().to_list()
-        shapes = [name for name in (*CATEGORIES, *sorted(set(categories) - set(CATEGORIES))) if name in categories]
-        symbols = {name: SYMBOLS.get(markers.get(name, ""), "●") for name in shapes}
-        return [*entries, *(LegendEntry(name, self.palette.muted, symbols[name], meaning="The shape of this kind") for name in shapes)]
-
-    def _series_entry(self, name: str, shown: Shown, markers: dict[str, str]) -> LegendEntry:
-        title = theme.short_run_id(name) if shown.column == "run_id" else name or "not known"
-        if shown.column == "efficiency_category":
-            return LegendEntry(title, efficiency_style(name, self.palette).color, Outline.of(name).symbol)
-        style = style_of(name, shown.values, self.palette)
-        return LegendEntry(title, style.color, SYMBOLS.get(markers.get(name, style.marker), SYMBOLS[style.marker]))
-
     # ------------------------------------------------------------ the chosen point
 
     def _chosen_fragments(self, memories: tuple[RunMemory, ...]) -> dict[str, str]:
-        shown = self._shown
-        rows = None if shown is None else shown.rows
-        chosen = None if rows is None or not self.state.point else rows_of_point(rows, self.state.point)
+        shown, key = self._shown, self.state.point
         self._draw_rings()
-        listed = [] if rows is None else _foremost(_with_level(rows) if self.state.level == "all" else rows)[0]
+        if shown is None:
+            return {"results": results_fragment([], with_run=False), "point": ""}
+        neighbours = [other for other in self._neighbours if other != key] if key in self._neighbours else []
         return {
-            "results": results_fragment(listed, with_run=len(self.state.runs) > 1, chosen=self.state.point),
-            "point": "" if chosen is None else self._point_fragment(chosen, memories),
+            "results": results_fragment(shown.listed, with_run=len(self.state.runs) > 1, chosen=key),
+            "point": self._panel.html(rows_of_point(shown.rows, key), memories, shown.placed, neighbours) if key else "",
         }
 
     def _draw_rings(self) -> None:
-        shown = self._shown
-        positions: list[int] = []
-        if shown is not None and shown.placed is not None and self.state.point:
-            chosen = rows_of_point(shown.placed, self.state.point)
+        shown, key = self._shown, self.state.point
+        if self._ringed == (key, id(shown)):
+            return
+        self._ringed = (key, id(shown))
+        rings = roofline.no_ring()
+        if shown is not None and key:
+            chosen = rows_of_point(shown.placed, key)
             points = roofline.point_columns(chosen, self.palette, shown.column, shown.values, self.state.sizes)
-            positions = list(range(len(points["rate"])))
-            rings = roofline.ring_columns(points, positions)
-        else:
-            rings = roofline.no_ring()
-        if self.roofline.row_count("rings") or positions:
+            rings = roofline.ring_columns(points)
+        if self.roofline.row_count("rings") or len(rings["rate"]):
             self.roofline.replace("rings", rings)
 
-    def _point_fragment(self, chosen: pl.DataFrame, memories: tuple[RunMemory, ...]) -> str:
-        if chosen.is_empty():
-            return fragment("point_gone.html")
-        row = chosen.row(0, named=True)
-        memory = next(memory for memory in memories if memory.run_id == row["run_id"])
-        told = diagnosis(row, _measurement_of(row, memory), self._occupancy_of(row), in_macs=_is_in_macs(memory.run))
-        return fragment(
-            "point.html",
-            told=told,
-            badge=self.palette.bad if row["is_implausible"] else efficiency_style(told.category, self.palette).color,
-            symbol=theme.IMPLAUSIBLE_SYMBOL if row["is_implausible"] else Outline.of(told.category).symbol,
-            run_title=memory.run.title if memory.run else theme.short_run_id(row["run_id"]),
-            levels=result_rows(chosen) if chosen.height > 1 else [],
-            level_names=[LEVEL_TITLES.get(level, level) for level in chosen["memory_level"]],
-            neighbours=self._named_neighbours(),
-        )
 
-    def _named_neighbours(self) -> list[dict[str, str]]:
-        placed = None if self._shown is None else self._shown.placed
-        others = [key for key in self._neighbours if key != self.state.point] if self.state.point in self._neighbours else []
-        if placed is None:
-            return []
-        found = ((key, rows_of_point(placed, key)) for key in others)
-        return [{"key": key, "label": rows["label"][0]} for key, rows in found if rows.height]
-
-    def _occupancy_of(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Of a trace's kernel: its launch configuration that took longest."""
-        if row["configuration_index"] is not None or not row["kernel_name"]:
-            return None
-        subject = (row["run_id"], row["kernel_name"])
-        query = TableQuery(
-            "occupancy",
-            (row["run_id"],),
-            filters=(Filter("kernel_name", row["kernel_name"]),),
-            order_by=(SortKey("duration_sum_ns", True),),
-            limit=1,
-        )
-
-        async def longest() -> pl.DataFrame:
-            return (await self.client.table(query)).rows
-
-        self._occupancy.ask(subject, longest)
-        answer = self._occupancy.answer if self._occupancy.answered == subject else None
-        return None if answer is None or answer.is_empty() else answer.row(0, named=True)
-
-
-def _markers_of(shown: Shown) -> dict[str, str]:
-    """The one shape of each series, and of each category, whose points all have the same."""
-    if shown.drawn is None:
-        return {}
-    rows = shown.drawn.select(pl.col(shown.column).alias("series"), "category").with_columns(pl.Series("marker", shown.points["marker"]))
-    found: dict[str, str] = {}
-    for column in ("category", "series"):
-        for name, markers in rows.group_by(column).agg(pl.col("marker").unique()).iter_rows():
-            if name is not None and len(markers) == 1:
-                found[name] = markers[0]
-    return found
-
-
-def _measurement_of(row: dict[str, Any], memory: RunMemory) -> dict[str, Any] | None:
-    measurements = memory.table("measurements")
-    if row["configuration_index"] is None or measurements is None:
-        return None
-    found = measurements.filter(pl.col("configuration_index") == row["configuration_index"])
-    return None if found.is_empty() else found.row(-1, named=True)
-
-
-def _is_in_macs(run: Run | None) -> bool:
-    return run is not None and isinstance(run.spec.work, ImportedTrace) and run.spec.work.format == "commands"
+def _titles(memories: Sequence[RunMemory]) -> dict[str, str]:
+    """By run_id; those of one title are told apart."""
+    titles = {memory.run_id: memory.run.title if memory.run else theme.short_run_id(memory.run_id) for memory in memories}
+    counts = Counter(titles.values())
+    return {run_id: title if counts[title] == 1 else f"{title} {theme.short_run_id(run_id)}" for run_id, title in titles.items()}
 
 
 def _with_level(rows: pl.DataFrame) -> pl.DataFrame:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
 from services.core.model import Run
-from services.ui import theme
+from services.ui import filters, theme
 from services.ui.charts import roofline
-from services.ui.charts.ceiling_choice import at_clock_of
+from services.ui.charts.ceiling_choice import at_clock_of, held_against
+from services.ui.charts.elements import Columns
+from services.ui.charts.memory_level import at_level
 from services.ui.memory import Overview, RunMemory
-from services.ui.state import CeilingChoice, PointsOf
+from services.ui.pages.results import ResultRow
+from services.ui.state import CeilingChoice, LevelChoice, PointsOf
 
 TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
 CEILING_FIGURES: Final = ["ceiling_name", "unit", "path", "source", "value"]
@@ -30,6 +33,33 @@ class OfRun:
     ceilings: pl.DataFrame | None
 
 
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """Rows before the filters. filter_values: what each filter can be set to. missing_count: without bytes at the chosen level."""
+
+    rows: pl.DataFrame
+    filter_values: Mapping[str, Sequence[str]]
+    missing_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is on the page. rows: that the filters leave."""
+
+    rows: pl.DataFrame
+    listed: Sequence[ResultRow]  # the foremost of them
+    listed_as: str  # what they are
+    placeable: pl.DataFrame  # those that have a place on the chart
+    placed: pl.DataFrame  # of these, without hidden series
+    drawn: pl.DataFrame  # of these, without those that others cover
+    points: Columns
+    ceilings: tuple[roofline.CeilingRow, ...]
+    column: str  # that colours points
+    values: tuple[str, ...]  # what may occur in it
+    missing_count: int  # without bytes at the chosen level
+    run_titles: Mapping[str, str]  # by run_id
+
+
 def rows_of_run(memory: RunMemory, points: PointsOf) -> OfRun:
     """What has arrived so far; made once for all pages that show it."""
     name = TABLE_OF_POINTS[points]
@@ -41,10 +71,14 @@ def rows_of_run(memory: RunMemory, points: PointsOf) -> OfRun:
     return OfRun(memory.run_id, memory.run, rows, memory.table("ceilings"))
 
 
-def together(runs: Sequence[OfRun]) -> pl.DataFrame | None:
-    """Rows of all runs; None without any."""
+def held_rows(runs: Sequence[OfRun], counted: pl.DataFrame | None, level: LevelChoice, choice: CeilingChoice) -> HeldRows | None:
+    """Rows of all runs, at the memory level and against the ceilings chosen; None without any. counted: see `at_level`."""
     found = [run.rows for run in runs if run.rows is not None]
-    return pl.concat(found, how="vertical_relaxed") if found else None
+    if not found:
+        return None
+    newest = pl.concat(found, how="vertical_relaxed")
+    rows = held_against(at_level(newest, counted, level), choice)
+    return HeldRows(rows, filters.values_of(rows), 0 if level in ("auto", "all") else newest.height - rows.height)
 
 
 def named_ceilings(runs: Sequence[OfRun], overview: Overview, choice: CeilingChoice) -> pl.DataFrame | None:

@@ -13,7 +13,7 @@ from services.ui.forms.ceilings_form import CeilingsForm
 from services.ui.forms.command_form import CommandForm
 from services.ui.forms.form import BuiltForm, FormName, Place, SourceKernels
 from services.ui.forms.model_form import ModelForm, PromptForm
-from services.ui.forms.sweep_form import SweepForm
+from services.ui.forms.sweep_form import SOURCE_ENDING, SweepForm
 from services.ui.memory import Overview
 from services.ui.pages.form_panel import FormPanel
 from services.ui.pages.import_cards import import_card
@@ -26,7 +26,6 @@ from services.ui.uploads.uploads import Uploads
 
 FORMS: Final = (SweepForm(), CommandForm(), ModelForm(), PromptForm(), CeilingsForm())
 TABS: Final[dict[StartTab, str]] = {**{form.name: form.title for form in FORMS}, "import": "Import a trace"}
-SOURCE_ENDING: Final = ".cu"
 MAX_VALUE_LENGTH: Final = 20_000
 
 
@@ -166,7 +165,7 @@ class StartPage(PageBase):
 
     def _check(self, panel: FormPanel, built: BuiltForm, overview: Overview) -> Run | KernalyseError | None:
         """What the node says of the run. What needs files that are not there yet is only checked when it is started."""
-        if built.spec is None or built.bundle:
+        if built.spec is None or not built.is_checkable:
             return None
         subject = (built.spec, panel.node_id)
         health = tuple((status.address, status.health) for status in overview.nodes)

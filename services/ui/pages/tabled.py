@@ -107,10 +107,10 @@ class TabledPage(PageBase):
     def _filters(self, overview: Overview) -> str:
         """Of the shown runs' own words: a table of a million rows is not searched for what there is to choose."""
         shown = self.memories(self.state.runs)
-        rows = [frame for memory in shown if (frame := memory.table("configurations")) is not None]
+        rows = [frame for memory in shown for name in ("configurations", "roofline") if (frame := memory.table(name)) is not None]
         devices = {"device": tuple(device.device_id for status in overview.nodes if status.node for device in status.node.devices)}
         fixed = {"category": CATEGORIES, "dtype": DTYPES}
-        values = filters.together([filters.values_of(frame) for frame in rows] or [fixed, devices])
+        values = filters.together([filters.values_of(frame) for frame in rows] if shown else [fixed, devices])
         return filters_fragment(self.state, values, self.name_title)
 
     # ------------------------------------------------------------ asking
@@ -127,7 +127,7 @@ class TabledPage(PageBase):
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
-        return (*of_runs, overview.hardware_count)
+        return (*of_runs, overview.revision)
 
     async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""

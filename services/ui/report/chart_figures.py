@@ -15,8 +15,8 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from services.ui.charts.names import elided
 from services.ui.charts.printing import FONT_PT, MARKERS, SMALL_FONT_PT, figure_of
-from services.ui.charts.stacks import elided
 from services.ui.report.document import Chart, Key
 from services.ui.theme import LIGHT, SYMBOLS
 
@@ -32,7 +32,7 @@ LINE_INCHES: Final = 0.165
 KEY_INCHES: Final = 0.22
 MAX_KEY_COUNT: Final = 20
 MAX_NOTE_LINES: Final = 5
-SYMBOL_MARKERS: Final = {SYMBOLS[name]: MARKERS[name] for name in SYMBOLS} | {"▬": "_"}
+SYMBOL_MARKERS: Final = {SYMBOLS[name]: MARKERS[name] for name in SYMBOLS} | {"▬": "_", "○": "o"}
 """By the characters of a key: the font of a document need not have these."""
 
 mpl.rcParams["svg.fonttype"] = "none"  # text stays text: it can be searched, and read aloud
@@ -88,7 +88,7 @@ def drawn(chart: Chart, sheet: Sheet, *, with_words: bool = True) -> Iterator[Fi
             _draw_key(figure, entries, sheet, 1 - (sheet.top + 0.3 * len(title) + KEY_INCHES * (row + 0.5)) / height)
         for row, line in enumerate(note):
             y = 1 - (above + drawn_height + LINE_INCHES * (row + 0.7)) / height
-            figure.text(x, y, line, fontsize=SMALL_FONT_PT, color=LIGHT.muted, va="center", parse_math=False)
+            figure.text(x, y, line, fontsize=SMALL_FONT_PT, color=LIGHT.muted, va="center")
         yield figure
     finally:
         plt.close(figure)
@@ -125,4 +125,4 @@ def _draw_key(figure: Figure, entries: Sequence[tuple[float, Key, str]], sheet: 
         marker = SYMBOL_MARKERS.get(entry.symbol, "s")
         left = (sheet.left + x) / sheet.width
         figure.add_artist(Line2D([left + 0.07 / sheet.width], [y], marker=marker, color=entry.color, markersize=6, linestyle="none"))
-        figure.text(left + 0.18 / sheet.width, y, name, fontsize=FONT_PT, color=LIGHT.muted, va="center", parse_math=False)
+        figure.text(left + 0.18 / sheet.width, y, name, fontsize=FONT_PT, color=LIGHT.muted, va="center")

@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
+from services.ui.charts.names import elided
 from services.ui.charts.printing import FONT_PT, SMALL_FONT_PT
-from services.ui.charts.stacks import elided
 from services.ui.report.chart_figures import Sheet, drawn
 from services.ui.report.document import Document, FigureTable
 from services.ui.theme import LIGHT
@@ -58,7 +58,7 @@ class _Writing:
     def save(self, figure: Figure) -> None:
         """With the document's name and the sheet's number at its foot."""
         self._count += 1
-        style: dict[str, Any] = {"fontsize": SMALL_FONT_PT, "color": LIGHT.muted, "parse_math": False}
+        style: dict[str, Any] = {"fontsize": SMALL_FONT_PT, "color": LIGHT.muted}
         figure.text(A4.left / A4.width, 0.35 / HEIGHT, self._title, **style)
         figure.text(1 - A4.right / A4.width, 0.35 / HEIGHT, str(self._count), ha="right", **style)
         self._pages.savefig(figure)
@@ -141,7 +141,7 @@ class _Writing:
         self._need(max(height, LINE))
         assert self._figure is not None
         place = ((A4.left + x) / A4.width, 1 - (self._y + 0.1) / HEIGHT)
-        self._figure.text(*place, text, fontsize=size, color=color, fontweight=weight, ha=align, va="center", parse_math=False)
+        self._figure.text(*place, text, fontsize=size, color=color, fontweight=weight, ha=align, va="center")
         self._y += height
 
 

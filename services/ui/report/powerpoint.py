@@ -12,7 +12,7 @@ from pptx.dml.color import RGBColor
 from pptx.enum.text import PP_ALIGN
 from pptx.util import Inches, Pt
 
-from services.ui.charts.stacks import elided
+from services.ui.charts.names import elided, plain
 from services.ui.report.chart_figures import Sheet, chart_height, picture
 from services.ui.report.document import Chart, Document, FigureTable
 from services.ui.theme import LIGHT
@@ -72,7 +72,7 @@ def _add_chart(presentation: Any, chart: Chart) -> None:
 def _spoken(chart: Chart) -> str:
     """For those who cannot see the picture."""
     names = ", ".join(elided(entry.name) for entry in chart.key)
-    return _clean(" ".join(part for part in (f"Chart: {chart.title}.", f"Shown: {names}." if names else "", chart.note) if part))
+    return plain(" ".join(part for part in (f"Chart: {chart.title}.", f"Shown: {names}." if names else "", chart.note) if part))
 
 
 def _add_table(presentation: Any, table: FigureTable) -> None:
@@ -131,11 +131,6 @@ def _write(frame: Any, lines: Sequence[str], size_pt: int, color: str, *, is_bol
     for number, line in enumerate(lines):
         paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
         run = paragraph.add_run()
-        run.text = _clean(line)
+        run.text = plain(line)
         run.font.size, run.font.bold = Pt(size_pt), is_bold
         run.font.color.rgb = RGBColor.from_string(color.removeprefix("#"))
-
-
-def _clean(text: str) -> str:
-    """Without what XML cannot hold."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in " ".join(text.split()))

@@ -11,6 +11,7 @@ import resource
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ PARENT_GONE_STATUS: Final = 3
 def main(folder: Path) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_PROCESSOR_S, MAX_PROCESSOR_S))
+    warnings.simplefilter("ignore")  # of signs that no font has: the others of the name are shown
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     draw(DrawingTask.read(folder), folder)
 
@@ -39,7 +41,7 @@ def draw(task: DrawingTask, folder: Path) -> Path:
 
     tables = {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{TABLE_SUFFIX}"))}
     document = run_document(task, tables)
-    path = folder / f"{DOCUMENT_NAME}{task.format.suffix}"
+    path = folder / f"{DOCUMENT_NAME}.{task.format}"
     match task.format:
         case ReportFormat.HTML:
             from services.ui.report.html_page import write_page

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+import grpc
+import grpc.aio
+
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.errors import CancelledError, InvalidRequestError, KernalyseError, UnavailableError
 from services.core.model import ImportProgress, ImportStage, Run
@@ -23,8 +26,10 @@ from services.ui.client import AnalyzerClient
 from services.ui.uploads.import_stream import ImportStream
 
 CHUNK_BYTES: Final = 1024 * 1024  # the analyzer takes no larger ones
-RETURN_TIMEOUT_S: Final = 20.0
+RETURN_TIMEOUT_S: Final = 60.0
 """For the analyzer to come back: a restart takes seconds. Longer, and who watches takes it for hanging."""
+
+RETRY_S: Final = 0.2
 
 
 class ImportState(StrEnum):
@@ -223,16 +228,9 @@ class TraceImport:
     async def _go_back(self, cause: UnavailableError) -> None:
         """To what the analyzer has of it. Raises the cause when it stays away."""
         self._stream = None
-
-        async def resume(stub: Any) -> messages.ResumeUploadResponse:
-            answer: messages.ResumeUploadResponse = await stub.ResumeUpload(
-                messages.ResumeUploadRequest(upload_id=self.upload_id), timeout=RETURN_TIMEOUT_S, wait_for_ready=True
-            )
-            return answer
-
         try:
-            there = await self._client.call(resume)
-        except KernalyseError:
+            there = await self._client.call(self._resume)
+        except (KernalyseError, TimeoutError):
             self._end(ImportState.FAILED, cause.message)
             raise cause from None
         self._waiting.clear()
@@ -245,6 +243,19 @@ class TraceImport:
         self.state = ImportState.RECEIVING
         self.settled.set()
         self._on_change()
+
+    async def _resume(self, stub: Any) -> messages.ResumeUploadResponse:
+        """What the analyzer has, as soon as it answers: a call on a line that is just breaking fails at once."""
+        request = messages.ResumeUploadRequest(upload_id=self.upload_id)
+        async with asyncio.timeout(RETURN_TIMEOUT_S):
+            while True:
+                try:
+                    answer: messages.ResumeUploadResponse = await stub.ResumeUpload(request, wait_for_ready=True)
+                    return answer
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        raise
+                await asyncio.sleep(RETRY_S)
 
     async def leave(self) -> None:
         """Nobody sends any more: the stream ends, and the analyzer keeps what it has to be resumed."""

@@ -60,6 +60,8 @@ LAYER_KERNELS: Final = _table(
     Column("layer", TEXT, "Its own name, the last of the path."),
     Column("depth", INDEX, "Layers around it."),
     KERNEL_NAME,
+    Column("category", TEXT, "Kind of kernel; of a trace as its name tells it."),
+    Column("dtype", TEXT, "Data type of most of its work; null: not known."),
     Column("launch_count", COUNT, "Launches of the kernel."),
     Column("own_launch_count", COUNT, "Of these, by the layer itself and by none inside of it."),
     DURATION_SUM_NS,

@@ -253,6 +253,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("layer_path", "Layer with all in it", "text", True),
         Column("variant", "Variant"),
         Column("kernel_name", "Kernel", "text", True),
+        Column("category", "Category"),
+        Column("dtype", "Data type"),
         Column("launch_count", "Launches", "count", True),
         Column("own_launch_count", "Of the layer itself", "count", True),
         Column("duration_sum_ns", "Time in all", "duration", True),

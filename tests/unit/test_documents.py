@@ -38,13 +38,18 @@ def rows(table_name: str, *given: dict[str, Any]) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
+def sweep_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
+    return {"kernels": rows("kernels"), **sweep_results(tmp_path_factory.mktemp("store")).frames}
+
+
+@pytest.fixture(scope="module")
+def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Of a sweep and of a trace at once, with names and figures of every bad kind."""
     kernels = [
         {"kernel_name": name, "launch_count": 3, "duration_sum_ns": 10**index, "share_ratio": 0.1} for index, name in enumerate(HOSTILE)
     ]
     device = {"process_id": 1, "device_index": 0, "device_name": "H100", "span_ns": 100, "busy_ns": 60, "idle_ns": 40}
-    frames = sweep_results(tmp_path_factory.mktemp("store")).frames
+    frames = {name: frame for name, frame in sweep_tables.items() if name != "configurations"}  # its heatmap draws no names
     roofline = frames["roofline"]
     bad = [(0.0, 1e9), (-1.0, 1e9), (NAN, 1e9), (1.0, NAN), (float("inf"), 1e9), (1.0, None)]
     spoiled = [
@@ -87,7 +92,11 @@ def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPath
 TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "What the devices did", "Samples"]
 
 
-def test_a_run_has_a_chart_for_each_table_that_tells_something(tables: dict[str, pl.DataFrame]) -> None:
+def test_a_run_has_a_chart_for_each_table_that_tells_something(
+    tables: dict[str, pl.DataFrame], sweep_tables: dict[str, pl.DataFrame]
+) -> None:
+    of_sweep = ["Roofline", "Heatmap of flop rate", "Arithmetic intensity", "Flop rate", "Samples"]
+    assert [chart.title for chart in run_charts(sweep_tables)] == of_sweep
     charts = {chart.title: chart for chart in run_charts(tables)}
     assert list(charts) == TITLES
     assert "6 without a flop count have no place here." in charts["Roofline"].note

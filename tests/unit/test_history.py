@@ -107,7 +107,9 @@ def add_runs(store: Store, durations_ns: Sequence[float], *, first: int = 0, is_
         node.journal(run_id, *started())
         for index, factor in ((0, 1), (1, 10)):
             measured = measurement(index, duration_ns=duration_ns * factor)
-            node.journal(run_id, configuration(index), replace(measured, measured_unix_ns=moment, driver_version="550" if number < 20 else "560"))
+            node.journal(
+                run_id, configuration(index), replace(measured, measured_unix_ns=moment, driver_version="550" if number < 20 else "560")
+            )
         node.journal(run_id, StateChanged(RunState.SUCCEEDED))
     store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
     if is_compacted:

@@ -91,7 +91,7 @@ def _layer_kernels(trace: TraceFrames) -> pl.DataFrame:
         .group_by("ancestor", "name_index")
         .agg(pl.col("launch_count").sum(), _known_sum("duration_sum_ns"), own_launch_count=pl.col("launch_count").filter(OWN).sum())
         .join(held.tree.nodes.lazy().select("layer", "layer_path", "depth", ancestor="node"), on="ancestor")
-        .join(held.names.select("name_index", "kernel_name"), on="name_index")
+        .join(held.names.select("name_index", "kernel_name", "category"), on="name_index")
         .with_columns(share_ratio=duration_ns / duration_ns.sum().over("ancestor"))
         .join(held.work(("kernel_name",)).rename({"name": "layer_path"}), on=["layer_path", "kernel_name"], how="left")
         .sort(duration_ns, "layer_path", "kernel_name", descending=[True, False, False], nulls_last=True)
@@ -171,7 +171,7 @@ class _Held:
 
         Collectives are left out: their bytes go over links.
         """
-        wanted = ["name", *further_keys, *RATES, "flop_sum", "bytes_sum", "duration_sum_ns"]
+        wanted = ["name", *further_keys, "dtype", *RATES, "flop_sum", "bytes_sum", "duration_sum_ns"]
         keys = (*OWN_KEYS, *KINDS, "device_id")
         sums = []
         worked = worked_launches(self._trace, ("range_index", "name_index"), None)

@@ -58,6 +58,8 @@ def model_layer_kernels(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds:
             pl.col("event_index").max(),
             launch_count=pl.len().cast(COUNT),
             own_launch_count=OWN.sum().cast(COUNT),
+            category=pl.col("category").drop_nulls().first(),
+            dtype=pl.col("dtype").drop_nulls().first(),
             duration_sum_ns=TIME_NS.sum().round().cast(COUNT),
         )
         .with_columns(layer=PARTS.list.last(), depth=PARTS.list.len().cast(COUNT) - 1, share_ratio=time_ns / time_ns.sum().over(KEYS))

@@ -35,8 +35,6 @@ CHANGE_TEXTS: Final = ("color", "label", "delta", "before", "after", "launches")
 MOVE_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 MOVE_TEXTS: Final = ("color", "label", "moved")
 
-RATIO_TICKS: Final = "return '×' + String(parseFloat(tick.toPrecision(3)))"
-
 
 def verdict_style(verdict: str | None, palette: Palette) -> Style:
     """Colour and shape; undecided ones are drawn hollow besides."""
@@ -147,7 +145,7 @@ def speedup_chart(points: Columns, whiskers: Columns, palette: Palette, height_p
             ylim=place_span(len(points["place"])),
             xlabel="Speed-up (time before ÷ time after)",
             ylabel="",
-            xformatter=tick_formatter(RATIO_TICKS),
+            xformatter=tick_formatter(theme.RATIO_TICKS),
             **frame_options(palette, height_px),
         )
     )

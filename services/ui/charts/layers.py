@@ -20,6 +20,7 @@ MAX_KIND_COUNT: Final = 16
 
 GROUP_WIDTH: Final = 0.72
 BLOCK_NUMBER: Final = r"([._])\d+(\.|$)"
+CALL_DETAILS: Final = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # that PyTorch's emit_nvtx adds to names
 NAME_LENGTH: Final = 18
 
 
@@ -35,7 +36,10 @@ def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
     is_known = pl.col("efficiency_ratio").is_not_null()
     return (
         layers.drop_nulls("layer")
-        .with_columns(kind=pl.col("layer").str.replace_all(BLOCK_NUMBER, "${1}*${2}"), variant=pl.col("variant").fill_null(""))
+        .with_columns(
+            kind=pl.col("layer").str.replace(CALL_DETAILS, "").str.replace_all(BLOCK_NUMBER, "${1}*${2}"),
+            variant=pl.col("variant").fill_null(""),
+        )
         .group_by("kind", "variant", maintain_order=True)
         .agg(
             time_ns.sum(),

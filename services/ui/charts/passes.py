@@ -66,7 +66,7 @@ class Passes:
         ]
 
     def title(self, row: Mapping[str, Any]) -> str:
-        return row["name"] if len(self.run_ids) == 1 else f"{row['name']}, {self.titles[row['run_id']]}"
+        return row["name"] if len(self.run_ids) == 1 else f"{row['name']} ({theme.short_run_id(row['run_id'])})"
 
 
 def passes_of(rows: pl.DataFrame, titles: Mapping[str, str]) -> Passes:
@@ -74,12 +74,12 @@ def passes_of(rows: pl.DataFrame, titles: Mapping[str, str]) -> Passes:
     sizes = {(row["batch_size"], row["sequence_length"]) for row in rows.select("batch_size", "sequence_length").to_dicts()}
     run_ids = tuple(run_id for run_id in titles if run_id in set(rows["run_id"].to_list()))
     named: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in rows.to_dicts():
+    for row in sorted(rows.filter(pl.col("run_id").is_in(run_ids)).to_dicts(), key=lambda row: run_ids.index(row["run_id"])):
         name = _name(row, with_size=len(sizes) > 1)
         named.setdefault((name, row["run_id"]), {**row, "name": name})
     names = tuple(dict.fromkeys(name for name, _ in named))[:MAX_PASSES]
-    short = {run_id: f"{titles[run_id][:30]} ({theme.short_run_id(run_id)})" for run_id in run_ids}
-    return Passes(names, run_ids, {key: row for key, row in named.items() if key[0] in names and key[1] in run_ids}, short)
+    short = {run_id: f"{titles[run_id][:40]} ({theme.short_run_id(run_id)})" for run_id in run_ids}
+    return Passes(names, run_ids, {key: row for key, row in named.items() if key[0] in names}, short)
 
 
 def _name(row: Mapping[str, Any], *, with_size: bool) -> str:

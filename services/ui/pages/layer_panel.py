@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.ui import theme
+from services.core.model import Filter
+from services.ui import filters, theme
 from services.ui.charts import icicle
 from services.ui.legend import LegendEntry, legend_fragment
 from services.ui.pages.shell import fragment
@@ -61,11 +62,17 @@ class LayerPanel:
         """Path of the layer around the one that is looked into; empty: all."""
         return str(self._lineage[-2]["layer_path"]) if len(self._lineage) > 1 else ""
 
-    def fragments(self, kernels: pl.DataFrame | None, problem: str, runners: pl.DataFrame | None, *, is_being_read: bool) -> dict[str, str]:
-        """kernels: rows of table layer_kernels of the layer; None: on their way. runners: of the kernels that are looked for."""
+    def fragments(self, kernels: pl.DataFrame | None, problem: str, runners: pl.DataFrame | None, *, hope: str) -> dict[str, str]:
+        """The page's parts.
+
+        Args:
+            kernels: rows of table layer_kernels of the layer; None: on their way.
+            problem: why they do not come.
+            runners: such rows of the kernels that the filters leave, of the layers that launch them; None: all do.
+            hope: what to say while there are no layers; empty: there will be none.
+        """
         if self.tree.is_empty():
-            note = "The trace is being read: its layers appear here." if is_being_read else NO_LAYERS
-            return {**dict.fromkeys(FRAGMENTS, ""), "icicle_note": note}
+            return {**dict.fromkeys(FRAGMENTS, ""), "icicle_note": hope or NO_LAYERS}
         return {
             "crumbs": self._crumbs(),
             "icicle_legend": self._legend(),
@@ -122,6 +129,7 @@ class LayerPanel:
             ("Time in all", theme.duration(duration_ns)),
             ("Share", theme.percent(row.get("share_ratio", 1.0))),
             ("Kernels", theme.count(row.get("launch_count", outermost["launch_count"].sum()))),
+            ("Layers", theme.count(self._layer_count_inside())),
         ]
         if row:
             facts += [
@@ -140,6 +148,9 @@ class LayerPanel:
             if row["memory_bytes"] is not None:
                 facts.append(("Memory", theme.memory(row["memory_bytes"])))
         return facts
+
+    def _layer_count_inside(self) -> int:
+        return icicle.inside(self.tree, self.layer).height - bool(self.layer)
 
     def _links(self) -> dict[str, str]:
         """To the layer's points under the roofline."""
@@ -181,10 +192,11 @@ class LayerPanel:
         return {"kernels": f"/kernels?{to_query(replace(view, table=table))}", "roofline": f"/roofline?{to_query(view)}"}
 
     def _kernel_layers(self, runners: pl.DataFrame | None) -> str:
-        if not self._state.kernel:
+        if not kernel_filters(self._state):
             return ""
+        what = ", ".join(part for part in (self._state.kernel, self._state.category, self._state.dtype) if part)
         if runners is None:
-            return fragment("kernel_layers.html", kernel=self._state.kernel, rows=[], summary="Asking the analyzer.", hidden_count=0)
+            return fragment("kernel_layers.html", what=what, rows=[], summary="Asking the analyzer.", hidden_count=0)
         layers = (
             runners.group_by("layer_path", "layer")
             .agg(pl.col("own_launch_count").sum(), pl.col("duration_sum_ns").sum(), pl.col("kernel_name").n_unique().alias("kernel_count"))
@@ -199,11 +211,16 @@ class LayerPanel:
         )
         return fragment(
             "kernel_layers.html",
-            kernel=self._state.kernel,
+            what=what,
             rows=layers.head(MAX_LISTED).to_dicts(),
             summary=summary,
             hidden_count=max(0, layers.height - MAX_LISTED),
         )
+
+
+def kernel_filters(state: ViewState) -> tuple[Filter, ...]:
+    """Which kernels are looked for, of table layer_kernels; empty: all."""
+    return filters.query_filters(state, ("kernel_name", "category", "dtype"))
 
 
 def by_kernel(kernels: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from services.ui.charts import icicle
 from services.ui.client import AnalyzerClient
 from services.ui.live_figure import LiveFigure, Prototype
-from services.ui.pages.layer_panel import LayerPanel
+from services.ui.pages.layer_panel import LayerPanel, kernel_filters
 from services.ui.question import Question
 from services.ui.state import ViewState
 from services.ui.theme import Palette
@@ -46,21 +46,22 @@ class ShownRun:
 
     run_id: str
     progress: tuple[object, ...]
-    is_being_read: bool  # a trace of which there are no tables yet
+    hope: str = ""  # what to say while it tells no layers; empty: it will tell none
 
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What is asked for: a layer of a variant of a run. layer: path, empty for all of them; variant: None where there are none."""
+    """What is asked for: kernels of a layer. layer: path, empty for all; variant: None where there are none; kernels: filters of them."""
 
     run_id: str
     layer: str
     variant: str | None
+    kernels: tuple[Filter, ...]
 
     def filters(self) -> tuple[Filter, ...]:
         """Of table layer_kernels."""
         of_layer = Filter("layer_path", self.layer) if self.layer else Filter("depth", "0")
-        return (of_layer, *self.of_variant())
+        return (of_layer, *self.kernels, *self.of_variant())
 
     def of_variant(self) -> tuple[Filter, ...]:
         return (Filter("variant", self.variant),) if self.variant else ()
@@ -93,6 +94,11 @@ class LayerTree:
         for question in (self._tree, self._kernels, self._runners):
             question.stop()
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Kinds of kernels that the layers are of."""
+        return () if self._panel is None else icicle.categories_of(self._panel.tree)
+
     def fragments(self, run: ShownRun | None, state: ViewState) -> dict[str, str]:
         """Asks for what is missing, draws what has come, and says it in words."""
         if run is None:
@@ -102,12 +108,12 @@ class LayerTree:
             return LayerPanel.of_question(self._tree.problem)
         panel = LayerPanel(run.run_id, self._tree.answer, state)
         self._panel = panel
-        at = LookedAt(run.run_id, panel.layer, panel.variant)
+        at = LookedAt(run.run_id, panel.layer, panel.variant, kernel_filters(state))
         self._kernels.ask(at, partial(self._ask_kernels, at), run.progress, REFRESH_INTERVAL_S)
-        runners = self._runners_of(state.kernel, at, run) if state.kernel else None
+        runners = self._runners_of(state, at, run)
         self._draw(panel, state, runners)
         kernels = self._kernels.answer if self._kernels.answered == at else None
-        return panel.fragments(kernels, self._kernels.problem, runners, is_being_read=run.is_being_read)
+        return panel.fragments(kernels, self._kernels.problem, runners, hope=run.hope)
 
     # ------------------------------------------------------------ asking
 
@@ -118,12 +124,16 @@ class LayerTree:
     async def _ask_kernels(self, at: LookedAt) -> pl.DataFrame:
         return await self._layer_kernels(at.run_id, at.filters())
 
-    def _runners_of(self, kernel: str, at: LookedAt, run: ShownRun) -> pl.DataFrame | None:
-        """Layers that launch kernels of the name that is looked for, wherever they are."""
-        subject = (at.run_id, at.variant, kernel)
-        of_kernel = (Filter("kernel_name", kernel, FilterOperator.CONTAINS), Filter("own_launch_count", "0", FilterOperator.GREATER))
-        call = partial(self._layer_kernels, at.run_id, (*of_kernel, *at.of_variant()))
-        self._runners.ask(subject, call, run.progress, REFRESH_INTERVAL_S)
+    def _runners_of(self, state: ViewState, at: LookedAt, run: ShownRun) -> pl.DataFrame | None:
+        """Layers that launch kernels that the filters leave, wherever they are. None: all do, or the answer is on its way."""
+        of_kernels = kernel_filters(state)
+        if not of_kernels:
+            return None
+        subject = (at.run_id, at.variant, of_kernels)
+        own = Filter("own_launch_count", "0", FilterOperator.GREATER)
+        self._runners.ask(
+            subject, partial(self._layer_kernels, at.run_id, (*of_kernels, own, *at.of_variant())), run.progress, REFRESH_INTERVAL_S
+        )
         return self._runners.answer if self._runners.answered == subject else None
 
     async def _layer_kernels(self, run_id: str, filters: tuple[Filter, ...]) -> pl.DataFrame:

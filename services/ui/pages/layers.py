@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
+from services.ui import filters
 from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.legend import LegendEntry, legend_fragment
@@ -17,15 +18,15 @@ from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview
 from services.ui.pages.layer_tree import LayerTree, ShownRun
 from services.ui.pages.passes import PassCharts, is_of_model
-from services.ui.pages.shell import fragment
-from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
+from services.ui.pages.shell import filters_fragment, fragment
+from services.ui.pages.tabled import DTYPES, REFRESH_INTERVAL_S, TabledPage
 from services.ui.state import Page, TableName, ViewState
 from services.ui.table_columns import NAME_COLUMNS
 from services.ui.table_query import csv_query, table_query
 from services.ui.theme import MARKERS, SYMBOLS, Palette
 
-MAX_CHARTED_LAYERS: Final = 1_000
-"""Rows asked for to sum them by kind; those beyond the longest thousand are too short for a bar."""
+MAX_CHARTED_LAYERS: Final = 20_000
+"""Rows asked for to sum them by kind; those beyond the longest ones are too short for a bar."""
 
 TABLES: Final[dict[TableName, str]] = {
     "layers": "layers",
@@ -84,6 +85,8 @@ class LayersPage(TabledPage):
         if name == "toggle-run" and not self.state.runs:
             # The newest run is shown without being named; choosing another adds to it.
             self.state = replace(self.state, runs=tuple(run.run_id for run in self._shown_runs(self.client.nodes.overview())))
+        if name == "all-kernels":
+            self.state = replace(self.state, kernel="", category="", dtype="", row=0)
         if name == "set" and value.startswith("table="):
             self._is_chosen = True
         return super().handle(name, value)
@@ -123,6 +126,19 @@ class LayersPage(TabledPage):
             return {"reload": fragment("reload.html", is_wanted=any(map(is_of_model, shown)))}
         return self.passes.fragments(shown, overview, self.state, (self.progress(overview), overview.problem))
 
+    def _filters(self, overview: Overview) -> str:
+        """Those that a layer's kernels have, and passes."""
+        of_trace = self._charted is not None and self._charted.is_trace
+        values = filters.together([filters.values_of(frame) for frame in self._configurations()])
+        values["category"] = self.tree.categories or values.get("category", ())
+        if of_trace:
+            values["dtype"] = DTYPES
+        return filters_fragment(self.state, values)
+
+    def _configurations(self) -> list[pl.DataFrame]:
+        shown = self.memories(self.shown_run_ids(self.client.nodes.overview()))
+        return [frame for memory in shown if (frame := memory.table("configurations")) is not None]
+
     def _by_name(self) -> ViewState:
         """What the table's rows are filtered by: those of layers by the layer's name, which is no kernel's."""
         return replace(self.state, kernel=self.state.layer_name) if self.state.table in NAME_COLUMNS else self.state
@@ -138,7 +154,11 @@ class LayersPage(TabledPage):
         run = self._charted
         if run is None:
             return None
-        return ShownRun(run.run_id, (self.progress(overview), overview.problem), run.state.is_final and not run.is_settled)
+        is_being_read = run.state.is_final and not run.is_settled
+        hope = "The trace is being read: its layers appear here." if is_being_read else ""
+        if isinstance(run.spec.work, ModelRun) and not run.state.is_final:
+            hope = "No layer has been timed yet: each appears here with its first sample."
+        return ShownRun(run.run_id, (self.progress(overview), overview.problem), hope)
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """A model's layers change with every pass, not only when one of them is done."""

@@ -7,10 +7,12 @@ from functools import cache, partial
 from typing import Any, Final
 
 import polars as pl
+from bokeh.models import AdaptiveTicker
 
 from services.core.model import ModelRun, Run, TableQuery
 from services.ui import filters, theme
 from services.ui.charts import models, passes
+from services.ui.charts.elements import tick_formatter
 from services.ui.client import AnalyzerClient
 from services.ui.legend import LegendEntry, legend_fragment
 from services.ui.live_figure import LiveFigure, Prototype
@@ -18,7 +20,7 @@ from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, fragment
 from services.ui.question import Question
 from services.ui.state import ViewState
-from services.ui.theme import SYMBOLS, Palette, Ticks
+from services.ui.theme import MARKERS, SYMBOLS, Palette, Ticks
 
 REFRESH_INTERVAL_S: Final = 1.5
 MAX_ROWS: Final = 200
@@ -33,10 +35,25 @@ BARS: Final[dict[str, tuple[str, Ticks, int]]] = {
 """Figures of bars: what they show, how it is written, and height in pixels."""
 
 
+FILTERED: Final = ("model_name", "batch_size", "device_id")
+"""Columns of table models that the page's filters hold for."""
+
+
 @cache
-def _bars(palette: Palette, name: str) -> Prototype:
+def _bars(palette: Palette) -> Prototype:
+    return Prototype(models.bar_chart([""], [[]], "", palette))
+
+
+def _bar_figure(palette: Palette, name: str) -> LiveFigure:
+    """All are copies of one: to render each would keep the first visitor waiting."""
+    made = LiveFigure(name, _bars(palette), ("boxes", "whiskers"))
     label, ticks, height_px = BARS[name]
-    return Prototype(models.bar_chart([""], [[]], label, palette, height_px, ticks))
+    axis = made.figure.yaxis[0]
+    axis.update(axis_label=label, formatter=tick_formatter(ticks))
+    if ticks is theme.MEMORY_TICKS:
+        axis.ticker = AdaptiveTicker(base=2, mantissas=[1])  # at whole KiB and MiB
+    made.figure.update(height=height_px, min_height=height_px)
+    return made
 
 
 @cache
@@ -63,8 +80,8 @@ class PassCharts:
         self._palette = palette
         self._rows: Question[pl.DataFrame] = Question(wake)
         self._drawn: tuple[object, ...] = ()
-        self._notes = {"passes_legend": "", "passes_note": ""}
-        self._bars = {name: LiveFigure(name, _bars(palette, name), ("boxes", "whiskers")) for name in BARS}
+        self._notes = dict.fromkeys(("passes_legend", "percentiles_legend", "passes_note"), "")
+        self._bars = {name: _bar_figure(palette, name) for name in BARS}
         self._percentiles = LiveFigure("percentiles", _percentiles(palette), ("strokes", "dots"))
         self._efficiency = LiveFigure("efficiency", _efficiency(palette), ("dots", "names"))
 
@@ -78,9 +95,7 @@ class PassCharts:
     def fragments(self, runs: Sequence[Run], overview: Overview, state: ViewState, progress: tuple[object, ...]) -> dict[str, str]:
         """runs: those shown. progress: what changes when they have more to tell."""
         run_ids = tuple(run.run_id for run in runs)
-        conditions = tuple(
-            part for part in filters.query_filters(state, ("model_name", "batch_size", "device_id")) if part.column != "kernel_name"
-        )
+        conditions = filters.query_filters(state, FILTERED)
         query = TableQuery("models", run_ids=run_ids, filters=conditions, limit=MAX_ROWS, columns=passes.COLUMNS)
         self._rows.ask(query, partial(self._ask, query), progress, REFRESH_INTERVAL_S)
         listed = [run for run in overview.runs[:MAX_LISTED_RUNS] if isinstance(run.spec.work, ModelRun) or run.run_id in run_ids]
@@ -90,12 +105,7 @@ class PassCharts:
             self._draw(passes.passes_of(self._rows.answer, {run.run_id: run.title for run in runs}))
         waiting = "Asking the analyzer for the passes." if self._rows.answered != query else ""
         note = self._rows.problem or waiting or self._notes["passes_note"]
-        return {
-            "reload": "",
-            "pass_runs": fragment("pass_runs.html", runs=choice),
-            "passes_legend": self._notes["passes_legend"],
-            "passes_note": note,
-        }
+        return {"reload": "", "pass_runs": fragment("pass_runs.html", runs=choice), **self._notes, "passes_note": note}
 
     async def _ask(self, query: TableQuery) -> pl.DataFrame:
         return (await self._client.table(query)).rows
@@ -110,7 +120,11 @@ class PassCharts:
             self._draw_bars(name, found, found.figures(name, theme.count))
         self._draw_percentiles(found)
         self._draw_efficiency(found)
-        self._notes = {"passes_legend": self._legend(found), "passes_note": _note(found)}
+        self._notes = {
+            "passes_legend": self._legend(list(found.titles.values()), (SYMBOLS["square"],)) if len(found.run_ids) > 1 else "",
+            "percentiles_legend": self._legend([line.name for line in found.percentiles()], tuple(SYMBOLS[marker] for marker in MARKERS)),
+            "passes_note": _note(found),
+        }
 
     def _draw_bars(self, name: str, found: passes.Passes, sides: passes.Sides) -> None:
         figure = self._bars[name]
@@ -140,14 +154,11 @@ class PassCharts:
             self._efficiency.follow("x", 0.0, float(dots["x"].max()) * 1.5)
             self._efficiency.follow("y", 0.0, float(dots["y"].max()) * 1.15)
 
-    def _legend(self, found: passes.Passes) -> str:
-        if len(found.run_ids) < 2:
-            return ""
+    def _legend(self, names: Sequence[str], symbols: Sequence[str]) -> str:
         colors = self._palette.series
-        entries = [
-            LegendEntry(found.titles[run_id], colors[place % len(colors)], SYMBOLS["square"]) for place, run_id in enumerate(found.run_ids)
-        ]
-        return legend_fragment(entries)
+        return legend_fragment(
+            LegendEntry(name, colors[place % len(colors)], symbols[place % len(symbols)]) for place, name in enumerate(names)
+        )
 
 
 def _note(found: passes.Passes) -> str:

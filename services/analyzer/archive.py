@@ -6,18 +6,31 @@ import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
 from services.analyzer.table import Table
 
+STATE_MARK: Final = "~"
+"""Before the number of a later state of a run, in the name of its folder."""
+
 
 class Archive:
-    """Folders under `root`. A folder appears complete or not at all."""
+    """Folders under `root`. A folder appears complete or not at all.
+
+    A run whose rows are replaced gets another folder, and the one before stays until the next time: a query finds its files
+    to its end.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
+        self._numbers: dict[str, int] = {}  # of the newest state, by run, where it is not the first
+        for path in root.iterdir():
+            run_id, _, number = path.name.partition(STATE_MARK)
+            if number:
+                self._numbers[run_id] = max(int(number), self._numbers.get(run_id, 0))
 
     def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Replaces the run's folder; empty tables get no file."""
@@ -32,19 +45,24 @@ class Archive:
         self.adopt(run_id, temporary)
 
     def adopt(self, run_id: str, folder: Path) -> None:
-        """Replaces the run's folder by one that `write_frames` has filled, on the same disk."""
-        self.delete(run_id)
-        folder.rename(self._root / run_id)
+        """Takes a folder that `write_frames` has filled, on the same disk, for the run's rows from now on."""
+        before = self._numbers.get(run_id, 0)
+        if self._folder(run_id).exists():
+            folder.rename(self._state(run_id, before + 1))
+            self._numbers[run_id] = before + 1
+            shutil.rmtree(self._state(run_id, before - 1), ignore_errors=True)
+        else:
+            folder.rename(self._folder(run_id))
         _sync(self._root)
 
     def scan(self, table: Table, run_ids: Sequence[str]) -> list[pl.LazyFrame]:
         """The table's rows of these runs, with this version's columns."""
-        paths = (self._root / run_id / f"{table.table_name}.parquet" for run_id in run_ids)
+        paths = (self._folder(run_id) / f"{table.table_name}.parquet" for run_id in run_ids)
         return [table.conform(pl.scan_parquet(path)) for path in paths if path.exists()]
 
     def has(self, table: Table, run_id: str) -> bool:
         """Whether the run has rows of the table."""
-        return (self._root / run_id / f"{table.table_name}.parquet").exists()
+        return (self._folder(run_id) / f"{table.table_name}.parquet").exists()
 
     def keep_answer(self, run_id: str, answer_name: str, frame: pl.DataFrame) -> None:
         """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError."""
@@ -65,15 +83,24 @@ class Archive:
         return pl.scan_parquet(path) if path.exists() else None
 
     def _answer_path(self, run_id: str, answer_name: str) -> Path:
-        return self._root / run_id / "answers" / f"{answer_name}.parquet"
+        return self._folder(run_id) / "answers" / f"{answer_name}.parquet"
+
+    def _folder(self, run_id: str) -> Path:
+        return self._state(run_id, self._numbers.get(run_id, 0))
+
+    def _state(self, run_id: str, number: int) -> Path:
+        return self._root / (f"{run_id}{STATE_MARK}{number}" if number else run_id)
 
     def delete(self, run_id: str) -> None:
-        shutil.rmtree(self._root / run_id, ignore_errors=True)
+        number = self._numbers.pop(run_id, 0)
+        for state in {0, max(0, number - 1), number}:
+            shutil.rmtree(self._state(run_id, state), ignore_errors=True)
 
     def delete_all_but(self, run_ids: Collection[str]) -> None:
-        """Deletes what a process that was killed in the middle left behind."""
+        """Deletes what a process that was killed in the middle left behind, and earlier states."""
+        kept = {self._folder(run_id).name for run_id in run_ids}
         for path in self._root.iterdir():
-            if path.name not in run_ids:
+            if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -10,8 +10,11 @@ import polars as pl
 
 from services.analyzer.activity_tables import COLLECTIVES, GAPS
 from services.analyzer.analyses.compare import Difference
+from services.analyzer.analyses.history import history, history_series
 from services.analyzer.analyses.timeline_questions import Matches
 from services.analyzer.held_columns import HeldColumn, HeldColumns
+from services.analyzer.history_rows import HistoryRows
+from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_TABLES, IDENTITY, METRICS
 from services.analyzer.querying import QueryResult, condition, run_query
 from services.analyzer.run_tables import run_table, timeline_of
 from services.analyzer.store import Store
@@ -19,7 +22,8 @@ from services.analyzer.table import COUNT, Table
 from services.analyzer.timeline_tables import TIMELINE_MATCHES
 from services.analyzer.trace_answers import PLAIN_QUESTION, answer_name, question_of
 from services.analyzer.trace_tables import TRACE_TABLES
-from services.core.model import SortKey, TableQuery
+from services.core.errors import InvalidRequestError
+from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 
 MIN_HELD_ROWS: Final = 300_000
 """Below it a question takes the store less than a tenth of a second, and columns in memory would save nothing."""
@@ -35,6 +39,7 @@ class TableAnswers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._history_rows = HistoryRows(store)
 
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
@@ -43,6 +48,8 @@ class TableAnswers:
         question = question_of(query)
         if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
             return self._matches(run_ids[0], query)
+        if table in HISTORY_TABLES:
+            return run_query(self._history(table, run_ids, query.filters), table, query)
         rows = run_table(self._store, table, run_ids, allowed_differences, question)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
@@ -67,10 +74,28 @@ class TableAnswers:
         rows = rows.with_columns(run_id=pl.lit(run_id), event_index=pl.lit(event_index, dtype=COUNT))
         return QueryResult(rows.select(query.columns or TIMELINE_MATCHES.column_names), end - first)
 
+    def _history(self, table: Table, run_ids: Sequence[str] | None, filters: Sequence[Filter]) -> pl.LazyFrame:
+        """Of the series that the filters leave: levels of the others need not be found."""
+        names = {column.name for column in IDENTITY}
+        conditions = [condition(HISTORY_ROWS.column(wanted.column), wanted) for wanted in filters if wanted.column in names]
+        rows = self._history_rows.rows(run_ids)
+        chosen = rows.filter(*conditions) if conditions else rows
+        return history(chosen, _metric_of(filters)) if table is HISTORY else history_series(chosen)
+
 
 def _asks_for_names(query: TableQuery) -> bool:
     """Nothing else: rows come in the order that they have."""
     return not query.order_by and {wanted.column for wanted in query.filters} <= {"name", "track"}
+
+
+def _metric_of(filters: Sequence[Filter]) -> str:
+    """Raises InvalidRequestError that names those there are."""
+    asked = [wanted.value for wanted in filters if wanted.column == "metric" and wanted.operator is FilterOperator.EQUAL]
+    if asked and asked[0] not in METRICS:
+        raise InvalidRequestError(
+            "metric of table history", found=repr(asked[0]), expected=f"one of {', '.join(METRICS)}", remedy="Choose one of these."
+        )
+    return asked[0] if asked else METRICS[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from services.analyzer import analyses
 from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
 from services.analyzer.analyses import (
     counter_coverage,
+    layer_tree,
     trace_breakdown,
     trace_collectives,
     trace_gaps,
@@ -41,6 +42,7 @@ from services.analyzer.schema import CEILINGS, CONFIGURATIONS, LAYER_ROOFLINE, R
 from services.analyzer.table import Table
 from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
 from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
+from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE
 from services.core.errors import InvalidRequestError
 from services.core.model import TableQuery
 
@@ -152,6 +154,8 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         lambda trace, question: with_layer_work(_layers(trace, question.depth), trace, question.depth),
         trace_layers.DEPTH_INPUT,
     ),
+    LAYER_TREE.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_tree(trace)),
+    LAYER_KERNELS.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_kernels(trace)),
     BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),
     CEILINGS.table_name: TraceAnalysis(
         {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])

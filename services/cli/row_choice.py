@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from services.cli.usage import UsageError
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from services.core.words.usage import UsageError
 
 if TYPE_CHECKING:
     from services.analyzer.table import Table

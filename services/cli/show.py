@@ -203,7 +203,7 @@ def show(
     A condition or an order counts for every table that has its column.
     """
     from services.cli.row_choice import parse_rows, parse_window
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")

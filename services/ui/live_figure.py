@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import holoviews as hv
 from bokeh.document import Document
@@ -10,9 +14,21 @@ from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
 from services.ui.charts.elements import Columns
 
+SPARE_COUNT: Final = 2
+"""Copies kept of each prototype, a megabyte each."""
+
+SPARE_PAUSE_S: Final = 1.0
+"""The page that has taken one is to be served first."""
+
+_SPARE_MAKER: Final = ThreadPoolExecutor(1, thread_name_prefix="spare-figures")
+
 
 class Prototype:
-    """A HoloViews overlay rendered to Bokeh once, of which every page gets a copy: copying takes a third of the time."""
+    """A HoloViews overlay rendered to Bokeh once, of which every page gets a copy.
+
+    A copy takes Bokeh 60 ms and rendering three times that. Spare ones are made beforehand, in a thread of their own, so
+    that a visitor waits for neither.
+    """
 
     def __init__(self, element: hv.Overlay) -> None:
         figure: Any = hv.render(element, backend="bokeh")
@@ -20,9 +36,28 @@ class Prototype:
         document = Document()
         document.add_root(figure)
         self._json = document.to_json()
+        self._spares: deque[Any] = deque()
+        self._make_spares()
 
     def copy(self) -> Any:
         """A figure that belongs to no document yet."""
+        try:
+            figure = self._spares.popleft()
+        except IndexError:
+            figure = self._copied()
+        self._make_spares()
+        return figure
+
+    def _make_spares(self) -> None:
+        _SPARE_MAKER.submit(self._make_up_for_taken)
+
+    def _make_up_for_taken(self) -> None:
+        if self._spares:
+            time.sleep(SPARE_PAUSE_S)
+        while len(self._spares) < SPARE_COUNT:
+            self._spares.append(self._copied())
+
+    def _copied(self) -> Any:
         document = Document.from_json(self._json)
         (figure,) = document.roots
         document.remove_root(figure)
@@ -51,6 +86,25 @@ class LiveFigure:
         source = self._sources[layer]
         source.stream({name: columns[name] for name in source.data})
 
+    def on_choice(self, layer: str, choose: Callable[[int], None]) -> None:
+        """Calls with the row's place when somebody clicks on a mark of the layer."""
+
+        def chosen(_name: str, _old: object, new: list[int]) -> None:
+            if new:
+                choose(new[0])
+
+        self._sources[layer].selected.on_change("indices", chosen)
+
+    def choose(self, layer: str, column: str, value: str) -> None:
+        """Outlines the layer's mark that has the value in the column; none when there is none."""
+        source = self._sources[layer]
+        places = [place for place, text in enumerate(source.data[column]) if text == value] if value else []
+        if source.selected.indices != places[:1]:
+            source.selected.indices = places[:1]
+
+    def text(self, layer: str, column: str, place: int) -> str:
+        return str(self._sources[layer].data[column][place])
+
     def row_count(self, layer: str) -> int:
         return len(next(iter(self._sources[layer].data.values())))
 
@@ -64,9 +118,14 @@ class LiveFigure:
             span.update(start=start, end=end, reset_start=start, reset_end=end)
             self._set_spans[axis] = (start, end)
 
-    def name_ticks(self, names: dict[int, str], *, leaves_none_out: bool = False) -> None:
-        """Ticks of the x axis at the keys; those that would overlap are left out by the browser, unless they are all wanted."""
-        axis = self.figure.xaxis[0]
+    def show(self, axis: str, start: float, end: float) -> None:
+        """Shows start to end, whatever the user has moved: something else is drawn now."""
+        self._set_spans.pop(axis, None)
+        self.follow(axis, start, end)
+
+    def name_ticks(self, names: Mapping[int, str] | Mapping[float, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
+        """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
+        axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]
         if not isinstance(axis.ticker, FixedTicker):
             axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=AllLabels() if leaves_none_out else NoOverlap())
         # A new ticker each time would make Bokeh walk through the whole document; new ticks do not.

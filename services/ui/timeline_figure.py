@@ -11,7 +11,6 @@ from bokeh.models import BoxSelectTool, PanTool, Range1d, RangeTool, WheelZoomTo
 
 from services.ui.charts import timeline
 from services.ui.live_figure import LiveFigure, Prototype
-from services.ui.pages.shell import FLUSH
 from services.ui.theme import Palette
 from services.ui.time_window import MIN_LENGTH_NS, TimeWindow
 
@@ -58,12 +57,11 @@ class TimelineFigure:
     def _connect(self) -> None:
         body, ruler, overview = (part.figure for part in (self.body, self.ruler, self.overview))
         self._range = Range1d(start=0, end=1, min_interval=MIN_LENGTH_NS)
-        body.update(name="timeline-body", x_range=self._range)
-        ruler.update(name="timeline-ruler", x_range=self._range)
+        body.x_range = ruler.x_range = self._range
         ruler.xgrid.visible = ruler.ygrid.visible = body.ygrid.visible = False
         for part in (body, ruler, overview):
             part.update(margin=0, min_border=0, min_border_left=0, min_border_right=EDGE_PX, min_border_top=0, min_border_bottom=0)
-            part.update(outline_line_color=None, tags=[FLUSH])
+            part.update(outline_line_color=None)
         overview.xgrid.visible = overview.ygrid.visible = False
         pan, wheel, mark = PanTool(dimensions="width"), WheelZoomTool(dimensions="width"), BoxSelectTool(dimensions="width", renderers=[])
         mark.name = "timeline-mark"

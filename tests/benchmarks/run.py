@@ -17,6 +17,8 @@ BENCHMARKS = {
     "idle_memory": "Memory of idle services",
     "watch_throughput": "Samples a second through WatchRun",
     "live_latency": "From a sample's measurement to its drawing in a browser",
+    "dashboard_pages": "The first page of a visitor and switches of page, in a browser",
+    "dashboard_sessions": "Twenty tabs on one server process",
     "configuration_overhead": "Time per configuration beyond the kernel's own, beside Kernel Tuner's",
     "beside_kernel_tuner": "Medians beside Kernel Tuner's, block by block",
     "kineto_reading": "Reading a Kineto trace of a million events, beside Holistic Trace Analysis",

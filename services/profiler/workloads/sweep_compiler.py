@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from services.core.errors import KernalyseError
+from services.core.listings import listing_stem, listing_variant
 from services.core.model import Dim3, LogLevel, LogLines
 from services.profiler.backends.base import Build, CompiledKernel, DeviceSession
 from services.profiler.header_bundle import bundle_folder, include_folders_of
@@ -64,8 +65,8 @@ class SweepCompiler:
 
     def _listing_name(self, planned: PlannedConfiguration, suffix: str) -> str:
         """Unique within the run: the plain name for the first listing, then with what made another one necessary."""
-        stem = file_name_of(planned.kernel.definition.kernel_name)
-        variant = "_".join(f"{name}{value}" for name, value in planned.macros.items())
+        stem = listing_stem(planned.kernel.definition.kernel_name)
+        variant = listing_variant(planned.macros)
         names = (stem, f"{stem}.{variant}", f"{stem}.{variant}.{planned.block}", f"{stem}.{planned.configuration_index}")
         candidates = [f"{name.replace('..', '.')}.{suffix}" for name in names]
         return next((name for name in candidates if self._is_new("name", name)), candidates[-1])
@@ -74,9 +75,3 @@ class SweepCompiler:
         is_new = (kind, text) not in self._told
         self._told.add((kind, text))
         return is_new
-
-
-def file_name_of(kernel_name: str) -> str:
-    """A kernel's name as a file can have it: "scale<float, 4>" becomes scale_float_4."""
-    words = "".join(letter if letter.isalnum() else " " for letter in kernel_name).split()
-    return "_".join(words) if any(letter in kernel_name for letter in "<:") else kernel_name

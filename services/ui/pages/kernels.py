@@ -1,212 +1,87 @@
-"""The Kernels page: measurements or kernels as a table that the analyzer filters, sorts and pages."""
+"""The Kernels page: how the configurations of a run did, over its parameters, kernel by kernel, row by row, sample by sample."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-from urllib.parse import urlencode
 
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
-from services.ui import filters, theme
-from services.ui.client import AnalyzerClient, TablePage
+from services.ui.charts.metrics import METRICS, metric_of
+from services.ui.charts.performance_rows import configuration_key
+from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.pages.kernel_charts import ChartRows, KernelCharts, ask_rows
+from services.ui.pages.row_detail import RowDetail
+from services.ui.pages.shell import fragment
+from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
 from services.ui.question import Question
-from services.ui.state import PAGE_ROW_COUNT, TABLE_TITLES, Page, TableName, ViewState
-from services.ui.table_columns import COLUMNS, NAME_COLUMNS, Column
-from services.ui.theme import CATEGORIES
-
-REFRESH_INTERVAL_S: Final = 1.5
-"""Between questions while runs go on; each costs the analyzer a sort of its table."""
+from services.ui.state import Page, ViewState
 
 
-FORMATS: Final[dict[str, Any]] = {
-    "text": lambda value: theme.UNKNOWN if value in (None, "") else str(value),
-    "run": theme.short_run_id,
-    "duration": theme.duration,
-    "flop_rate": theme.flop_rate,
-    "byte_rate": theme.byte_rate,
-    "ratio": theme.percent,
-    "count": theme.count,
-    "hertz": theme.frequency,
-    "flop": lambda value: theme.si(value, "flop"),
-    "bytes": theme.memory,
-    "celsius": theme.temperature,
-    "watts": theme.power,
-    "number": lambda value: theme.UNKNOWN if value is None else f"{value:.2g}",
-    "moment": theme.moment,
-    "words": lambda value: theme.UNKNOWN if not value else str(value).replace("_", " ").lower(),
-}
-
-DTYPES: Final = ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64")
-_TEXT_FORMATS: Final = ("text", "run", "words", "moment")
-
-
-class KernelsPage(PageBase):
+class KernelsPage(TabledPage):
     page: Page = "kernels"
-    row_choice: Mapping[TableName, str] = TABLE_TITLES
-    name_title = "Kernel"
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        self._rows: Question[TablePage] = Question(self.wake)
-        self._is_reading = False  # a trace of the runs that are shown
+        self.charts = KernelCharts(self.palette, self._choose)
+        self.detail = RowDetail(client, self.palette, self.wake)
+        self._chart_rows: Question[ChartRows] = Question(self.wake)
+
+    def roots(self) -> dict[str, Any]:
+        return {**self.charts.roots(), **self.detail.roots()}
 
     def close(self) -> None:
-        self._rows.stop()
+        self._chart_rows.stop()
+        self.detail.stop()
         super().close()
 
     def handle(self, name: str, value: str) -> Any:
-        match name:
-            case "sort":
-                descending = self.state.sort == value and not self.state.descending
-                self.state = replace(self.state, sort=value, descending=descending, row=0)
-            case "column":
-                shown = [column.name for column in self._columns()]
-                shown = [other for other in shown if other != value] if value in shown else [*shown, value]
-                order = [column.name for column in COLUMNS[self.state.table]]
-                self.state = replace(self.state, columns=tuple(sorted((c for c in shown if c in order), key=order.index)))
-            case "set" if value.startswith("table="):
-                self.state = replace(_assigned(self.state, value), columns=(), sort="", descending=False)
-            case _:
-                return super().handle(name, value)
-        return None
+        if name == "choose":
+            self._choose("" if value == self.state.configuration else value)
+            return None
+        return super().handle(name, value)
+
+    def _choose(self, configuration: str) -> None:
+        self.state = replace(self.state, configuration=configuration, listing="")
+        self.wake()
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        self._show_kernels_of_traces(overview)
-        self._is_reading = any(run.state.is_final and not run.is_settled for run in overview.runs if run.run_id in self.state.runs)
-        self._ask_where_needed(overview)
-        now_unix_s = time.time()
-        shown = {column.name for column in self._columns()}
-        choice = [{"name": column.name, "title": column.title, "is_shown": column.name in shown} for column in COLUMNS[self.state.table]]
-        runs = [run_card(run, overview, now_unix_s) for run in overview.runs[:MAX_LISTED_RUNS]]
-        return {
-            "row_choice": fragment("row_choice.html", tables=self.row_choice, chosen=self.state.table),
-            "filters": self._filters(overview),
-            "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
-            "columns": fragment("columns.html", columns=choice),
-            "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.state)}"),
-            "pager": self._pager(),
-            "table": self._table(),
-        }
-
-    def _show_kernels_of_traces(self, overview: Overview) -> None:
-        """Traces have no measurements, which are shown where nobody has chosen."""
-        chosen = [run for run in overview.runs if run.run_id in self.state.runs]
-        if self.state.table == "measurements" and chosen and all(run.is_trace for run in chosen):
-            self.state = replace(self.state, table="launched", columns=(), sort="", descending=False)
-
-    def _filters(self, overview: Overview) -> str:
-        """Of the shown runs' own words: a table of a million rows is not searched for what there is to choose."""
-        shown = self.memories(self.state.runs)
-        rows = [frame for memory in shown if (frame := memory.table("configurations")) is not None]
-        devices = {"device": tuple(device.device_id for status in overview.nodes if status.node for device in status.node.devices)}
-        fixed = {"category": CATEGORIES, "dtype": DTYPES}
-        values = filters.together([filters.values_of(frame) for frame in rows] or [fixed, devices])
-        return filters_fragment(self.state, values, self.name_title)
-
-    # ------------------------------------------------------------ asking
-
-    def _ask_where_needed(self, overview: Overview) -> None:
-        """Asks when the view changed, or when runs have gone on since the last answer."""
-        query = table_query(self.state, tuple(column.name for column in self._columns()))
-        self._rows.ask(query, partial(self.ask, query), (self.progress(overview), overview.problem), REFRESH_INTERVAL_S)
-
-    def progress(self, overview: Overview) -> tuple[object, ...]:
-        """What changes with the rows of the runs that are shown."""
-        return tuple(
-            (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
-            for run in overview.runs
-            if not self.state.runs or run.run_id in self.state.runs
+        run_ids = self.shown_run_ids(overview)
+        shown = [run for run in overview.runs if run.run_id in run_ids]
+        view = replace(ViewState(), **{name: getattr(self.state, name) for name in CHART_FIELDS})
+        self._chart_rows.ask((view, run_ids), partial(ask_rows, self.client, view, run_ids), self.progress(overview), REFRESH_INTERVAL_S)
+        drawn = self.charts.draw(
+            self._chart_rows.answer,
+            self.state,
+            " + ".join(run.title for run in shown),
+            is_over=all(run.state.is_final for run in shown),
+            is_trace=bool(shown) and all(run.is_trace for run in shown),
         )
+        if self._chart_rows.problem:
+            said = fragment("said.html", sentence=self._chart_rows.problem)
+            drawn = {**drawn, "heat_note": said, "split_note": said}
+        detail = self.detail.fragments(self.state, self._progress_of_choice(overview))
+        return {**super().own_fragments(overview), **drawn, **detail, "figure_choice": self._figure_choice()}
 
-    async def ask(self, query: TableQuery) -> TablePage:
-        """Asks the analyzer for what the page shows. Raises KernalyseError."""
-        return await self.client.table(query)
+    def _progress_of_choice(self, overview: Overview) -> object:
+        """What changes with the chosen row: its own run alone."""
+        run_id = self.state.configuration.rpartition(".")[0]
+        return next(((run.state, run.is_settled, run.completed_configuration_count) for run in overview.runs if run.run_id == run_id), None)
 
-    # ------------------------------------------------------------ showing
+    def _figure_choice(self) -> str:
+        titles = {name: metric.title for name, metric in METRICS.items()}
+        answer = self._chart_rows.answer
+        chosen = metric_of(self.state.figure, answer.rows) if answer else self.state.figure
+        return fragment("figure_choice.html", titles=titles, chosen=chosen)
 
-    def _columns(self) -> tuple[Column, ...]:
-        known = COLUMNS[self.state.table]
-        chosen = tuple(column for column in known if column.name in self.state.columns)
-        return chosen or tuple(column for column in known if column.is_default)
-
-    def _table(self) -> str:
-        columns = self._columns()
-        heads = [
-            {
-                "name": column.name,
-                "title": column.title,
-                "is_number": column.show not in _TEXT_FORMATS,
-                "order": ("descending" if self.state.descending else "ascending") if column.name == self.state.sort else "none",
-            }
-            for column in columns
-        ]
-        rows = []
-        if self._rows.answer is not None:
-            for row in self._rows.answer.rows.to_dicts():
-                rows.append([_cell(column, row.get(column.name)) for column in columns])
-        has_filter = filters.has_any(self.state) or bool(self.state.runs)
-        empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
-        if self._is_reading:
-            empty = "The trace is being read: its rows appear here."
-        elif self.state.runs:
-            empty += " Sweeps and traces have other rows: choose them under Rows."
-        return fragment(
-            "table.html",
-            columns=heads,
-            rows=rows,
-            problem=self._rows.problem,
-            is_loading=self._rows.answer is None and not self._rows.problem,
-            empty=empty,
-        )
-
-    def _pager(self) -> str:
-        total = 0 if self._rows.answer is None else self._rows.answer.total_row_count
-        first, last = self.state.row, min(self.state.row + PAGE_ROW_COUNT, total)
-        return fragment(
-            "pager.html",
-            text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if total and last > first else "",
-            previous=max(0, first - PAGE_ROW_COUNT) if first > 0 else None,
-            following=first + PAGE_ROW_COUNT if last < total else None,
-        )
+    def row_key(self, row: Mapping[str, Any]) -> str:
+        match self.state.table:
+            case "measurements" | "launched":
+                return configuration_key({"configuration_index": None, **row})
+            case _:
+                return ""
 
 
-def _assigned(state: ViewState, assignment: str) -> ViewState:
-    field, _, text = assignment.partition("=")
-    return state.changed(field, text)
-
-
-def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int = PAGE_ROW_COUNT) -> TableQuery:
-    """What the analyzer is asked for. limit 0: all rows from the first on."""
-    known = {column.name for column in COLUMNS[state.table]}
-    name_column = NAME_COLUMNS.get(state.table, "kernel_name")
-    launched = (Filter("launch_count", "0", FilterOperator.GREATER),) if state.table == "launched" else ()
-    return TableQuery(
-        "kernels" if state.table == "launched" else state.table,
-        run_ids=state.runs,
-        filters=(*launched, *filters.query_filters(state, known, name_column)),
-        order_by=(SortKey(state.sort, state.descending),) if state.sort in known else (),
-        offset=state.row if limit else 0,
-        limit=limit,
-        columns=columns,
-    )
-
-
-def csv_query(state: ViewState) -> str:
-    """Query of the download: the same rows, all of them, with every column."""
-    names = (filters.PART_OF_NAME, *(choice.name for choice in filters.CHOICES), "sort")
-    pairs = [(name, getattr(state, name)) for name in names if getattr(state, name)]
-    pairs += [("runs", ",".join(state.runs))] if state.runs else []
-    pairs += [("descending", "1")] if state.descending else []
-    return urlencode(pairs, safe=",")
-
-
-def _cell(column: Column, value: Any) -> dict[str, Any]:
-    is_bad = (column.name == "verification_state" and value == "FAILED") or (
-        column.name in ("verification_failed_count", "failed_configuration_count", "implausible_count") and bool(value)
-    )
-    return {"text": FORMATS[column.show](value), "is_bad": is_bad}
+CHART_FIELDS: Final = ("kernel", "category", "dtype", "model", "batch_size", "device")
+"""Filters, which the charts' rows depend on."""

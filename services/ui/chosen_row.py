@@ -1,0 +1,137 @@
+"""Everything that is known of one configuration, or of one kernel of a trace: asked for when somebody chooses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from services.core.errors import NotFoundError
+from services.core.listings import LISTING_TITLES, listing_stem, listing_variant
+from services.core.model import Filter, SortKey, TableQuery
+from services.ui.charts.performance_rows import KERNEL_SIGN, name_digest
+from services.ui.client import AnalyzerClient
+
+MAX_SHOWN_SAMPLES: Final = 20_000
+"""What a browser's canvas draws at once without a wait."""
+
+SAMPLE_COLUMNS: Final = ("sample_index", "duration_ns", "measured_unix_ns", "sm_clock_hz", "is_discarded")
+RESULTS: Final = ("configurations", "measurements", "roofline", "failures")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a compiler left. is_own: of this configuration's constants, not of others of the kernel."""
+
+    artifact_name: str
+    title: str
+    size_bytes: int
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRow:
+    """figures: by column, of all tables that have the row. samples: with SAMPLE_COLUMNS, in order; of a trace its launches."""
+
+    key: str
+    run_id: str
+    kernel_name: str
+    label: str
+    figures: Mapping[str, Any]
+    samples: pl.DataFrame
+    total_sample_count: int
+    listings: tuple[Listing, ...] = ()
+    is_of_trace: bool = False
+
+
+async def ask_chosen(client: AnalyzerClient, key: str) -> ChosenRow:
+    """The row that a key names, see `configuration_key`. Raises KernalyseError: also where there is none."""
+    run_id, _, token = key.rpartition(".")
+    if run_id and token.startswith(KERNEL_SIGN):
+        return await _kernel_of_trace(client, key, run_id, token.removeprefix(KERNEL_SIGN))
+    if not run_id or not token.isdecimal():
+        raise _unknown(key)
+    return await _configuration(client, key, run_id, token)
+
+
+async def _configuration(client: AnalyzerClient, key: str, run_id: str, index: str) -> ChosenRow:
+    is_it = (Filter("configuration_index", index),)
+    *found, samples, artifacts = await asyncio.gather(
+        *(client.table(TableQuery(name, (run_id,), is_it, limit=8)) for name in RESULTS),
+        client.table(TableQuery("samples", (run_id,), is_it, (SortKey("sample_index"),), limit=MAX_SHOWN_SAMPLES, columns=SAMPLE_COLUMNS)),
+        client.table(TableQuery("artifacts", (run_id,), columns=("artifact_name", "size_bytes"))),
+    )
+    figures: Row = {}
+    for part in found:
+        if part.rows.height:
+            figures |= {name: value for name, value in part.rows.row(-1, named=True).items() if value is not None}
+    if not figures:
+        raise _unknown(key)
+    listings = listings_of(figures["kernel_name"], figures.get("macros"), artifacts.rows)
+    return ChosenRow(key, run_id, figures["kernel_name"], figures["label"], figures, samples.rows, samples.total_row_count, listings)
+
+
+async def _kernel_of_trace(client: AnalyzerClient, key: str, run_id: str, digest: str) -> ChosenRow:
+    kernels = (await client.table(TableQuery("kernels", (run_id,)))).rows
+    kernel = next((row for row in kernels.iter_rows(named=True) if name_digest(row["kernel_name"]) == digest), None)
+    if kernel is None:
+        raise _unknown(key)
+    name = kernel["kernel_name"]
+    roofline, names = await asyncio.gather(
+        client.table(TableQuery("roofline", (run_id,), (Filter("kernel_name", name),), limit=1)),
+        client.table(TableQuery("trace_names", (run_id,), (Filter("name", name),), columns=("name_index",))),
+    )
+    launches = await client.table(
+        TableQuery(
+            "kernel_launches",
+            (run_id,),
+            (Filter("name_index", str(names.rows["name_index"][0])),),
+            (SortKey("launch_index"),),
+            limit=MAX_SHOWN_SAMPLES,
+            columns=("launch_index", "start_ns", "duration_ns"),
+        )
+    )
+    timed = launches.rows.drop_nulls("duration_ns").with_columns(
+        sample_index=pl.int_range(pl.len()),
+        measured_unix_ns=pl.col("start_ns"),
+        sm_clock_hz=pl.lit(None, dtype=pl.Int64),
+        is_discarded=pl.lit(False),
+    )
+    placed = roofline.rows.row(0, named=True) if roofline.rows.height else {}
+    figures = {name: value for name, value in (placed | kernel).items() if value is not None}
+    return ChosenRow(key, run_id, name, name, figures, timed.select(SAMPLE_COLUMNS), launches.total_row_count, is_of_trace=True)
+
+
+def listings_of(kernel_name: str, macros: str | None, artifacts: pl.DataFrame) -> tuple[Listing, ...]:
+    """Those of the kernel, of the configuration's own constants first.
+
+    Args:
+        macros: JSON object of the configuration's constants.
+        artifacts: rows of the run.
+    """
+    stem = listing_stem(kernel_name)
+    variant = listing_variant(json.loads(macros)) if macros else ""
+    found = []
+    for artifact_name, size_bytes in artifacts.select("artifact_name", "size_bytes").iter_rows():
+        for place, (ending, title) in enumerate(LISTING_TITLES.items()):
+            if artifact_name.startswith(f"{stem}.") and artifact_name.endswith(f".{ending}"):
+                of = artifact_name[len(stem) : -len(ending) - 1].strip(".")
+                is_own = of == variant or of.startswith(f"{variant}." if variant else "")
+                shown = f"{title} · {of}" if of else title
+                found.append((not is_own, place, Listing(artifact_name, shown, size_bytes, is_own)))
+    return tuple(listing for _, _, listing in sorted(found, key=lambda entry: entry[:2]))
+
+
+def _unknown(key: str) -> NotFoundError:
+    return NotFoundError(
+        f"configuration {key!r}",
+        found="none of that name",
+        expected="a run and the number of one of its configurations",
+        remedy="Its run may have been deleted: choose a row of the table.",
+    )

@@ -1,0 +1,218 @@
+"""The chosen row of the Kernels page: figures, samples, and what the compiler left of its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from services.core.statistics import MedianInterval
+from services.ui import theme
+from services.ui.charts import distribution
+from services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
+from services.ui.client import AnalyzerClient
+from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.pages.row_facts import facts_of
+from services.ui.pages.shell import fragment
+from services.ui.question import Question
+from services.ui.state import ViewState
+from services.ui.theme import Palette
+
+REFRESH_INTERVAL_S: Final = 1.5
+MAX_SHOWN_LINES: Final = 4_000
+MAX_SHOWN_BYTES: Final = 400_000
+MAX_FETCHED_BYTES: Final = 16 * 2**20
+"""Larger ones are for the download alone: to show a part of one, all of it would have to come."""
+
+
+@cache
+def _order_prototype(palette: Palette) -> Prototype:
+    nothing = distribution.median_columns(None, is_upright=False, start=0, end=1)
+    return Prototype(distribution.order_chart(distribution.no_samples(), *nothing, palette))
+
+
+@cache
+def _distribution_prototype(palette: Palette) -> Prototype:
+    nothing = distribution.median_columns(None, is_upright=True, start=0, end=1)
+    return Prototype(distribution.distribution_chart(distribution.no_bins(), distribution.no_steps(), *nothing, palette))
+
+
+@cache
+def _clock_prototype(palette: Palette) -> Prototype:
+    return Prototype(distribution.clock_chart(distribution.no_clocks(), palette))
+
+
+class RowDetail:
+    """Asks and draws.
+
+    Args:
+        wake: called when an answer has come.
+    """
+
+    def __init__(self, client: AnalyzerClient, palette: Palette, wake: Callable[[], None]) -> None:
+        self._client = client
+        self._palette = palette
+        self._row: Question[ChosenRow] = Question(wake)
+        self._text: Question[bytes] = Question(wake)
+        self._drawn: ChosenRow | None = None
+        self._note = ""
+        self._head = ""
+        self.order = LiveFigure("order", _order_prototype(palette), ("interval", "median", "samples"))
+        self.distribution = LiveFigure("distribution", _distribution_prototype(palette), ("bins", "interval", "median", "steps"))
+        self.clocks = LiveFigure("clocks", _clock_prototype(palette), ("clocks",))
+
+    def roots(self) -> dict[str, Any]:
+        return {"order": self.order.figure, "distribution": self.distribution.figure, "clocks": self.clocks.figure}
+
+    def stop(self) -> None:
+        self._row.stop()
+        self._text.stop()
+
+    def fragments(self, state: ViewState, progress: object) -> dict[str, str]:
+        """progress: what changes with the rows of the run."""
+        key = state.configuration
+        if not key:
+            return {"detail": "", "samples_note": "", "samples_legend": "", "listings": "", "listing": ""}
+        self._row.ask(key, partial(ask_chosen, self._client, key), progress, REFRESH_INTERVAL_S)
+        row = self._row.answer if self._row.answer is not None and self._row.answer.key == key else None
+        if row is not None and row is not self._drawn:
+            self._draw(row)
+        return {
+            "detail": self._head if row else self._waiting(key),
+            "samples_note": self._note if row else "",
+            "samples_legend": self._legend() if row else "",
+            **self._listing(state, row),
+        }
+
+    def _waiting(self, key: str) -> str:
+        problem = self._row.problem if self._row.answered == key else ""
+        return fragment("detail.html", key=key, row=None, problem=problem)
+
+    def _draw(self, row: ChosenRow) -> None:
+        is_other = self._drawn is None or self._drawn.key != row.key
+        self._drawn = row
+        has_clocks = row.samples["sm_clock_hz"].count() > 0
+        facts = facts_of(row.figures, is_of_trace=row.is_of_trace)
+        self._head = fragment(
+            "detail.html",
+            key=row.key,
+            row=row,
+            problem="",
+            facts=facts,
+            links=_links(row),
+            has_samples=not row.samples.is_empty(),
+            has_clocks=has_clocks,
+            has_listings=bool(row.listings) or not row.is_of_trace,
+        )
+        if row.samples.is_empty():
+            self._note = "No sample of it has been kept: results that other tools wrote often have none."
+            return
+        self._draw_samples(row, is_other=is_other)
+
+    def _draw_samples(self, row: ChosenRow, *, is_other: bool) -> None:
+        made = distribution.distribution(row.samples, self._palette, _interval(row))
+        (first, last), (low, high) = (row.samples["sample_index"][place] for place in (0, -1)), made.span_ns
+        lowest, highest = float(made.samples["duration"].min()), float(made.samples["duration"].max())
+        self.order.replace("samples", made.samples)
+        self.distribution.replace("bins", made.bins)
+        self.distribution.replace("steps", made.steps)
+        self.clocks.replace("clocks", made.clocks)
+        for figure, is_upright, start, end in ((self.order, False, first - 1.0, last + 1.0), (self.distribution, True, 0.0, 1.0)):
+            line, box = distribution.median_columns(made.interval, is_upright=is_upright, start=start, end=end)
+            figure.replace("median", line)
+            figure.replace("interval", box)
+        spans = [
+            (self.order, "x", first - 1.0, last + 1.0),
+            (self.order, "y", max(lowest, 0.1) / 1.08, highest * 1.08),
+            (self.distribution, "x", low, high),
+            (self.clocks, "x", first - 1.0, last + 1.0),
+        ]
+        clocks = made.clocks["clock"]
+        if len(clocks):
+            spans.append((self.clocks, "y", float(clocks.min()) * 0.98, float(clocks.max()) * 1.02))
+        for figure, axis, start, end in spans:
+            (figure.show if is_other else figure.follow)(axis, start, end)
+        self._note = _samples_note(row, made)
+
+    def _legend(self) -> str:
+        colors = distribution.kind_colors(self._palette)
+        entries = [{"name": kind, "color": colors[kind], "symbol": distribution.SYMBOLS[kind]} for kind in distribution.MARKERS]
+        return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
+
+    # ------------------------------------------------------------ what the compiler left
+
+    def _listing(self, state: ViewState, row: ChosenRow | None) -> dict[str, str]:
+        if row is None:
+            return {"listings": "", "listing": ""}
+        chosen = next((listing for listing in row.listings if listing.artifact_name == state.listing), next(iter(row.listings), None))
+        entries = [{"name": listing.artifact_name, "title": listing.title, "is_chosen": listing is chosen} for listing in row.listings]
+        href = "" if chosen is None else artifact_href(row.run_id, chosen.artifact_name)
+        tabs = fragment("listings.html", entries=entries, href=href, is_of_trace=row.is_of_trace)
+        return {"listings": tabs, "listing": "" if chosen is None else self._listing_text(row.run_id, chosen)}
+
+    def _listing_text(self, run_id: str, listing: Listing) -> str:
+        if listing.size_bytes > MAX_FETCHED_BYTES:
+            return _said(f"{theme.memory(listing.size_bytes)} are too much for a page: download the file.")
+        subject = (run_id, listing.artifact_name)
+        self._text.ask(subject, partial(self._client.artifact, *subject))
+        if self._text.answered != subject:
+            return _said("Fetching it from its node.")
+        if self._text.problem or self._text.answer is None:
+            return _said(self._text.problem)
+        return listing_text(self._text.answer)
+
+
+def artifact_href(run_id: str, artifact_name: str) -> str:
+    return f"/download/artifact?{urlencode({'run': run_id, 'name': artifact_name})}"
+
+
+@lru_cache(8)
+def listing_text(content: bytes) -> str:
+    """As HTML with line numbers; of long ones the beginning."""
+    lines = content[:MAX_SHOWN_BYTES].decode(errors="replace").splitlines()
+    shown = lines[:MAX_SHOWN_LINES]
+    is_whole = len(shown) == len(lines) and len(content) <= MAX_SHOWN_BYTES
+    left_out = "" if is_whole else f"The first {theme.count(len(shown))} lines of {theme.memory(len(content))}; the download has all."
+    numbers = "\n".join(map(str, range(1, len(shown) + 1)))
+    return fragment("listing.html", numbers=numbers, text="\n".join(shown), left_out=left_out)
+
+
+def _said(sentence: str) -> str:
+    return fragment("said.html", sentence=sentence)
+
+
+def _links(row: ChosenRow) -> list[dict[str, str]]:
+    """Where else the row has a place."""
+    links = []
+    if row.figures.get("achieved_flop_per_s") is not None:
+        links.append({"title": "On the roofline", "href": f"/roofline?{urlencode({'runs': row.run_id, 'point': row.key})}"})
+    layer = row.figures.get("layer_path")
+    if layer:
+        links.append({"title": f"Layer {layer}", "href": f"/layers?{urlencode({'runs': row.run_id, 'kernel': layer})}"})
+    return links
+
+
+def _interval(row: ChosenRow) -> MedianInterval | None:
+    """As measured: the interval that its verdicts stand on."""
+    low, median, high = (row.figures.get(f"duration_median{end}_ns") for end in ("_low", "", "_high"))
+    return None if low is None or median is None or high is None else MedianInterval(low, median, high)
+
+
+def _samples_note(row: ChosenRow, made: distribution.Distribution) -> str:
+    what = "launches" if row.is_of_trace else "samples"
+    shown, total = row.samples.height, row.total_sample_count
+    all_of_them = f"{theme.count(total)} {what}."
+    notes = [all_of_them if shown >= total else f"The first {theme.count(MAX_SHOWN_SAMPLES)} of {all_of_them}"]
+    if made.interval is not None:
+        low, high = theme.duration(made.interval.low), theme.duration(made.interval.high)
+        notes.append(f"Line and band: median {theme.duration(made.interval.median)}, its 95 % interval {low} to {high}.")
+    outliers, discarded = made.counts[distribution.OUTLIER], made.counts[distribution.DISCARDED]
+    if outliers:
+        reach = f"{distribution.FENCE_RATIO:g} interquartile ranges"
+        notes.append(f"{theme.count(outliers)} outliers lie more than {reach} from the quartiles; they count.")
+    if discarded:
+        notes.append(f"{theme.count(discarded)} were taken while the clock was throttled; they do not count.")
+    if made.beyond_count:
+        notes.append(f"{theme.count(made.beyond_count)} are beyond the right chart's edges: zoom out to see them.")
+    return " ".join(notes)

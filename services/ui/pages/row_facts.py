@@ -1,0 +1,179 @@
+"""The figures of a chosen row as people read them: what is known, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.ui import theme
+from services.ui.charts.roofline import VERIFICATION_TEXTS
+from services.ui.charts.strips import STOP_TEXTS
+
+CACHE_TEXTS: Final = {"COLD": "cold: caches flushed before each sample", "HOT": "hot: what the launch before left in the caches"}
+
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    title: str
+    text: str
+    is_bad: bool = False
+
+
+def facts_of(figures: Figures, *, is_of_trace: bool) -> list[Fact]:
+    """In the order in which they are looked for.
+
+    Args:
+        figures: by column of the tables measurements, roofline and configurations, of a trace kernels and roofline.
+    """
+    told = [*(_OF_TRACE if is_of_trace else _OF_MEASUREMENT), *_OF_ROOF, *(() if is_of_trace else _OF_CIRCUMSTANCES)]
+    found = [(title, text(figures)) for title, text in told]
+    bad = {"Failed", "Implausible"} | ({"Result"} if figures.get("verification_state") == "FAILED" else set())
+    return [Fact(title, text, title in bad) for title, text in found if text]
+
+
+def _plain(column: str, show: Callable[[Any], str]) -> Callable[[Figures], str]:
+    return lambda figures: "" if figures.get(column) is None else show(figures[column])
+
+
+def _median(figures: Figures) -> str:
+    if figures.get("duration_median_ns") is None:
+        return ""
+    text = theme.duration(figures["duration_median_ns"])
+    low, high = figures.get("duration_median_low_ns"), figures.get("duration_median_high_ns")
+    return text if low is None or high is None else f"{text} (95 %: {theme.duration(low)} to {theme.duration(high)})"
+
+
+def _range(low_column: str, high_column: str) -> Callable[[Figures], str]:
+    def text(figures: Figures) -> str:
+        low, high = figures.get(low_column), figures.get(high_column)
+        return "" if low is None or high is None else f"{theme.duration(low)} to {theme.duration(high)}"
+
+    return text
+
+
+def _samples(figures: Figures) -> str:
+    if figures.get("sample_count") is None:
+        return ""
+    discarded, warm_ups = figures.get("discarded_sample_count"), figures.get("warm_up_count")
+    text = theme.count(figures["sample_count"])
+    text += f", {theme.count(discarded)} discarded" if discarded else ""
+    return text + (f", after {theme.count(warm_ups)} warm-ups" if warm_ups else "")
+
+
+def _result(figures: Figures) -> str:
+    state = figures.get("verification_state")
+    if state is None:
+        return ""
+    error = figures.get("verification_max_relative_error")
+    text = str(VERIFICATION_TEXTS.get(state, state.replace("_", " ").lower()))
+    return text + (f", relative error {error:.2g}" if error is not None else "")
+
+
+def _efficiency(figures: Figures) -> str:
+    if figures.get("efficiency_ratio") is None:
+        return ""
+    attainable, bound = figures.get("attainable_flop_per_s"), figures.get("bound")
+    text = theme.percent(figures["efficiency_ratio"])
+    text += f" of {theme.flop_rate(attainable)}" if attainable is not None else " of what is attainable"
+    return text + (f", {bound}-bound" if bound else "")
+
+
+def _failed(figures: Figures) -> str:
+    return f"{figures['reason']}: {figures.get('message', '')}" if figures.get("reason") and figures.get("message") else ""
+
+
+def _spills(figures: Figures) -> str:
+    stored, loaded = figures.get("spill_store_bytes"), figures.get("spill_load_bytes")
+    return "" if stored is None or loaded is None else f"{theme.memory(stored)} stored, {theme.memory(loaded)} loaded a thread"
+
+
+def _shared(figures: Figures) -> str:
+    static, dynamic = figures.get("static_shared_memory_bytes"), figures.get("dynamic_shared_memory_bytes")
+    known = [f"{theme.memory(value)} {kind}" for kind, value in (("static", static), ("dynamic", dynamic)) if value is not None]
+    return ", ".join(known)
+
+
+def _launch(figures: Figures) -> str:
+    grid, block = figures.get("grid"), figures.get("block")
+    return f"{grid} blocks of {block} threads" if grid and block else ""
+
+
+def _occupancy(figures: Figures) -> str:
+    if figures.get("theoretical_occupancy_ratio") is None:
+        return ""
+    blocks = figures.get("active_block_count")
+    text = f"at most {theme.percent(figures['theoretical_occupancy_ratio'])}"
+    return text + (f", {theme.count(blocks)} blocks a multiprocessor" if blocks is not None else "")
+
+
+def _clock(figures: Figures) -> str:
+    sm, memory = figures.get("sm_clock_hz"), figures.get("memory_clock_hz")
+    known = [f"{name} {theme.frequency(value)}" for name, value in (("SM", sm), ("memory", memory)) if value is not None]
+    return ", ".join(known)
+
+
+def _throttled(figures: Figures) -> str:
+    reasons = figures.get("throttle_reasons")
+    return str(reasons).replace("_", " ").replace(",", ", ") if reasons else ""
+
+
+def _took(figures: Figures) -> str:
+    if figures.get("elapsed_ns") is None:
+        return ""
+    compiling = figures.get("compile_ns")
+    return theme.duration(figures["elapsed_ns"]) + (f", of which compiling {theme.duration(compiling)}" if compiling else "")
+
+
+def _software(figures: Figures) -> str:
+    backend, driver, toolkit = figures.get("backend"), figures.get("driver_version"), figures.get("toolkit_version")
+    known = [backend and str(backend).lower(), driver and f"driver {driver}", toolkit and f"toolkit {toolkit}"]
+    return ", ".join(text for text in known if text)
+
+
+_OF_MEASUREMENT: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+    ("Failed", _failed),
+    ("Median", _median),
+    ("Fastest to slowest", _range("duration_min_ns", "duration_max_ns")),
+    ("95th to 99th percentile", _range("duration_p95_ns", "duration_p99_ns")),
+    ("Noise", _plain("noise_ratio", theme.percent)),
+    ("Samples", _samples),
+    ("Caches", _plain("cache_mode", lambda value: CACHE_TEXTS.get(value, str(value).lower()))),
+    ("Stopped by", _plain("stop_reason", lambda value: STOP_TEXTS.get(value, str(value)))),
+    ("Result", _result),
+    ("Result, in words", _plain("verification_message", str)),
+)
+_OF_TRACE: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+    ("Launches", _plain("launch_count", theme.count)),
+    ("Time in all", _plain("duration_sum_ns", theme.duration)),
+    ("Share of all kernels", _plain("share_ratio", theme.percent)),
+    ("Median", _plain("duration_median_ns", theme.duration)),
+    ("Shortest to longest", _range("duration_min_ns", "duration_max_ns")),
+)
+_OF_ROOF: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+    ("Flop a launch", _plain("flop", lambda value: theme.si(value, "flop"))),
+    ("Bytes a launch", _plain("bytes", theme.memory)),
+    ("Intensity", _plain("intensity_flop_per_byte", theme.intensity)),
+    ("Flop rate", _plain("achieved_flop_per_s", theme.flop_rate)),
+    ("Byte rate", _plain("achieved_bytes_per_s", theme.byte_rate)),
+    ("Efficiency", _efficiency),
+    ("Implausible", _plain("implausible_reason", str)),
+)
+_OF_CIRCUMSTANCES: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+    ("Launch", _launch),
+    ("Registers a thread", _plain("register_count", theme.count)),
+    ("Spills", _spills),
+    ("Local memory a thread", _plain("local_memory_bytes", theme.memory)),
+    ("Shared memory a block", _shared),
+    ("Occupancy", _occupancy),
+    ("Clocks", _clock),
+    ("Temperature", _plain("temperature_celsius", theme.temperature)),
+    ("Power", _plain("power_watts", theme.power)),
+    ("Throttled by", _throttled),
+    ("Device", _plain("device_id", str)),
+    ("Software", _software),
+    ("Compiler options", _plain("compiler_options", str)),
+    ("Took", _took),
+)

@@ -6,6 +6,7 @@ from typing import Final
 
 from services.analyzer.table import COUNT, FLAG, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
+from services.analyzer.timeline_tables import WINDOWED_TABLES
 from services.analyzer.trace_tables import (
     BUSY_COLUMNS,
     DEVICE_INDEX,
@@ -18,8 +19,6 @@ from services.analyzer.trace_tables import (
     REGISTERS_PER_THREAD,
     SM_COUNT,
     START_NS,
-    STREAM_INDEX,
-    THREAD_ID,
 )
 
 GAPS: Final = _table(
@@ -167,26 +166,4 @@ RANKS: Final = _table(
     Column("clock_residual_ns", NUMBER, "How well clocks agree: median of end_spread_ns of its collectives."),
 )
 
-TIMELINE: Final = _table(
-    "timeline",
-    "What a drawing of a window of time shows, row after row of it. Kernels, copies and ranges one by one where a row has no more "
-    "of them than pixels, else pixel by pixel; pixels with nothing in them are left out.",
-    Column("track", TEXT, "kernels and memory, of each stream; ranges, of each thread and depth."),
-    PROCESS_ID,
-    DEVICE_INDEX,
-    STREAM_INDEX,
-    THREAD_ID,
-    Column("depth", INDEX, "Of ranges: those around it."),
-    START_NS,
-    Column("duration_ns", COUNT, "Of the pixel; of one that is shown as it is, its own."),
-    Column("busy_ratio", NUMBER, "Of the pixel, time in which something went on."),
-    Column("begun_count", COUNT, "Kernels, copies or ranges that began in the pixel."),
-    Column(
-        "name",
-        TEXT,
-        "Which took most of the pixel. Where more than 32 begin in one, they are summed by 32, and of each sum what took most counts.",
-    ),
-    Column("row_index", INDEX, "launch_index, op_index or range_index of one that is shown as it is; null: a pixel."),
-)
-
-ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, TIMELINE)
+ACTIVITY_TABLES: Final = (GAPS, GAP_REASONS, LAUNCHES, MEMORY, OCCUPANCY, COLLECTIVES, RANKS, *WINDOWED_TABLES)

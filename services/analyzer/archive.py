@@ -7,18 +7,31 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
 from services.analyzer.table import Table
 
+STATE_MARK: Final = "~"
+"""Before the number of a later state of a run, in the name of its folder."""
+
 
 class Archive:
-    """Folders under `root`. A folder appears complete or not at all."""
+    """Folders under `root`. A folder appears complete or not at all.
+
+    A run whose rows are replaced gets another folder, and the one before stays until the next time: a query finds its files
+    to its end.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
+        self._numbers: dict[str, int] = {}  # of the newest state, by run, where it is not the first
+        for path in root.iterdir():
+            run_id, _, number = path.name.partition(STATE_MARK)
+            if number:
+                self._numbers[run_id] = max(int(number), self._numbers.get(run_id, 0))
         self._schemas: dict[Path, tuple[tuple[str, pl.DataType], ...]] = {}
 
     def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> None:
@@ -34,9 +47,14 @@ class Archive:
         self.adopt(run_id, temporary)
 
     def adopt(self, run_id: str, folder: Path) -> None:
-        """Replaces the run's folder by one that `write_frames` has filled, on the same disk."""
-        self.delete(run_id)
-        folder.rename(self._root / run_id)
+        """Takes a folder that `write_frames` has filled, on the same disk, for the run's rows from now on."""
+        before = self._numbers.get(run_id, 0)
+        if self._folder(run_id).exists():
+            folder.rename(self._state(run_id, before + 1))
+            self._numbers[run_id] = before + 1
+            shutil.rmtree(self._state(run_id, before - 1), ignore_errors=True)
+        else:
+            folder.rename(self._folder(run_id))
         _sync(self._root)
 
     def scan(self, table: Table, run_ids: Sequence[str]) -> list[pl.LazyFrame]:
@@ -44,7 +62,7 @@ class Archive:
 
         Files of one schema in a row are one scan: the plan of a query over hundreds of scans takes longer than the query.
         """
-        paths = [path for run_id in run_ids if (path := self._root / run_id / f"{table.table_name}.parquet").exists()]
+        paths = [path for run_id in run_ids if (path := self._folder(run_id) / f"{table.table_name}.parquet").exists()]
         return [table.conform(pl.scan_parquet(list(alike))) for _, alike in groupby(paths, self._schema)]
 
     def _schema(self, path: Path) -> tuple[tuple[str, pl.DataType], ...]:
@@ -55,7 +73,7 @@ class Archive:
 
     def has(self, table: Table, run_id: str) -> bool:
         """Whether the run has rows of the table."""
-        return (self._root / run_id / f"{table.table_name}.parquet").exists()
+        return (self._folder(run_id) / f"{table.table_name}.parquet").exists()
 
     def keep_answer(self, run_id: str, answer_name: str, frame: pl.DataFrame) -> None:
         """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError."""
@@ -76,17 +94,26 @@ class Archive:
         return pl.scan_parquet(path) if path.exists() else None
 
     def _answer_path(self, run_id: str, answer_name: str) -> Path:
-        return self._root / run_id / "answers" / f"{answer_name}.parquet"
+        return self._folder(run_id) / "answers" / f"{answer_name}.parquet"
+
+    def _folder(self, run_id: str) -> Path:
+        return self._state(run_id, self._numbers.get(run_id, 0))
+
+    def _state(self, run_id: str, number: int) -> Path:
+        return self._root / (f"{run_id}{STATE_MARK}{number}" if number else run_id)
 
     def delete(self, run_id: str) -> None:
-        for path in [path for path in self._schemas.copy() if path.parent.name == run_id]:
+        for path in [path for path in self._schemas.copy() if path.parent.name.partition(STATE_MARK)[0] == run_id]:
             self._schemas.pop(path, None)
-        shutil.rmtree(self._root / run_id, ignore_errors=True)
+        number = self._numbers.pop(run_id, 0)
+        for state in {0, max(0, number - 1), number}:
+            shutil.rmtree(self._state(run_id, state), ignore_errors=True)
 
     def delete_all_but(self, run_ids: Collection[str]) -> None:
-        """Deletes what a process that was killed in the middle left behind."""
+        """Deletes what a process that was killed in the middle left behind, and earlier states."""
+        kept = {self._folder(run_id).name for run_id in run_ids}
         for path in self._root.iterdir():
-            if path.name not in run_ids:
+            if path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -87,7 +87,7 @@ device_descriptions: Final = sa.Table(
 device_ceilings: Final = sa.Table(
     "device_ceilings",
     metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),
+    sa.Column("node_id", sa.Text, primary_key=True),  # or, of devices that a run alone knows, its run_id
     sa.Column("device_id", sa.Text, primary_key=True),
     sa.Column("source", sa.Text, primary_key=True),
     sa.Column("ceiling_name", sa.Text, primary_key=True),
@@ -97,12 +97,13 @@ device_ceilings: Final = sa.Table(
     sa.Column("confidence", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sa.Column("clock_hz", sa.BigInteger),
+    sa.Column("measured_unix_ns", sa.BigInteger),
 )
 
 device_thresholds: Final = sa.Table(
     "device_thresholds",
     metadata,
-    sa.Column("node_id", sa.Text, primary_key=True),
+    sa.Column("node_id", sa.Text, primary_key=True),  # or run_id, as above
     sa.Column("device_id", sa.Text, primary_key=True),
     sa.Column("memory_inefficient_ratio", sa.Double, nullable=False),
     sa.Column("compute_inefficient_ratio", sa.Double, nullable=False),

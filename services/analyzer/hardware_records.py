@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, fields
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -15,9 +15,12 @@ from services.core.model import Ceiling, Device, Thresholds
 USER = "user"
 MEASURED = "measured"
 PUBLISHED = ("datasheet", "clock")
+_CEILING_FIELDS = tuple(field.name for field in fields(Ceiling))
 
 
 class HardwareRecords:
+    """Of devices that a run alone knows the run's id stands for the node's."""
+
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 
@@ -34,10 +37,7 @@ class HardwareRecords:
         """Of every source."""
         query = sa.select(device_ceilings).where(device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id)
         with self._catalogue.reading() as connection:
-            return tuple(
-                Ceiling(row.device_id, row.ceiling_name, row.unit, row.value, row.path, row.source, row.confidence, row.note, row.clock_hz)
-                for row in connection.execute(query)
-            )
+            return tuple(Ceiling(**{name: getattr(row, name) for name in _CEILING_FIELDS}) for row in connection.execute(query))
 
     def thresholds(self, node_id: str, device_id: str) -> Thresholds:
         """Those set by hand, or the defaults."""
@@ -48,6 +48,22 @@ class HardwareRecords:
             row = connection.execute(query).one_or_none()
         return Thresholds() if row is None else Thresholds(*row)
 
+    def of_runs(self, run_ids: Collection[str] | None) -> dict[str, dict[str, tuple[tuple[Ceiling, ...], Thresholds]]]:
+        """What was set by hand for devices that runs alone know, by run and device; of these runs, or of all that have such."""
+        with self._catalogue.reading() as connection:
+            known = connection.execute(sa.select(device_thresholds.c.node_id, device_thresholds.c.device_id)).all()
+        found: dict[str, dict[str, tuple[tuple[Ceiling, ...], Thresholds]]] = {}
+        for owner_id, device_id in known:
+            if run_ids is None or owner_id in run_ids:
+                found.setdefault(owner_id, {})[device_id] = (self.ceilings(owner_id, device_id), self.thresholds(owner_id, device_id))
+        return found
+
+    def forget(self, run_id: str) -> None:
+        """What was set for devices of the run goes with it."""
+        with self._catalogue.writing() as connection:
+            for table in (device_ceilings, device_thresholds):
+                connection.execute(sa.delete(table).where(table.c.node_id == run_id))
+
     def publish(self, node_id: str, device: Device, ceilings: Sequence[Ceiling]) -> None:
         """Keeps the device's description, and replaces what datasheet and clock say of it."""
         description = {"node_id": node_id, "device_id": device.device_id, "device": wire.encode_bytes(device)}
@@ -55,13 +71,12 @@ class HardwareRecords:
             connection.execute(sa.insert(device_descriptions).prefix_with("OR REPLACE"), description)
             _replace(connection, node_id, device.device_id, PUBLISHED, ceilings)
 
-    def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds | None) -> None:
-        """Replaces the user's ceilings, and the thresholds unless they are None."""
+    def set_by_hand(self, node_id: str, device_id: str, ceilings: Sequence[Ceiling], thresholds: Thresholds) -> None:
+        """Replaces the user's ceilings and thresholds."""
         with self._catalogue.writing() as connection:
             _replace(connection, node_id, device_id, (USER,), ceilings)
-            if thresholds is not None:
-                row = {"node_id": node_id, "device_id": device_id, **asdict(thresholds)}
-                connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
+            row = {"node_id": node_id, "device_id": device_id, **asdict(thresholds)}
+            connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
 
 
 def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> None:

@@ -124,6 +124,16 @@ class HeldColumns:
                 self._size_bytes -= dropped.size_bytes
         return made
 
+    def forget(self, run_id: str) -> None:
+        """What is kept under keys of this run, which has other rows now."""
+        with self._lock:
+            for key in [key for key in self._columns if _is_of(key, run_id)]:
+                self._size_bytes -= self._columns.pop(key).size_bytes
+
     @property
     def size_bytes(self) -> int:
         return self._size_bytes
+
+
+def _is_of(key: Hashable, run_id: str) -> bool:
+    return any(_is_of(part, run_id) for part in key) if isinstance(key, tuple) else key == run_id

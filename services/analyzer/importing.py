@@ -12,6 +12,7 @@ from typing import Final
 from services.analyzer.arrivals import Arrivals, private_folder
 from services.analyzer.arrived_reading import ArrivedReading, ended
 from services.analyzer.import_progress import ImportsUnderWay, ImportUnderWay
+from services.analyzer.readers.op_registry import FILE_NAME as REGISTRY_NAME
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.store import Store
@@ -37,12 +38,15 @@ class Importing:
     def __init__(self, store: Store, max_bytes: int, processes: ReadingProcesses, op_registry_folder: Path | None = None) -> None:
         self._store = store
         self._reading = ArrivedReading(processes, op_registry_folder)
+        self._op_registry_folder = op_registry_folder
         self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
         self._processes = processes
         self._under_way = ImportsUnderWay()
 
     async def receive(self, parts: AsyncIterable[TracePart]) -> TakenIn:
         """Stores a stream's traces as a run; the same files once more answer with the run that they have become.
+
+        Of what changes, a later state takes the earlier one's place in its run.
 
         Raises:
             InvalidTraceError: damaged on the way, or no reader takes it.
@@ -54,7 +58,8 @@ class Importing:
         first = await anext(stream, None)
         upload_id = "" if first is None else first.upload_id
         under_way = await self._under_way.begin(upload_id)
-        work = asyncio.create_task(self._take_in(_with_first(first, stream), under_way))
+        source_id = "" if first is None else first.source_id
+        work = asyncio.create_task(self._take_in(_with_first(first, stream), under_way, source_id))
         cancellation = asyncio.create_task(under_way.is_cancelled.wait())
         try:
             await asyncio.wait({work, cancellation}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,22 +83,31 @@ class Importing:
         self._under_way.cancel(upload_id)
         self._arrivals.forget(upload_id)
 
-    async def _take_in(self, parts: AsyncIterable[TracePart], under_way: ImportUnderWay) -> TakenIn:
+    async def _take_in(self, parts: AsyncIterable[TracePart], under_way: ImportUnderWay, source_id: str) -> TakenIn:
         self._processes.prepare()
         async with self._arrivals.received(parts) as traces:
             identity = _identity(traces)
-            run_id = f"imported-{identity[:IDENTITY_LENGTH]}"
-            if not await asyncio.to_thread(self._store.runs.known, [run_id]):
+            if source_id:
+                identity = await asyncio.to_thread(self._with_registry, identity)
+            named = hashlib.sha256(f"source {source_id}".encode()).hexdigest() if source_id else identity
+            run_id = f"imported-{named[:IDENTITY_LENGTH]}"
+            if not await asyncio.to_thread(self._store.has_imported, run_id, f"sha256:{identity}" if source_id else ""):
                 under_way.tell(ImportStage.READING, len(traces))
                 async with private_folder(self._store.arrivals_folder) as folder:
                     task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
-                    if len(traces) == 1:
+                    if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
                     answer = await self._reading.carried_out(task, traces, folder, under_way)
                     assert answer.run is not None
-                    if await self._added(answer.run, task.folder, answer.next_event_index):
-                        return TakenIn(answer.run, is_known=False)
+                    is_new = await self._added(answer.run, task.folder, answer.next_event_index)
+                    return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
+
+    def _with_registry(self, identity: str) -> str:
+        """That of the traces together with the registry of operations that they are read by: another one reads other rows."""
+        path = None if self._op_registry_folder is None else self._op_registry_folder / REGISTRY_NAME
+        content = path.read_bytes() if path is not None and path.is_file() else b""
+        return hashlib.sha256(identity.encode() + content).hexdigest()
 
     async def _added(self, run: Run, folder: Path, next_event_index: int) -> bool:
         """Whether the run was new. Once begun this is carried through: the rows must not go while the store takes them over."""

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from services.core.errors import ShuttingDownError
-from services.core.model import NodeStatus, NodeTelemetry, Run
+from services.core.model import HardwareKey, NodeStatus, NodeTelemetry, Run
+from services.core.telemetry_history import HISTORY_NS, TelemetryHistory
 
-HISTORY_NS: Final = 600 * 1_000_000_000
-"""Telemetry that a new watcher gets: what its charts show at once."""
+UPDATE_READING_COUNT: Final = 5_000
+"""Readings of one update: the hour of a hundred devices would be more than one message may hold."""
 
-HISTORY_COUNT: Final = 20_000
-"""Readings kept at most, whatever the nodes' clocks say."""
+WAITING_READING_COUNT: Final = 20_000
+"""Of a watcher that stalls, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +29,44 @@ class NodesUpdate:
     nodes: tuple[NodeStatus, ...] = ()
     runs: tuple[Run, ...] = ()
     telemetry: tuple[NodeTelemetry, ...] = ()
+    changed_hardware: tuple[HardwareKey, ...] = ()
+    removed_addresses: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Mailbox:
     nodes: dict[str, NodeStatus] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
-    telemetry: deque[NodeTelemetry] = field(default_factory=lambda: deque(maxlen=HISTORY_COUNT))
+    telemetry: deque[NodeTelemetry] = field(default_factory=lambda: deque(maxlen=WAITING_READING_COUNT))
+    changed_hardware: dict[HardwareKey, None] = field(default_factory=dict)
+    removed_addresses: dict[str, None] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, update: NodesUpdate) -> None:
-        self.nodes.update((status.address, status) for status in update.nodes)
+        for address in update.removed_addresses:
+            self.nodes.pop(address, None)
+            self.removed_addresses[address] = None
+        for status in update.nodes:
+            self.nodes[status.address] = status
+            self.removed_addresses.pop(status.address, None)
         self.runs.update((run.run_id, run) for run in update.runs)
         self.telemetry.extend(update.telemetry)
+        self.changed_hardware.update(dict.fromkeys(update.changed_hardware))
         self.news.set()
 
     def take(self) -> NodesUpdate:
-        update = NodesUpdate(tuple(self.nodes.values()), tuple(self.runs.values()), tuple(self.telemetry))
+        update = NodesUpdate(
+            tuple(self.nodes.values()),
+            tuple(self.runs.values()),
+            tuple(self.telemetry),
+            tuple(self.changed_hardware),
+            tuple(self.removed_addresses),
+        )
         self.nodes.clear()
         self.runs.clear()
         self.telemetry.clear()
+        self.changed_hardware.clear()
+        self.removed_addresses.clear()
         self.news.clear()
         return update
 
@@ -58,16 +77,21 @@ class NodeWatching:
     def __init__(self, clock_unix_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_unix_ns = clock_unix_ns
         self._mailboxes: list[Mailbox] = []
-        self._telemetry: deque[NodeTelemetry] = deque(maxlen=HISTORY_COUNT)
-        self._newest_unix_ns: dict[tuple[str, str | None], int] = {}
+        self._telemetry = TelemetryHistory()
         self._is_closed = False
 
-    def publish(self, *, nodes: Iterable[NodeStatus] = (), runs: Iterable[Run] = (), telemetry: Iterable[NodeTelemetry] = ()) -> None:
-        self._forget_old()
-        update = NodesUpdate(tuple(nodes), tuple(runs), tuple(reading for reading in telemetry if self._is_new(reading)))
+    def publish(
+        self,
+        *,
+        nodes: Iterable[NodeStatus] = (),
+        runs: Iterable[Run] = (),
+        telemetry: Iterable[NodeTelemetry] = (),
+        changed_hardware: Iterable[HardwareKey] = (),
+        removed_addresses: Iterable[str] = (),
+    ) -> None:
+        update = NodesUpdate(tuple(nodes), tuple(runs), tuple(self._new(telemetry)), tuple(changed_hardware), tuple(removed_addresses))
         if update == NodesUpdate():
             return
-        self._telemetry.extend(update.telemetry)
         for mailbox in self._mailboxes:
             mailbox.put(update)
 
@@ -87,8 +111,11 @@ class NodeWatching:
         self._mailboxes.append(mailbox)
         try:
             # The mailbox opens first: what changes while the runs are read comes right after them.
-            telemetry = tuple(self._telemetry)
-            yield NodesUpdate(tuple(nodes()), tuple(await asyncio.to_thread(newest_runs)), telemetry)
+            telemetry = self._telemetry.readings(oldest_unix_ns=self._oldest_shown_unix_ns())
+            first, rest = telemetry[:UPDATE_READING_COUNT], telemetry[UPDATE_READING_COUNT:]
+            yield NodesUpdate(tuple(nodes()), tuple(await asyncio.to_thread(newest_runs)), tuple(first))
+            for begin in range(0, len(rest), UPDATE_READING_COUNT):
+                yield NodesUpdate(telemetry=tuple(rest[begin : begin + UPDATE_READING_COUNT]))
             while not self._is_closed:
                 await mailbox.news.wait()
                 update = mailbox.take()
@@ -104,17 +131,12 @@ class NodeWatching:
         for mailbox in self._mailboxes:
             mailbox.news.set()
 
-    def _is_new(self, reading: NodeTelemetry) -> bool:
+    def _new(self, telemetry: Iterable[NodeTelemetry]) -> Iterator[NodeTelemetry]:
         """A node that is connected to again sends what it remembers again; and much of that is older than anybody shows."""
-        key, measured_unix_ns = (reading.node_id, reading.telemetry.device_id), reading.telemetry.measured_unix_ns
-        if measured_unix_ns <= max(self._newest_unix_ns.get(key, 0), self._oldest_shown_unix_ns()):
-            return False
-        self._newest_unix_ns[key] = measured_unix_ns
-        return True
-
-    def _forget_old(self) -> None:
-        while self._telemetry and self._telemetry[0].telemetry.measured_unix_ns < self._oldest_shown_unix_ns():
-            self._telemetry.popleft()
+        for reading in telemetry:
+            if reading.telemetry.measured_unix_ns > self._oldest_shown_unix_ns() and self._telemetry.is_new(reading):
+                self._telemetry.add(reading)
+                yield reading
 
     def _oldest_shown_unix_ns(self) -> int:
         return self._clock_unix_ns() - HISTORY_NS

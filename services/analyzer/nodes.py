@@ -106,7 +106,7 @@ class Nodes:
                 remedy="List the nodes.",
             )
         await self._forget(address)
-        self._node_watching.publish(nodes=[NodeStatus(address, NodeHealth.UNREACHABLE, None, "Removed from this analyzer.")])
+        self._node_watching.publish(removed_addresses=[address])
 
     def statuses(self) -> Sequence[NodeStatus]:
         return [collector.status for _, collector in sorted(self._collectors.items())]

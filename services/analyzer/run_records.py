@@ -49,9 +49,11 @@ class RunRecords:
             insert_run(connection, run)
 
     def add_compacted(self, run: Run, next_event_index: int) -> None:
-        """Keeps a run whose rows are in Parquet already."""
+        """Keeps a run whose rows are in Parquet already. One that was there keeps its tags and its place among the others."""
         with self._catalogue.writing() as connection:
             insert_run(connection, run)
+            before = read_run(connection, run.run_id).run
+            update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
             values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
             connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
 

@@ -1,16 +1,69 @@
-"""Reports of the runs in a store."""
+"""Reports of the runs in a store, and of two that are compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.analyses.compare import Difference
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
-from services.analyzer.writers.report import ReportFormat, written_report
-from services.analyzer.writers.report_sections import report_of
-from services.core.model import Run
+from services.analyzer.writers.comparison_sections import comparison_report
+from services.analyzer.writers.drawing import drawn
+from services.analyzer.writers.report import written_report
+from services.analyzer.writers.report_file import report_file
+from services.analyzer.writers.report_sections import TableOf
+from services.core.model import Device, Run
+from services.core.report import DrawingTask, ReportFormat
+
+COMPARED: Final = ("kernel_comparison", "layer_comparison")
 
 
-def run_report(store: Store, run: Run, chosen: ReportFormat) -> str:
-    """The whole file."""
-    report = report_of(run, lambda name: run_table(store, table_named(name), [run.run_id]).collect())
-    return written_report(report, chosen)
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """baseline: judged by it; None: a report of the run alone. allowed_differences: of measurements that are compared."""
+
+    run: Run
+    format: ReportFormat
+    baseline: Run | None = None
+    allowed_differences: frozenset[Difference] = frozenset()
+
+
+def run_report(store: Store, request: ReportRequest) -> bytes:
+    """The whole file.
+
+    Raises:
+        InvalidRequestError: runs that cannot be compared.
+        BackendUnavailableError, LimitReachedError, InternalError: it cannot be drawn (`services.analyzer.writers.drawing`).
+    """
+    if request.baseline is None:
+        run = request.run
+        return report_file(run, _tables(store, [run.run_id]), request.format, _device(store, run))
+    return _of_comparison(store, request, request.baseline)
+
+
+def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes:
+    run, run_ids = request.run, [baseline.run_id, request.run.run_id]
+    table_of = _tables(store, run_ids, request.allowed_differences)
+    report = comparison_report(run, baseline, table_of)
+    if not request.format.is_drawn:
+        return written_report(report, request.format).encode()
+    names = COMPARED if run.is_trace and baseline.is_trace else ("comparison",)
+    frames = {name: table_of(name) for name in names}
+    frames |= {name: table_of(name) for name in ("roofline", "ceilings")}
+    return drawn(DrawingTask(request.format, report, run.run_id, report.title, baseline.run_id), frames)
+
+
+def _tables(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> TableOf:
+    def table_of(name: str) -> pl.DataFrame:
+        return run_table(store, table_named(name), run_ids, allowed).collect()
+
+    return table_of
+
+
+def _device(store: Store, run: Run) -> Device | None:
+    return None if run.device_id is None else store.hardware.device(run.node_id, run.device_id)

@@ -7,7 +7,6 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.activity_tables import TIMELINE
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.analyses.trace_timeline import Timeline
@@ -16,6 +15,7 @@ from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, T
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.model_tables import MODEL_TABLES
+from services.analyzer.run_hardware import ceilings, hand_settings, thresholds
 from services.analyzer.run_records import RunRecord
 from services.analyzer.runs_table import RUNS
 from services.analyzer.schema import (
@@ -33,6 +33,7 @@ from services.analyzer.store import Store
 from services.analyzer.sweep_tables import LAYERED_TABLES, sweep_table
 from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.timeline_tables import WINDOWED_TABLES
 from services.analyzer.trace_answers import (
     PLAIN_QUESTION,
     SUMMARIES,
@@ -47,7 +48,8 @@ from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import ModelRun, Run
 
-CEILING_KEYS: Final = ["run_id", "device_id", "ceiling_name", "unit", "path", "source"]
+TABLES_UNDER_CEILINGS: Final = (ROOFLINE, *LAYERED_TABLES)
+"""Of traces: other for other ceilings and thresholds."""
 
 MEASURED_TABLES: Final = (KERNELS, ROOFLINE, *LAYERED_TABLES)
 """Of configurations as well as of launches in traces."""
@@ -130,17 +132,21 @@ def _of_traces(store: Store, table: Table, run_ids: Sequence[str] | None, questi
 
 
 def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) -> pl.LazyFrame:
-    if table is TIMELINE:
-        return question.tile(_timeline(store, run_id)).lazy()
+    if table in WINDOWED_TABLES:
+        return question.of_timeline(table, timeline_of(store, run_id)).lazy()
     name = answer_name(table.table_name, question)
     if table.table_name in SUMMARIES:
         summarized, summary = SUMMARIES[table.table_name]
         return store.answer(run_id, name, lambda: summary(_answer(store, summarized, run_id, question)).collect())
     analysis = TRACE_ANALYSES[table.table_name]
-    return store.answer(run_id, name, lambda: analysis.answer(_trace(store, run_id), question).collect())
+    trace = _trace(store, run_id)
+    if table in TABLES_UNDER_CEILINGS:
+        by_hand = hand_settings(store, [run_id])
+        trace, name = {**trace, **by_hand.of_trace()}, f"{name}{by_hand.digest}"
+    return store.answer(run_id, name, lambda: analysis.answer(trace, question).collect())
 
 
-def _timeline(store: Store, run_id: str) -> Timeline:
+def timeline_of(store: Store, run_id: str) -> Timeline:
     """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
     name = answer_name("timeline_events", PLAIN_QUESTION)
 
@@ -201,18 +207,6 @@ def _compared_run(store: Store, run: Run) -> ComparedRun:
         node_id=run.node_id or None,
         devices={device_id: device for device_id, device in devices.items() if device is not None},
     )
-
-
-def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
-    own = store.read(CEILINGS, run_ids)
-    return pl.concat([own, store.device_ceilings(run_ids).lazy().join(own, on=CEILING_KEYS, how="anti")])
-
-
-def thresholds(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    """What imported runs state themselves and, for other devices, what was set by hand or is the default."""
-    own = store.read(THRESHOLDS, run_ids)
-    return pl.concat([own, store.device_thresholds(run_ids).lazy().join(own, on=["run_id", "device_id"], how="anti")])
 
 
 def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:

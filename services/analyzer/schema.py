@@ -11,6 +11,7 @@ from typing import Final
 from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.history_tables import HISTORY_TABLES
 from services.analyzer.model_tables import MODEL_TABLES
 from services.analyzer.runs_table import RUNS
 from services.analyzer.table import (
@@ -29,6 +30,7 @@ from services.analyzer.table import (
 from services.analyzer.table import keyed_table as _table
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.tree_tables import TREE_TABLES
 from services.core.errors import TableNotFoundError
 
 PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
@@ -229,6 +231,9 @@ _POINT: Final = (
         "compute bound or memory bound (over 0.7 of what is attainable), compute inefficient or memory inefficient (below the threshold "
         "of that side), normal (between them); null: efficiency or bound are not known.",
     ),
+    Column("efficiency_category_datasheet", TEXT, "The same by the datasheet's ceilings alone."),
+    Column("efficiency_category_clock", TEXT, "By those at the measured clock."),
+    Column("efficiency_category_measured", TEXT, "By the measured ones."),
     VARIANT,
     LAYER_PATH,
 )
@@ -311,6 +316,7 @@ CEILINGS: Final = _table(
     Column("confidence", TEXT, "Of a datasheet figure: high, medium, low."),
     Column("note", TEXT, "Where the figure comes from."),
     Column("clock_hz", COUNT, "SM clock at which it holds."),
+    Column("measured_unix_ns", COUNT, "When it was measured, or set by hand."),
 )
 
 TELEMETRY: Final = _table(
@@ -373,7 +379,7 @@ IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
     *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, LAYER_ROOFLINE, BEST, COMPARISON, RUNS),
-    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES),
+    *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES, *TREE_TABLES, *HISTORY_TABLES),
 )
 
 

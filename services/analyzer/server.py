@@ -6,11 +6,9 @@ import asyncio
 import base64
 import binascii
 import logging
-import math
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -19,7 +17,7 @@ from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_
 from services.analyzer.analyses.compare import parse_differences
 from services.analyzer.arrived_reading import ArrivedReading
 from services.analyzer.event_rows import before_events, unix_ns
-from services.analyzer.hardware_records import USER
+from services.analyzer.hardware_settings import HardwareSettings
 from services.analyzer.importing import Importing
 from services.analyzer.left_traces import LeftTraces
 from services.analyzer.node_link import node_errors
@@ -28,7 +26,7 @@ from services.analyzer.nodes import Nodes
 from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
-from services.analyzer.run_reports import run_report
+from services.analyzer.run_reports import ReportRequest, run_report
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
@@ -38,7 +36,7 @@ from services.analyzer.writers.report import report_format
 from services.core import wire
 from services.core.discovery import announced
 from services.core.errors import ArtifactNotFoundError, InvalidRequestError
-from services.core.model import Ceiling, Run, TableQuery, Thresholds
+from services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
 from services.core.rpc import Endpoint, build_server, serve_health, set_serving
 from services.core.settings import AnalyzerSettings
 
@@ -46,7 +44,6 @@ SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
 MAX_PAGE_SIZE: Final = 1000
 DEFAULT_PAGE_SIZE: Final = 100
 STOPPING_S: Final = 5.0
-UNITS: Final = ("flop_per_s", "bytes_per_s")
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +55,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         self._store = store
         self._tables = TableAnswers(store)
         self._nodes = nodes
+        self._hardware = HardwareSettings(store, nodes.device)
         self._importing = importing
         self._run_watching = run_watching
         self._node_watching = node_watching
@@ -81,6 +79,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 nodes=[wire.encode(status) for status in update.nodes],
                 runs=[wire.encode(run) for run in update.runs],
                 telemetry=[wire.encode(reading) for reading in update.telemetry],
+                changed_hardware=[wire.encode(key) for key in update.changed_hardware],
+                removed_addresses=update.removed_addresses,
             )
 
     def _newest_runs(self) -> Sequence[Run]:
@@ -91,7 +91,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def StartRun(self, request: Any, context: Any) -> Any:
         link = self._nodes.link(request.node_id)
         with node_errors(link.address):
-            answer = await link.stub.StartRun(profiler.ProfilerServiceStartRunRequest(spec=request.spec, request_id=request.request_id))
+            answer = await link.stub.StartRun(
+                profiler.ProfilerServiceStartRunRequest(
+                    spec=request.spec, request_id=request.request_id, validate_only=request.validate_only
+                )
+            )
+        if request.validate_only:
+            return messages.AnalyzerServiceStartRunResponse(run=answer.run)
         run = wire.decode(answer.run, Run)
         # Known at once: who starts a run watches it next, perhaps before its first event has been collected.
         await asyncio.to_thread(self._store.runs.add, before_events(run))
@@ -144,8 +150,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     async def ListKernels(self, request: Any, context: Any) -> Any:
         link = self._nodes.link(request.node_id)
         with node_errors(link.address):
-            answer = await link.stub.ListKernels(profiler.ProfilerServiceListKernelsRequest())
-        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels)
+            answer = await link.stub.ListKernels(
+                profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)
+            )
+        return messages.AnalyzerServiceListKernelsResponse(kernels=answer.kernels, notices=answer.notices)
 
     # ------------------------------------------------------------ runs
 
@@ -183,7 +191,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
 
     async def ImportTrace(self, request_iterator: Any, context: Any) -> Any:
         parts = (
-            TracePart(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes, part.is_last, part.is_further_trace)
+            TracePart(
+                *(part.file_name, part.chunk, part.digest, part.upload_id, part.offset_bytes),
+                *(part.is_last, part.is_further_trace, part.source_id),
+            )
             async for part in request_iterator
         )
         taken_in = await self._importing.receive(parts)
@@ -226,35 +237,28 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ hardware
 
     async def GetHardware(self, request: Any, context: Any) -> Any:
-        known = await asyncio.to_thread(self._store.hardware.device, request.node_id, request.device_id)
-        device = known or self._nodes.device(request.node_id, request.device_id)
-        ceilings, thresholds = await asyncio.to_thread(self._hardware, request.node_id, request.device_id)
-        return messages.GetHardwareResponse(
-            device=wire.encode(device), ceilings=[wire.encode(ceiling) for ceiling in ceilings], thresholds=wire.encode(thresholds)
-        )
+        key = HardwareKey(request.node_id, request.device_id, request.run_id)
+        return wire.encode(await asyncio.to_thread(self._hardware.get, key))
 
     async def UpdateHardware(self, request: Any, context: Any) -> Any:
-        node_id, device_id = request.node_id, request.device_id
-        self._nodes.device(node_id, device_id)
-        by_hand = [
-            _checked_ceiling(replace(wire.decode(message, Ceiling), device_id=device_id, source=USER)) for message in request.ceilings
-        ]
-        thresholds = _checked_thresholds(wire.decode(request.thresholds, Thresholds)) if request.HasField("thresholds") else None
-        _refuse_repeats(by_hand)
-        await asyncio.to_thread(self._store.hardware.set_by_hand, node_id, device_id, by_hand, thresholds)
-        await self._run_watching.publish_ceilings(node_id, device_id)
-        ceilings, current = await asyncio.to_thread(self._hardware, node_id, device_id)
-        return messages.UpdateHardwareResponse(ceilings=[wire.encode(ceiling) for ceiling in ceilings], thresholds=wire.encode(current))
-
-    def _hardware(self, node_id: str, device_id: str) -> tuple[tuple[Ceiling, ...], Thresholds]:
-        return self._store.hardware.ceilings(node_id, device_id), self._store.hardware.thresholds(node_id, device_id)
+        key = HardwareKey(request.node_id, request.device_id, request.run_id)
+        by_hand = [wire.decode(message, Ceiling) for message in request.ceilings]
+        thresholds = wire.decode(request.thresholds, Thresholds) if request.HasField("thresholds") else None
+        current = await asyncio.to_thread(self._hardware.update, key, by_hand, thresholds, request.etag)
+        await self._run_watching.publish_ceilings(key.node_id, key.device_id)
+        self._node_watching.publish(changed_hardware=[key])
+        return messages.UpdateHardwareResponse(
+            ceilings=[wire.encode(ceiling) for ceiling in current.ceilings], thresholds=wire.encode(current.thresholds), etag=current.etag
+        )
 
     # ------------------------------------------------------------ reports
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
         chosen = report_format(request.format)
         run = await self._run(request.run_id)
-        content = (await asyncio.to_thread(run_report, self._store, run, chosen)).encode()
+        baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
+        asked = ReportRequest(run, chosen, baseline, parse_differences(request.allowed_differences))
+        content = await asyncio.to_thread(run_report, self._store, asked)
         for start in range(0, len(content), MAX_CHUNK_BYTES):
             yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 
@@ -279,32 +283,6 @@ def _position(page_token: str) -> RunPosition:
         raise InvalidRequestError(
             "page_token", found=repr(page_token), expected="next_page_token of an answer", remedy="Begin with the first page."
         ) from error
-
-
-def _checked_ceiling(ceiling: Ceiling) -> Ceiling:
-    subject = f"ceiling {ceiling.ceiling_name or '(no name)'} of {ceiling.device_id}"
-    if not (math.isfinite(ceiling.value) and ceiling.value > 0):
-        raise InvalidRequestError(f"{subject}: value", found=str(ceiling.value), expected="a finite number over zero", remedy="Correct it.")
-    if ceiling.unit not in UNITS:
-        raise InvalidRequestError(f"{subject}: unit", found=repr(ceiling.unit), expected=" or ".join(UNITS), remedy="Correct it.")
-    if not ceiling.ceiling_name:
-        raise InvalidRequestError(f"{subject}: name", found="nothing", expected="dram, l2, l1 or a data type", remedy="Name the ceiling.")
-    return replace(ceiling, path=ceiling.path or ("copy" if ceiling.unit == "bytes_per_s" else "fma"))
-
-
-def _refuse_repeats(ceilings: Sequence[Ceiling]) -> None:
-    keys = [(ceiling.ceiling_name, ceiling.unit, ceiling.path) for ceiling in ceilings]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise InvalidRequestError(f"ceiling {' '.join(key)}", found="several values", expected="one", remedy="Leave one of them.")
-
-
-def _checked_thresholds(thresholds: Thresholds) -> Thresholds:
-    for name in ("memory_inefficient_ratio", "compute_inefficient_ratio"):
-        value = getattr(thresholds, name)
-        if not 0 < value <= 1:  # false for NaN too
-            raise InvalidRequestError(f"threshold {name}", found=str(value), expected="over 0 and at most 1", remedy="Correct it.")
-    return thresholds
 
 
 async def serve(settings: AnalyzerSettings) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,13 +29,11 @@ from services.analyzer.event_rows import (
     Row,
     advanced,
     before_events,
-    ceiling_row,
-    frame_of,
     log_row,
     sample_row,
     table_rows,
 )
-from services.analyzer.hardware_records import HardwareRecords, keep_measured
+from services.analyzer.hardware_records import USER, HardwareRecords, keep_measured
 from services.analyzer.held_columns import HeldColumns
 from services.analyzer.live_rows import RunCommit, between, insert_rows, read_configuration, read_live
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
@@ -53,6 +51,7 @@ from services.core.model import (
     Configuration,
     ConfigurationFailed,
     CountersStored,
+    ImportedTrace,
     LogLevel,
     LogLines,
     Measurement,
@@ -85,6 +84,7 @@ class Store:
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
         self._archive = Archive(folder / "runs")
         self._traces = Archive(folder / "traces")  # of runs of nodes, read when these have ended; imported ones came whole
+        self.history_folder = folder / "history"  # figures of all runs; follows from the rest
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
         self.held = HeldColumns()  # of runs that never change
         self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
@@ -184,19 +184,35 @@ class Store:
         return commit
 
     def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
-        """Takes over a final run with all its rows at once; answers whether it was new.
+        """Takes over a final run with all its rows at once, in the place of an earlier state of it; answers whether it was new.
 
-        The files come first, the run's record last: until then its folder counts for nothing.
+        The files come first, the run's record last: until then its folder counts for nothing. An earlier state leaves its
+        tags, its time and what was set by hand, unless the file itself states other ceilings or thresholds than before.
 
         Args:
             folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes.
         """
         with self._archive_lock:
-            if self.runs.known([run.run_id]):
+            if self.has_imported(run.run_id, _digest_of(run)):
                 return False
+            stated = self._stated_by_hand(run.run_id)
             self._archive.adopt(run.run_id, folder)
             self.runs.add_compacted(run, next_event_index)
+            if self._stated_by_hand(run.run_id) != stated:
+                self.hardware.forget(run.run_id)
+            self.held.forget(run.run_id)
             return True
+
+    def has_imported(self, run_id: str, digest: str) -> bool:
+        """Whether the run is there; with a digest, whether it was read from what has that one."""
+        known = self.runs.of([run_id])
+        return bool(known) and digest in ("", _digest_of(known[0].run))
+
+    def _stated_by_hand(self, run_id: str) -> list[tuple[object, ...]]:
+        """What its file itself states of its device."""
+        by_hand = [part.filter(pl.col("source") == USER) for part in self._archive.scan(CEILINGS, [run_id])]
+        parts = (*by_hand, *self._archive.scan(THRESHOLDS, [run_id]))
+        return [row for part in parts for row in part.drop("event_index").collect().rows()]
 
     def settle_traces(self, run_id: str, folder: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
         """Takes over what was read of the traces of a run that has ended; its log and notes say so. None: the run has been deleted.
@@ -315,28 +331,6 @@ class Store:
         ]
         return pl.concat([*archived, live])
 
-    def device_ceilings(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
-        """Ceilings of each run's device from every source, as rows of table ceilings with the event at which it was known."""
-        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
-        ceilings = {device: self.hardware.ceilings(*device) for device in {_device_of(record) for record in records}}
-        rows = [
-            ceiling_row(record.run.run_id, record.device_event_index, ceiling)
-            for record in records
-            for ceiling in ceilings[_device_of(record)]
-        ]
-        return frame_of(CEILINGS, rows)
-
-    def device_thresholds(self, run_ids: Sequence[str] | None) -> pl.DataFrame:
-        """Thresholds of each run's device, by hand or by default, as rows of table thresholds."""
-        records = [record for record in self.runs.of(run_ids) if record.run.device_id is not None]
-        thresholds = {device: self.hardware.thresholds(*device) for device in {_device_of(record) for record in records}}
-        rows = [
-            {"run_id": record.run.run_id, "event_index": record.device_event_index, "device_id": record.run.device_id}
-            | asdict(thresholds[_device_of(record)])
-            for record in records
-        ]
-        return frame_of(THRESHOLDS, rows)
-
     # ------------------------------------------------------------ finished runs
 
     def compact(self, run_id: str) -> None:
@@ -362,10 +356,11 @@ class Store:
         """Raises RunNotFoundError, RunNotFinishedError."""
         with self._archive_lock:
             self.runs.delete(run_id)
+            self.hardware.forget(run_id)
             self._archive.delete(run_id)
             self._traces.delete(run_id)
 
 
-def _device_of(record: RunRecord) -> tuple[str, str]:
-    """node_id and device_id."""
-    return record.run.node_id, record.run.device_id or ""
+def _digest_of(run: Run) -> str:
+    """Of what it was imported from; empty: it was not."""
+    return run.spec.work.digest if isinstance(run.spec.work, ImportedTrace) else ""

@@ -12,6 +12,7 @@ from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.model_layers import layer_variants, model_layer_roofline, model_layers
 from services.analyzer.analyses.model_opportunities import model_opportunities
 from services.analyzer.analyses.model_passes import models, timed_so_far
+from services.analyzer.analyses.model_tree import model_layer_kernels, model_layer_tree
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.analyses.summary import kernel_summary
 from services.analyzer.answer_tables import LAYERS, OPPORTUNITIES
@@ -32,10 +33,11 @@ from services.analyzer.schema import (
 )
 from services.analyzer.table import Table
 from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE, TREE_TABLES
 
 RowsOf = Callable[[Table], pl.LazyFrame]
 
-LAYERED_TABLES: Final = (LAYERS, LAYER_ROOFLINE, OPPORTUNITIES, LAYER_VARIANTS)
+LAYERED_TABLES: Final = (LAYERS, LAYER_ROOFLINE, OPPORTUNITIES, LAYER_VARIANTS, *TREE_TABLES)
 """Of runs of models; of traces there are such tables too."""
 
 SWEEP_TABLES: Final = (ROOFLINE, COUNTED_ROOFLINE, KERNELS, BEST, COUNTED_WORK, MODELS, *LAYERED_TABLES)
@@ -71,5 +73,9 @@ def _model_table(table: Table, rows_of: RowsOf, depth: int | None) -> pl.LazyFra
         return model_layer_roofline(timed, *known, depth)
     if table is OPPORTUNITIES:
         return model_opportunities(timed, *known)
+    if table is LAYER_TREE:
+        return model_layer_tree(timed, *known)
+    if table is LAYER_KERNELS:
+        return model_layer_kernels(timed, *known)
     layers = model_layers(timed, *known, depth)
     return layers if table is LAYERS else layer_variants(layers, timed)

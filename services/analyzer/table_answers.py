@@ -10,14 +10,20 @@ import polars as pl
 
 from services.analyzer.activity_tables import COLLECTIVES, GAPS
 from services.analyzer.analyses.compare import Difference
+from services.analyzer.analyses.history import history, history_series
+from services.analyzer.analyses.timeline_questions import Matches
 from services.analyzer.held_columns import HeldColumn, HeldColumns
+from services.analyzer.history_rows import HistoryRows
+from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_TABLES, IDENTITY, METRICS
 from services.analyzer.querying import QueryResult, condition, run_query
-from services.analyzer.run_tables import run_table
+from services.analyzer.run_tables import run_table, timeline_of
 from services.analyzer.store import Store
-from services.analyzer.table import Table
-from services.analyzer.trace_answers import answer_name, question_of
+from services.analyzer.table import COUNT, Table
+from services.analyzer.timeline_tables import TIMELINE_MATCHES
+from services.analyzer.trace_answers import PLAIN_QUESTION, answer_name, question_of
 from services.analyzer.trace_tables import TRACE_TABLES
-from services.core.model import SortKey, TableQuery
+from services.core.errors import InvalidRequestError
+from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 
 MIN_HELD_ROWS: Final = 300_000
 """Below it a question takes the store less than a tenth of a second, and columns in memory would save nothing."""
@@ -33,12 +39,17 @@ class TableAnswers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._history_rows = HistoryRows(store)
 
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
     ) -> QueryResult:
         """Raises InvalidRequestError: a column that the table lacks, a value that it cannot hold; or as run_table does."""
         question = question_of(query)
+        if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
+            return self._matches(run_ids[0], query)
+        if table in HISTORY_TABLES:
+            return run_query(self._history(table, run_ids, query.filters), table, query)
         rows = run_table(self._store, table, run_ids, allowed_differences, question)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
@@ -47,6 +58,44 @@ class TableAnswers:
                 key = (run_ids[0] if run_ids else "", answer_name(table.table_name, question))
                 return LargeTable(rows, table, height, key, self._store.held).answer(query)
         return run_query(rows, table, query)
+
+    def _matches(self, run_id: str, query: TableQuery) -> QueryResult:
+        """Of ten million events only those asked for become rows."""
+        if not self._store.trace_run_ids([run_id]):
+            return QueryResult(TIMELINE_MATCHES.empty().select(query.columns or TIMELINE_MATCHES.column_names), 0)
+        timeline = timeline_of(self._store, run_id)
+        conditions = [condition(TIMELINE_MATCHES.column(wanted.column), wanted) for wanted in query.filters]
+        key = (run_id, answer_name("timeline_matches", PLAIN_QUESTION), query.filters)
+        matches = self._store.held.get(key, Matches, lambda: Matches.of(timeline, pl.all_horizontal(conditions) if conditions else None))
+        first, end = matches.between(query.window_start_ns, query.window_end_ns)
+        last = end if query.limit == 0 else min(first + query.offset + query.limit, end)
+        event_index = self._store.runs.get(run_id).next_event_index - 1
+        rows = matches.frame(timeline, min(first + query.offset, last), last)
+        rows = rows.with_columns(run_id=pl.lit(run_id), event_index=pl.lit(event_index, dtype=COUNT))
+        return QueryResult(rows.select(query.columns or TIMELINE_MATCHES.column_names), end - first)
+
+    def _history(self, table: Table, run_ids: Sequence[str] | None, filters: Sequence[Filter]) -> pl.LazyFrame:
+        """Of the series that the filters leave: levels of the others need not be found."""
+        names = {column.name for column in IDENTITY}
+        conditions = [condition(HISTORY_ROWS.column(wanted.column), wanted) for wanted in filters if wanted.column in names]
+        rows = self._history_rows.rows(run_ids)
+        chosen = rows.filter(*conditions) if conditions else rows
+        return history(chosen, _metric_of(filters)) if table is HISTORY else history_series(chosen)
+
+
+def _asks_for_names(query: TableQuery) -> bool:
+    """Nothing else: rows come in the order that they have."""
+    return not query.order_by and {wanted.column for wanted in query.filters} <= {"name", "track"}
+
+
+def _metric_of(filters: Sequence[Filter]) -> str:
+    """Raises InvalidRequestError that names those there are."""
+    asked = [wanted.value for wanted in filters if wanted.column == "metric" and wanted.operator is FilterOperator.EQUAL]
+    if asked and asked[0] not in METRICS:
+        raise InvalidRequestError(
+            "metric of table history", found=repr(asked[0]), expected=f"one of {', '.join(METRICS)}", remedy="Choose one of these."
+        )
+    return asked[0] if asked else METRICS[0]
 
 
 @dataclass(frozen=True, slots=True)

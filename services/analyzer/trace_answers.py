@@ -10,9 +10,10 @@ from typing import Final
 import polars as pl
 
 from services.analyzer import analyses
-from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS, TIMELINE
+from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
 from services.analyzer.analyses import (
     counter_coverage,
+    layer_tree,
     trace_breakdown,
     trace_collectives,
     trace_gaps,
@@ -26,6 +27,7 @@ from services.analyzer.analyses import (
 )
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.opportunities import opportunities
+from services.analyzer.analyses.timeline_questions import Matches, window_summary
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
 from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
@@ -38,7 +40,9 @@ from services.analyzer.hardware import tables_digest
 from services.analyzer.readers.selection import WORK
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import Table
+from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
 from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
+from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE
 from services.core.errors import InvalidRequestError
 from services.core.model import TableQuery
 
@@ -54,7 +58,7 @@ class TraceQuestion:
     """What of a table is asked.
 
     depth: of the ranges that kernels count for, 0 for the outermost; None: the innermost.
-    window_start_ns, window_end_ns, pixel_count: of table timeline; None: all of the trace, 1000 pixels.
+    window_start_ns, window_end_ns: of tables of a timeline; None: all of the trace. pixel_count: of table timeline; None: 1000.
     """
 
     depth: int | None = None
@@ -62,8 +66,14 @@ class TraceQuestion:
     window_end_ns: int | None = None
     pixel_count: int | None = None
 
-    def tile(self, timeline: Timeline) -> pl.DataFrame:
-        return timeline.tile(self.window_start_ns, self.window_end_ns, self.pixel_count)
+    def of_timeline(self, table: Table, timeline: Timeline) -> pl.DataFrame:
+        """One of WINDOWED_TABLES. Raises InvalidRequestError: see Timeline.tile."""
+        if table is TIMELINE:
+            return timeline.tile(self.window_start_ns, self.window_end_ns, self.pixel_count)
+        if table is WINDOW_SUMMARY:
+            return window_summary(timeline, self.window_start_ns, self.window_end_ns)
+        matches = Matches.of(timeline, None)
+        return matches.frame(timeline, *matches.between(self.window_start_ns, self.window_end_ns))
 
 
 PLAIN_QUESTION: Final = TraceQuestion()
@@ -116,6 +126,13 @@ def timeline_events(trace: TraceFrames) -> pl.LazyFrame:
     return trace_timeline.timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"])
 
 
+def _of_timeline(table: Table) -> TraceAnalysis:
+    def answer(trace: TraceFrames, question: TraceQuestion) -> pl.LazyFrame:
+        return question.of_timeline(table, Timeline.of(timeline_events(trace).collect())).lazy()
+
+    return TraceAnalysis(trace_timeline.INPUT, answer)
+
+
 def _together(*parts: Input) -> Input:
     """Columns of several analyses, by table."""
     names = dict.fromkeys(name for part in parts for name in part)
@@ -137,6 +154,8 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         lambda trace, question: with_layer_work(_layers(trace, question.depth), trace, question.depth),
         trace_layers.DEPTH_INPUT,
     ),
+    LAYER_TREE.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_tree(trace)),
+    LAYER_KERNELS.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_kernels(trace)),
     BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),
     CEILINGS.table_name: TraceAnalysis(
         {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
@@ -169,9 +188,9 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
     ),
     COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
-    TIMELINE.table_name: TraceAnalysis(
-        trace_timeline.INPUT, lambda trace, question: question.tile(Timeline.of(timeline_events(trace).collect())).lazy()
-    ),
+    TIMELINE.table_name: _of_timeline(TIMELINE),
+    TIMELINE_MATCHES.table_name: _of_timeline(TIMELINE_MATCHES),
+    WINDOW_SUMMARY.table_name: _of_timeline(WINDOW_SUMMARY),
     RANKS.table_name: TraceAnalysis(
         _together(trace_collectives.INPUT, trace_breakdown.INPUT),
         lambda trace, _: trace_collectives.trace_ranks(

@@ -26,7 +26,8 @@ class TracePart:
 
     file_name: set where a file begins; digest: set where it ends. upload_id: set in the first message of a stream that can be
     resumed; offset_bytes: where a file goes on that another stream began; is_last: set in the last message; is_further_trace: set
-    where a file begins that is a trace as the first one is.
+    where a file begins that is a trace as the first one is; source_id: set in the first message of a stream whose trace is a
+    state of something that changes.
     """
 
     file_name: str
@@ -36,6 +37,7 @@ class TracePart:
     offset_bytes: int = 0
     is_last: bool = False
     is_further_trace: bool = False
+    source_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

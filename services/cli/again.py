@@ -86,8 +86,8 @@ def _start_and_show(
     from services.cli.run_results import follow_and_show
     from services.cli.run_specs import upload_headers
     from services.cli.terminal import console as make_console
-    from services.cli.usage import UsageError
     from services.core.model import CommandProfile, ModelRun
+    from services.core.words.usage import UsageError
 
     if json_path is not None and isinstance(spec.work, CommandProfile):
         raise UsageError("option --json", found="a command", expected="a run that measures", remedy="Show its tables with --format json.")

@@ -13,7 +13,7 @@ from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from services.core import wire
-from services.core.model import Device, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
+from services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
 from services.core.rpc import translated_errors
 
 if TYPE_CHECKING:
@@ -110,6 +110,23 @@ class AnalyzerClient:
         request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
         return wire.decode(self._call(self._stub.GetHardware, request).device, Device)
 
+    def hardware(self, key: HardwareKey) -> Hardware:
+        """Ceilings and thresholds of a device. Raises DeviceNotFoundError, RunNotFoundError."""
+        request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
+        return wire.decode(self._call(self._stub.GetHardware, request), Hardware)
+
+    def changed_hardware(self) -> Iterator[tuple[HardwareKey, ...]]:
+        """What is set by hand from now on, without end; nothing at first, when the stream stands."""
+        with translated_errors():
+            stream = self._stub.WatchNodes(messages.WatchNodesRequest(), wait_for_ready=True)
+            try:
+                for number, response in enumerate(stream):
+                    changed = tuple(wire.decode(key, HardwareKey) for key in response.changed_hardware)
+                    if changed or number == 0:
+                        yield changed
+            finally:
+                stream.cancel()
+
     def add_node(self, address: str, token: str, ca_certificate: bytes | None = None) -> NodeStatus:
         request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate or b"")
         return wire.decode(self._call(self._stub.AddNode, request).node, NodeStatus)
@@ -138,9 +155,16 @@ class AnalyzerClient:
             parts = self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True)
             return b"".join(part.chunk for part in parts)
 
-    def report(self, run_id: str, report_format: str) -> bytes:
-        """A report of a run as a file. run_id: a whole one, the beginning of one, or "last"; report_format: "text" or "markdown"."""
-        request = messages.ExportReportRequest(run_id=run_id, format=report_format)
+    def report(self, run_id: str, report_format: str, baseline_run_id: str = "", allowed_differences: Sequence[str] = ()) -> bytes:
+        """A report as a file, of a run, or with a baseline of the comparison of both.
+
+        Args:
+            run_id: a whole one, the beginning of one, or "last"; so is baseline_run_id.
+            report_format: text, markdown, html, pdf, pptx, png or svg.
+        """
+        request = messages.ExportReportRequest(
+            run_id=run_id, format=report_format, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+        )
         with translated_errors():
             return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
 

@@ -64,11 +64,10 @@ def bench(
     Status 1: the run, a configuration or a verification failed.
     """
     from services.cli.kernel_words import KernelWords
-    from services.cli.measuring_words import MeasuringWords
     from services.cli.revision import revision_of
     from services.cli.run_results import follow_and_show
     from services.cli.session import Server, analyzer_session
-    from services.cli.sweep_request import SearchWords, SweepRequest, build_sweep
+    from services.cli.sweep_request import SweepRequest, build_sweep
     from services.cli.terminal import console as make_console
     from services.core.model import (
         BackendName,
@@ -79,6 +78,8 @@ def bench(
         StoppingCriterion,
         TimingMethod,
     )
+    from services.core.words.measuring_words import MeasuringWords
+    from services.core.words.search_words import SearchWords
 
     request = SweepRequest(
         kernels=KernelWords(

@@ -116,7 +116,7 @@ def _show_change(change: TraceChange, threshold_ratio: float | None, output_form
 
 
 def _threshold(text: str) -> float:
-    from services.cli.measuring_words import parse_ratio
+    from services.core.words.measuring_words import parse_ratio
 
     return parse_ratio("--fail-if-slower", text)
 
@@ -124,7 +124,7 @@ def _threshold(text: str) -> float:
 def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, server: Server) -> pl.DataFrame | TraceChange:
     from services.analyzer.analyses.compare import ComparedRun, compare_runs, parse_differences
     from services.cli.compared_runs import ComparedTrace, compared_sides
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
     first, second = compared_sides((baseline, judged), server, depth)

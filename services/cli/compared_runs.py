@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from services.cli.usage import UsageError
 from services.core.model import TableQuery
+from services.core.words.usage import UsageError
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,4 +1,4 @@
-"""`kernalyse export`: a run as a file, for scripts, spreadsheets and NVBench's own tools."""
+"""`kernalyse export`: a run as a file, for scripts, spreadsheets and NVBench's own tools, or as a document with charts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from services.cli.documents import (
+    AgainstOption,
+    AllowOption,
+    HtmlOption,
+    PdfOption,
+    PngOption,
+    PptxOption,
+    SvgOption,
+    write_documents,
+)
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
 
 if TYPE_CHECKING:
@@ -42,20 +52,39 @@ def export(
         Path | None,
         typer.Option("--output", "-o", help="File to write, for csv and parquet a folder. NVBench's samples go into folders beside it."),
     ] = None,
+    html: HtmlOption = None,
+    pdf: PdfOption = None,
+    pptx: PptxOption = None,
+    png: PngOption = None,
+    svg: SvgOption = None,
+    against: AgainstOption = None,
+    allow: AllowOption = "",
     server: ServerOption = None,
     token: TokenOption = None,
     token_file: TokenFileOption = None,
     ca_file: CaFileOption = None,
     insecure: InsecureOption = False,
 ) -> None:
-    """Write a run with all its samples to a file; JSON without -o to standard output."""
+    """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
     from services.cli.session import Server, analyzer_session
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
+    named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
+    documents = {name: path for name, path in named.items() if path is not None}
+    asked_server = Server(server, token, token_file, ca_file, insecure)
+    if documents:
+        with analyzer_session(asked_server, with_profiler=False) as client:
+            write_documents(client, run_id, against or "", allow, documents)
+        if output is None:
+            return
+    elif against is not None:
+        raise UsageError(
+            "option --against", found="no document", expected="--html, --pdf, --pptx, --png or --svg", remedy="Add one, or use compare."
+        )
     is_table = export_format in (ExportFormat.CSV, ExportFormat.PARQUET)
     if is_table and output is None:
         raise UsageError(f"option --format {export_format}", found="no --output", expected="a folder to write", remedy="Add -o FOLDER.")
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    with analyzer_session(asked_server, with_profiler=False) as client:
         results = run_results(client, client.run(run_id), MORE_TABLES if is_table else ())
     if export_format is ExportFormat.NVBENCH:
         _write_nvbench(results, output)

@@ -64,7 +64,7 @@ def import_files(
     from kernalyse.trace_upload import OutgoingTrace
     from services.cli.session import Server, analyzer_session
     from services.cli.terminal import console as make_console
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     if is_one_run and is_separate:
         raise UsageError("options --one-run and --separate", found="both", expected="one of them", remedy="Leave one out.")
@@ -87,7 +87,7 @@ def _traces(path: Path) -> list[Path]:
     """The file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
     from services.analyzer.readers.registry import formats
     from services.analyzer.readers.trace_paths import traces_at
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     found = traces_at(path)
     if not found:
@@ -102,7 +102,7 @@ def _place(number: int, count: int) -> str:
 def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
     """Raises UsageError: one is no report, or there are several traces that they could be of."""
     from services.cli.shown_file import report_files
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     if reports and len(files) > 1:
         raise UsageError(

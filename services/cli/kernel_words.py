@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from services.cli.axis_grammar import parse_buffer
-from services.cli.usage import UsageError
 from services.core.model import ArgumentDefinition, KernelDefinition, KernelSelection, KernelSource
+from services.core.words.axis_grammar import parse_buffer
+from services.core.words.usage import UsageError
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.template_instances import parse_instance_name
 from services.profiler.catalog import Catalog, derive_definition, load_catalog

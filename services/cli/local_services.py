@@ -34,16 +34,25 @@ STABLE_S: Final = 60.0
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def dashboard_url(announcement: Announcement) -> str:
+def dashboard_url(announcement: Announcement, page: str = "/") -> str:
     """The page with the token that it asks for once."""
     scheme = "http" if announcement.ca_file is None else "https"
-    return f"{scheme}://{announcement.address}/?token={quote(read_token(Path(announcement.token_file)))}"
+    token = quote(read_token(Path(announcement.token_file)))
+    return f"{scheme}://{announcement.address}{page}{'&' if '?' in page else '?'}token={token}"
 
 
 def running_dashboard_url() -> str | None:
     """Where the dashboard of this user is served on this machine; None when it is not."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else dashboard_url(found)
+
+
+def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
+    """Opens the dashboard of these settings in a browser; where there is none, says where it is."""
+    found = find_service(settings.announcement_path())
+    url = None if found is None else dashboard_url(found)
+    if url is not None and not webbrowser.open(url):
+        say(f"There is no browser to open. The dashboard: {url}")
 
 
 def running_page_url(path: str) -> str | None:

@@ -15,6 +15,7 @@ from services.cli import (
     compare,
     doctor,
     export,
+    follow,
     imports,
     model,
     model_dashboards,
@@ -26,8 +27,8 @@ from services.cli import (
     show,
     up,
 )
-from services.cli.usage import UsageError
 from services.core.errors import KernalyseError
+from services.core.words.usage import UsageError
 
 EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",
@@ -62,6 +63,7 @@ for group in (
     show,
     compare,
     export,
+    follow,
     reports,
     imports,
     nodes,

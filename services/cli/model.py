@@ -61,12 +61,12 @@ def model(
 
     Status 1: the run or a verification failed.
     """
-    from services.cli.measuring_words import MeasuringWords
     from services.cli.model_results import follow_and_show_model
     from services.cli.revision import revision_of
     from services.cli.session import Server, analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.model import BackendName, ModelRun, RunSpec
+    from services.core.words.measuring_words import MeasuringWords
 
     measuring = MeasuringWords(
         target=target,

@@ -14,9 +14,9 @@ from services.analyzer.schema import CEILINGS
 from services.analyzer.threshold_table import THRESHOLDS
 from services.cli.compared_runs import ComparedTrace, compared_sides, run_of
 from services.cli.model_profiling import ProfilingRequest, finished_runs, metadata_of, missing_models
-from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import NS_PER_MS, Document, compared_of, file_name_of, side_of
 from services.core.comparison import Timings, compare_processes
+from services.core.words.usage import UsageError
 
 if TYPE_CHECKING:
     from services.cli.session import Server

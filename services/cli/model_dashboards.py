@@ -155,6 +155,6 @@ def _fail_where_incomplete(data: Document) -> None:
 
 
 def _refuse(subject: str, expected: str) -> None:
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     raise UsageError(f"command {subject}", found="other options", expected=expected, remedy="kernalyse --help says what there is.")

@@ -10,11 +10,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from services.cli.model_dashboards import DEFAULT_MAX_TIME_S
-from services.cli.usage import UsageError
 from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
 from services.core.errors import DeviceNotFoundError, UnmetConditionError
+from services.core.gpt_models import MODEL_NAMES
 from services.core.model import BackendName, MeasuringOptions, ModelRun, Run, RunSpec, RunState
-from services.profiler.workloads.gpt.architecture import MODEL_NAMES
+from services.core.words.usage import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -152,9 +152,9 @@ def profile(
 
 def _refuse_own_services(server: Server) -> None:
     """Services that this command would start end with it, and the run with them."""
-    from services.cli.usage import UsageError
     from services.core.discovery import find_service
     from services.core.settings import AnalyzerSettings
+    from services.core.words.usage import UsageError
 
     if server.address is None and find_service(AnalyzerSettings.load().announcement_path()) is None:
         raise UsageError(

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.cli.measuring_words import MAX_SECONDS
 from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
-from services.cli.usage import UsageError
 from services.core.errors import BackendUnavailableError
 from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
+from services.core.words.measuring_words import MAX_SECONDS
+from services.core.words.usage import UsageError
 
 BUILT_IN_MODEL: Final = "bert-tiny"
 PROMPT_MAX_DURATION_NS: Final = 5_000_000_000  # of whole passes; as long again goes into those under the profile, and somebody waits

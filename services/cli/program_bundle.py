@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from kernalyse.bundle import files_of_folder, pack
-from services.cli.usage import UsageError
+from services.core.words.usage import UsageError
 
 __all__ = ["ProgramBundle", "files_of_command", "files_of_folder", "pack_files"]
 

@@ -1,8 +1,7 @@
-"""`kernalyse report`: what a run says, in words and short tables."""
+"""`kernalyse report`: what a run says, in words and short tables, or with charts."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +9,8 @@ import typer
 
 from services.cli.given_paths import is_trace_path
 from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
-
-
-class ReportChoice(StrEnum):
-    TEXT = "text"
-    MARKDOWN = "markdown"
+from services.core.report import ReportFormat
+from services.core.words.usage import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -30,8 +26,9 @@ def report(
         ),
     ],
     report_format: Annotated[
-        ReportChoice, typer.Option("--format", "-f", help="Markdown is for pull requests and wikis.")
-    ] = ReportChoice.TEXT,
+        ReportFormat,
+        typer.Option("--format", "-f", help="Markdown is for pull requests; those with charts need -o, png and svg are a zip."),
+    ] = ReportFormat.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -40,6 +37,8 @@ def report(
     insecure: InsecureOption = False,
 ) -> None:
     """Write a report of a run or a file: of a trace its devices, kernels and layers, of a sweep the best, the roofline and what failed."""
+    if output is None and report_format.is_drawn:
+        raise UsageError(f"option --format {report_format}", found="no --output", expected="a file to write", remedy="Add -o FILE.")
     if is_trace_path(run_or_file):
         content = _report_of_file(Path(run_or_file), report_format)
     else:
@@ -50,14 +49,14 @@ def report(
         output.write_bytes(content)
 
 
-def _report_of_file(path: Path, report_format: ReportChoice) -> bytes:
+def _report_of_file(path: Path, report_format: ReportFormat) -> bytes:
     from services.cli.shown_file import report_of_file
 
-    return report_of_file(path, report_format.value).encode()
+    return report_of_file(path, report_format.value)
 
 
 def _report_of_run(
-    text: str, report_format: ReportChoice, server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
+    text: str, report_format: ReportFormat, server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
 ) -> bytes:
     from services.cli.session import Server, analyzer_session
 

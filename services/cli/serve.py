@@ -6,7 +6,8 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,14 +48,18 @@ def analyzer(context: typer.Context) -> None:
     run_service(AnalyzerSettings, context.args, serve)
 
 
-def ui(context: typer.Context) -> None:
-    """Start the dashboard."""
+def ui(
+    context: typer.Context,
+    opens_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser, with the token that it asks for once.")] = False,
+) -> None:
+    """Start the dashboard; --open opens it in a browser."""
     from services.core.settings import UiSettings
 
     def serve(settings: UiSettings) -> Coroutine[Any, Any, None]:
+        from services.cli.local_services import open_dashboard
         from services.ui.app import serve as serve_ui
 
-        return serve_ui(settings)
+        return serve_ui(settings, partial(open_dashboard, settings, typer.echo) if opens_browser else None)
 
     run_service(UiSettings, context.args, serve)
 
@@ -80,7 +85,8 @@ def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParse
     parser = argparse.ArgumentParser(
         prog=f"kernalyse {section}",
         description=f"{settings_class.__doc__} Flags win over environment variables KERNALYSE_{section.upper()}_NAME, these over the "
-        f"table [{section}] of kernalyse.toml, this over the defaults.",
+        f"table [{section}] of kernalyse.toml, this over the defaults."
+        + (" --open opens the dashboard in a browser." if section == "ui" else ""),
     )
     for name, field in settings_class.model_fields.items():
         flag = f"--{name.replace('_', '-')}"

@@ -13,12 +13,12 @@ from typing import Final
 
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, stop_children
-from services.cli.usage import UsageError
 from services.core.discovery import Announcement, find_service
 from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError, NodeUnreachableError
 from services.core.model import NodeHealth
 from services.core.rpc import Endpoint, is_local
 from services.core.settings import AnalyzerSettings
+from services.core.words.usage import UsageError
 
 START_TIMEOUT_S: Final = 60.0
 """A cold disk and a busy machine can hold a start up for seconds; a minute means that it hangs."""
@@ -95,7 +95,7 @@ def analyzer_session(
         UsageError: own_settings, and there is another analyzer: what it runs is for its own settings to say.
     """
     if own_settings:
-        _refuse_other_analyzers(server, own_settings)
+        refuse_other_analyzers(server, own_settings)
     if server.address is not None:
         with AnalyzerClient(server.endpoint()) as client:
             yield client
@@ -109,7 +109,8 @@ def analyzer_session(
         yield client
 
 
-def _refuse_other_analyzers(server: Server, settings: Mapping[str, str]) -> None:
+def refuse_other_analyzers(server: Server, settings: Mapping[str, str]) -> None:
+    """Raises UsageError when there is an analyzer other than one that the command starts."""
     running = find_service(AnalyzerSettings.load().announcement_path()) if server.address is None else None
     address = server.address or (None if running is None else running.address)
     if address is not None:

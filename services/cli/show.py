@@ -182,7 +182,7 @@ def show(
     top: Annotated[int | None, typer.Option("--top", metavar="N", help="The first N rows only.")] = None,
     window: Annotated[
         str | None,
-        typer.Option("--window", metavar="START..END", help="Of timeline: what to draw, e.g. 1.2s..1.3s of the session; else all."),
+        typer.Option("--window", metavar="START..END", help="Of timeline and window_summary: e.g. 1.2s..1.3s of the session; else all."),
     ] = None,
     pixels: Annotated[
         int | None, typer.Option("--pixels", metavar="N", help="Of timeline: pixels that the window is drawn on; else 1000.")
@@ -203,7 +203,7 @@ def show(
     A condition or an order counts for every table that has its column.
     """
     from services.cli.row_choice import parse_rows, parse_window
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     if output_format is OutputFormat.PARQUET and output is None:
         raise UsageError("option --format parquet", found="no --output", expected="a file to write", remedy="Add -o FILE.parquet.")

@@ -74,13 +74,13 @@ def _tables_of_file(path: Path, question: FileQuestion, opened: SqliteFile | Non
     return {query.table_name: _answered(trace, query) for query in queries}, read.notes.splitlines()
 
 
-def report_of_file(path: Path, chosen: str) -> str:
+def report_of_file(path: Path, chosen: str) -> bytes:
     """What `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
     from services.analyzer.imported_run import imported_run
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.trace_reading import read_with_counters
-    from services.analyzer.writers.report import report_format, written_report
-    from services.analyzer.writers.report_sections import report_of
+    from services.analyzer.writers.report import report_format
+    from services.analyzer.writers.report_file import report_file
     from services.cli.row_choice import RowChoice
     from services.core.model import ImportedTrace
 
@@ -88,7 +88,7 @@ def report_of_file(path: Path, chosen: str) -> str:
     files = _files(path, FileQuestion((), RowChoice()))
     read = read_with_counters(files)
     run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), read)
-    return written_report(report_of(run, _tables_of(read)), written)
+    return report_file(run, _tables_of(read), written)
 
 
 def _tables_of(read: ImportedTables) -> Callable[[str], pl.DataFrame]:
@@ -125,7 +125,7 @@ def report_files(reports: Sequence[Path]) -> dict[str, Path]:
     """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
     from services.analyzer.readers.ncu_trace import NcuReader
     from services.analyzer.readers.registry import HEAD_BYTES
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     found: dict[str, Path] = {}
     for path in reports:
@@ -180,7 +180,7 @@ def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
 
 def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
     from services.analyzer.trace_answers import answerable
-    from services.cli.usage import UsageError
+    from services.core.words.usage import UsageError
 
     for query in queries:
         if not answerable(query.table_name):

@@ -35,6 +35,7 @@ KernalyseError
 ├── CancelledError                 CANCELLED
 ├── WorkerCrashedError             ABORTED
 ├── CommandFailedError             ABORTED              the profiled program did; its trace is kept
+├── HardwareChangedError           ABORTED              somebody else has set something else meanwhile
 ├── RunLostError                   DATA_LOSS
 ├── NotBuiltYetError               UNIMPLEMENTED
 └── InternalError                  INTERNAL
@@ -301,6 +302,13 @@ class CommandFailedError(KernalyseError):
 
     code = "ABORTED"
     reason = "COMMAND_FAILED"
+
+
+class HardwareChangedError(KernalyseError):
+    """Ceilings or thresholds are not those that an edit began with."""
+
+    code = "ABORTED"
+    reason = "HARDWARE_CHANGED"
 
 
 class RunLostError(KernalyseError):

@@ -31,7 +31,7 @@ from services.core.errors import InvalidRequestError
 T = TypeVar("T")
 
 _MODULES: Final = (device_pb2, kernel_pb2, run_pb2, table_pb2, analyzer_service_pb2)
-_MESSAGES_OF_OTHER_NAME: Final[dict[type, str]] = {model.TableQuery: "GetTableRequest"}
+_MESSAGES_OF_OTHER_NAME: Final[dict[type, str]] = {model.TableQuery: "GetTableRequest", model.Hardware: "GetHardwareResponse"}
 
 Encoder = Callable[[Any, Message], None]
 Decoder = Callable[[Message], Any]

@@ -54,6 +54,7 @@ class Placement:
     spec: RunSpec
     limits: NodeLimits
     bundles: dict[str, Path]  # unpacked, by digest
+    configuration_count: int | None = None  # of a sweep, once it has been checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,14 @@ class Admission:
             NotBuiltYetError: this version cannot run it.
         """
         self._check_policy(spec)
+        configuration_count = None
         if isinstance(spec.work, KernelSweep):
-            plan_sweep(spec.work, self.catalog, self.limits.max_configuration_count)
+            configuration_count = plan_sweep(spec.work, self.catalog, self.limits.max_configuration_count).configuration_count
         if isinstance(spec.work, CommandProfile):
             check_command(spec.work)
         if isinstance(spec.work, ModelRun):
             workload_of(spec.work).check(spec.work)
-        return self.place(spec)
+        return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
         """Where an admitted spec runs, with the node's present devices."""

@@ -14,13 +14,11 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from services.core.errors import InvalidBundleError
+from services.core.header_layout import FOLDER_LIST
 from services.profiler.backends.headers import find_header, includes_of
 from services.profiler.backends.source_nodes import parse_text
-
-FOLDER_LIST: Final = ".kernalyse/include_folders"
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,19 @@ class Runs:
             self._enqueue(run, placement)
         return run
 
+    async def checked(self, spec: RunSpec) -> Run:
+        """The run that `start` would make, without id; nothing is queued. Raises what `Admission.check` raises."""
+        placement = await asyncio.to_thread(self._admission.check, spec)
+        return Run(
+            run_id="",
+            node_id=self._node_id,
+            spec=placement.spec,
+            state=RunState.QUEUED,
+            create_time=datetime.now(UTC),
+            device_id=placement.device_id,
+            total_configuration_count=placement.configuration_count,
+        )
+
     async def get(self, run_id: str) -> Run:
         """Raises RunNotFoundError."""
         return self._unwritten.get(run_id) or self._active.get(run_id) or (await self._journal.run(run_id))[0]

@@ -10,12 +10,13 @@ from kernalyse.v1 import profiler_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2_grpc
 from services.core import wire
 from services.core.errors import ForbiddenError, InvalidRequestError, ShuttingDownError
-from services.core.model import Node, Run, RunSpec
+from services.core.model import KernelSource, Node, Run, RunSpec
 from services.profiler.bundles import MAX_CHUNK_BYTES, BundleStore
 from services.profiler.catalog import Catalog
 from services.profiler.journal import Journal, News
 from services.profiler.node import with_runs
 from services.profiler.runs import Runs
+from services.profiler.source_kernels import kernels_of_source
 from services.profiler.telemetry import TelemetrySampler
 
 WATCH_RESPONSE_BYTES: Final = 1024 * 1024
@@ -57,12 +58,23 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
     async def ListKernels(
         self, request: messages.ProfilerServiceListKernelsRequest, context: Any
     ) -> messages.ProfilerServiceListKernelsResponse:
-        return messages.ProfilerServiceListKernelsResponse(kernels=[wire.encode(kernel) for kernel in self._catalog.definitions.values()])
+        if not request.HasField("source"):
+            return messages.ProfilerServiceListKernelsResponse(
+                kernels=[wire.encode(kernel) for kernel in self._catalog.definitions.values()]
+            )
+        policy = self._node.policy
+        if policy.allow_catalog_only or not policy.allow_inline_source:
+            raise ForbiddenError("sources that travel with a request", found="switched off on this node", remedy="Ask its owner.")
+        listed = await asyncio.to_thread(kernels_of_source, wire.decode(request.source, KernelSource))
+        return messages.ProfilerServiceListKernelsResponse(
+            kernels=[wire.encode(definition) for definition in listed.definitions], notices=listed.notices
+        )
 
     # ------------------------------------------------------------ runs
 
     async def StartRun(self, request: messages.ProfilerServiceStartRunRequest, context: Any) -> messages.ProfilerServiceStartRunResponse:
-        run = await self._runs.start(wire.decode(request.spec, RunSpec), request.request_id)
+        spec = wire.decode(request.spec, RunSpec)
+        run = await (self._runs.checked(spec) if request.validate_only else self._runs.start(spec, request.request_id))
         return messages.ProfilerServiceStartRunResponse(run=wire.encode(run))
 
     async def GetRun(self, request: messages.ProfilerServiceGetRunRequest, context: Any) -> messages.ProfilerServiceGetRunResponse:

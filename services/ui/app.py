@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import io
+import json
 import logging
 import signal
 from collections.abc import Callable
@@ -14,26 +15,35 @@ from urllib.parse import parse_qs
 
 import panel as pn
 import polars as pl
+from bokeh.settings import settings as bokeh_settings
 from tornado.web import RequestHandler, StaticFileHandler
 from tornado.websocket import WebSocketClosedError
 
 from kernalyse.channel import Endpoint, is_local
+from services.core import roofline_config
 from services.core.auth import read_or_create_token
 from services.core.discovery import announced
-from services.core.errors import InvalidSettingError, KernalyseError
+from services.core.errors import InvalidSettingError, KernalyseError, NotFoundError
+from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
+from services.ui.exports import PATTERN, ExportHandler
+from services.ui.pages.compare import ComparePage
 from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
+from services.ui.pages.nodes import NodesPage
 from services.ui.pages.roofline import RooflinePage
-from services.ui.pages.shell import ASSET_FOLDER, PageBase, anchor, apply_theme, panel_template
+from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
+from services.ui.pages.start import StartPage
+from services.ui.pages.timeline import TimelinePage
 from services.ui.session import BrowserSession, UpdatePace
-from services.ui.state import PAGE_TITLES, TABLE_TITLES, ViewState, from_query
+from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
 from services.ui.theme import ThemeName
+from services.ui.uploads.uploads import Uploads
 
 THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
@@ -48,11 +58,18 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     RooflinePage,
     KernelsPage,
     LayersPage,
+    TimelinePage,
+    ComparePage,
+    NodesPage,
+    StartPage,
 )
 
 
-async def serve(settings: UiSettings) -> None:
+async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = None) -> None:
     """Serves until SIGTERM or SIGINT.
+
+    Args:
+        on_serving: called on a thread of its own when pages can be opened.
 
     Raises:
         InvalidSettingError: an address that cannot be bound, or one that others reach without TLS.
@@ -67,6 +84,8 @@ async def serve(settings: UiSettings) -> None:
     try:
         with announced(settings.announcement_path(), "ui", address, settings.token_file, settings.certificate_file):
             logger.info("Dashboard on %s://%s", "https" if settings.certificate_file else "http", address)
+            if on_serving is not None:
+                loop.run_in_executor(None, on_serving)
             await stop.wait()
     finally:
         dashboard.stop()
@@ -88,6 +107,7 @@ class Dashboard:
         self._pace = UpdatePace(settings.update_interval_s)
         self._is_wake_due = False
         self.client = AnalyzerClient(_analyzer_endpoint(settings), self._on_news)
+        self._uploads = Uploads(self.client)
         self._server: Any = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
@@ -103,6 +123,7 @@ class Dashboard:
         # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
                 {f"/{cls.page}": self._opener(cls) for cls in PAGE_CLASSES},
@@ -110,13 +131,15 @@ class Dashboard:
                 address=host,
                 websocket_origin=["*"],
                 location=False,
-                title={f"/{page}": f"{title} · kernalyse" for page, title in PAGE_TITLES.items()},
                 show=False,
                 start=False,
                 unused_session_lifetime=UNUSED_SESSION_LIFETIME_MS,
                 extra_patterns=[
                     (r"/assets/(.*)", StaticFileHandler, {"path": str(ASSET_FOLDER)}),
+                    (rf"/download/{roofline_config.FILE_NAME}", _HardwareDownloadHandler, {"client": self.client}),
                     (rf"/download/({'|'.join(TABLE_TITLES)})\.csv", _DownloadHandler, {"client": self.client}),
+                    (PATTERN, ExportHandler, {"client": self.client}),
+                    *self._uploads.patterns(),
                     (r"/download/artifact", ArtifactHandler, {"client": self.client}),
                 ],
                 **_tls_options(self._settings),
@@ -149,29 +172,29 @@ class Dashboard:
             self._heartbeat.cancel()
         self._server.unlisten()
         self._server.stop()
+        self._uploads.close()
         self.client.stop()
 
     # ------------------------------------------------------------ pages
 
-    def _opener(self, page_class: type[PageBase]) -> Callable[[], pn.Template]:
-        def open_page() -> pn.Template:
-            return self._open_page(page_class)
+    def _opener(self, page_class: type[PageBase]) -> Any:
+        def open_page() -> None:
+            self._open_page(page_class)
 
-        return open_page  # Panel takes plain functions only, no partials
+        return open_page  # Panel takes plain functions only, no partials; None leaves the document as it was made
 
-    def _open_page(self, page_class: type[PageBase]) -> pn.Template:
+    def _open_page(self, page_class: type[PageBase]) -> None:
         document: Any = pn.state.curdoc
         request = document.session_context.request
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}
         cookie_theme: ThemeName = "dark" if request.cookies.get(THEME_COOKIE) == "dark" else "light"
         state: ViewState = from_query(arguments, cookie_theme)
-        page = page_class(self.client, state)
+        page = StartPage(self.client, state, self._uploads) if page_class is StartPage else page_class(self.client, state)
         apply_theme(document, page.palette)
         session = BrowserSession(document, page, self._pace, self._sessions.discard)
         page.on_wake = session.wake
         self._sessions.add(session)
-        roots = {"anchor": anchor(session.bridge), **page.roots()}
-        return panel_template(page.page, state, session.first_fragments, roots, self._asset_version)
+        fill_document(document, page, session.bridge, session.first_fragments, self._asset_version)
 
     # ------------------------------------------------------------ news
 
@@ -189,6 +212,7 @@ class Dashboard:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
+            await self._uploads.imports.leave_silent()
             if any(not run.state.is_final for run in self.client.nodes.overview().runs):
                 self._wake_sessions()
 
@@ -212,6 +236,27 @@ class _DownloadHandler(RequestHandler):
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", f'attachment; filename="{table_name}.csv"')
         self.finish(text)
+
+
+class _HardwareDownloadHandler(RequestHandler):
+    """What is known of a device, as the file that tools for lists of operations read."""
+
+    def initialize(self, client: AnalyzerClient) -> None:
+        self._client = client
+
+    async def get(self) -> None:
+        key = HardwareKey(*(self.get_query_argument(name, "") for name in ("node", "device", "run")))
+        try:
+            hardware = await self._client.hardware(key)
+        except KernalyseError as error:
+            self.set_status(404 if isinstance(error, NotFoundError) else 502)
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.finish(error.message + "\n")
+            return
+        members = roofline_config.config_of(hardware, self.get_query_argument("dtype", ""))
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.set_header("Content-Disposition", f'attachment; filename="{roofline_config.FILE_NAME}"')
+        self.finish(json.dumps(members, indent=4) + "\n")
 
 
 def _csv(rows: pl.DataFrame) -> bytes:

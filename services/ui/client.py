@@ -11,7 +11,7 @@ import asyncio
 import io
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,8 +22,20 @@ import polars as pl
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
+from kernalyse.v1.table_pb2 import TableChunk
 from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError
-from services.core.model import NodeStatus, NodeTelemetry, Run, SortKey, TableQuery
+from services.core.model import (
+    Ceiling,
+    Hardware,
+    HardwareKey,
+    NodeStatus,
+    NodeTelemetry,
+    Run,
+    SortKey,
+    TableQuery,
+    Thresholds,
+)
+from services.core.report import ReportFormat
 from services.core.rpc import translated_errors
 from services.core.wire import decode, encode
 from services.ui.memory import NodesMemory, RunMemory
@@ -32,8 +44,12 @@ RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""
 
 CALL_TIMEOUT_S: Final = 20.0
+REPORT_TIMEOUT_S: Final = 330.0
 MAX_REMEMBERED_RUNS: Final = 24
 """Runs kept although nobody looks at them any more: going back to one is immediate."""
+
+TABLES_UNDER_CEILINGS: Final = ("ceilings", "roofline", "layer_roofline")
+"""Of those that a run's memory holds."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,6 +82,7 @@ class AnalyzerClient:
         self._memories: dict[str, RunMemory] = {}
         self._viewer_counts: dict[str, int] = {}
         self._watches: dict[str, Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._thread.start()
@@ -115,24 +132,90 @@ class AnalyzerClient:
 
         return await self._ask(call())
 
-    async def table(self, query: TableQuery) -> TablePage:
+    async def add_node(self, address: str, token: str, ca_certificate: bytes) -> NodeStatus:
         """Raises KernalyseError."""
 
-        async def call() -> TablePage:
-            frames: list[pl.DataFrame] = []
-            total_row_count = 0
+        async def call() -> NodeStatus:
+            request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate)
             with translated_errors():
-                async for response in self._stub.GetTable(encode(query), timeout=CALL_TIMEOUT_S):
-                    total_row_count = total_row_count or response.total_row_count
-                    frames.append(await asyncio.to_thread(_frame, response.chunk.arrow_ipc))
-            rows = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
-            return TablePage(rows, total_row_count)
+                return decode((await self._stub.AddNode(request, timeout=CALL_TIMEOUT_S)).node, NodeStatus)
 
         return await self._ask(call())
+
+    async def remove_node(self, address: str) -> None:
+        """Raises KernalyseError."""
+
+        async def call() -> None:
+            with translated_errors():
+                await self._stub.RemoveNode(messages.RemoveNodeRequest(address=address), timeout=CALL_TIMEOUT_S)
+
+        await self._ask(call())
+
+    async def hardware(self, key: HardwareKey) -> Hardware:
+        """Raises KernalyseError."""
+
+        async def call() -> Hardware:
+            request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
+            with translated_errors():
+                return decode(await self._stub.GetHardware(request, timeout=CALL_TIMEOUT_S), Hardware)
+
+        return await self._ask(call())
+
+    async def update_hardware(self, key: HardwareKey, ceilings: Sequence[Ceiling], thresholds: Thresholds, etag: str) -> None:
+        """Sets what holds for every page of everybody. Raises KernalyseError."""
+
+        async def call() -> None:
+            request = messages.UpdateHardwareRequest(
+                node_id=key.node_id,
+                device_id=key.device_id,
+                run_id=key.run_id,
+                ceilings=[encode(ceiling) for ceiling in ceilings],
+                thresholds=encode(thresholds),
+                etag=etag,
+            )
+            with translated_errors():
+                await self._stub.UpdateHardware(request, timeout=CALL_TIMEOUT_S)
+
+        await self._ask(call())
+
+    async def call(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        """Carries out work on the client's thread with the analyzer's stub. Raises KernalyseError for every refusal."""
+
+        async def translated() -> T:
+            with translated_errors():
+                return await work(self._stub)
+
+        return await self._ask(translated())
+
+    async def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
+        """Raises KernalyseError."""
+        return await self._ask(self._table(query, timeout_s))
+
+    async def _table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
+        frames: list[pl.DataFrame] = []
+        total_row_count = 0
+        with translated_errors():
+            async for response in self._stub.GetTable(encode(query), timeout=timeout_s):
+                total_row_count = total_row_count or response.total_row_count
+                frames.append(await asyncio.to_thread(_frame, response.chunk.arrow_ipc))
+        rows = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
+        return TablePage(rows, total_row_count)
 
     async def run_table(self, table_name: str, run_ids: tuple[str, ...], order_by: tuple[SortKey, ...] = ()) -> pl.DataFrame:
         """All rows of a table of the runs. Raises KernalyseError."""
         return (await self.table(TableQuery(table_name, run_ids, order_by=order_by))).rows
+
+    async def report(self, run_id: str, chosen: ReportFormat, baseline_run_id: str, allowed_differences: tuple[str, ...]) -> bytes:
+        """A report of the run, or of its comparison with the baseline where one is named, as a file. Raises KernalyseError."""
+
+        async def call() -> bytes:
+            request = messages.ExportReportRequest(
+                run_id=run_id, format=chosen.value, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+            )
+            with translated_errors():
+                return b"".join([part.chunk async for part in self._stub.ExportReport(request, timeout=REPORT_TIMEOUT_S)])
+
+        return await self._ask(call())
 
     async def artifact(self, run_id: str, artifact_name: str) -> bytes:
         """A file that the run has left on its node. Raises KernalyseError."""
@@ -199,16 +282,62 @@ class AnalyzerClient:
                     tuple(decode(reading, NodeTelemetry) for reading in response.telemetry),
                     is_first,
                 )
+                for run in response.runs:
+                    self._start_over_where_replaced(decode(run, Run))
+                for address in response.removed_addresses:
+                    self.nodes.forget(address)
+                changed = {decode(key, HardwareKey) for key in response.changed_hardware}
+                if changed or is_first:
+                    self._take_in_hardware(None if is_first else changed)
                 is_first = False
                 self._on_news()
         raise _StreamEndedError("stream of nodes", found="its end")
+
+    def _start_over_where_replaced(self, run: Run) -> None:
+        """A file that is followed has changed: its run is the same, its rows are others."""
+        with self._lock:
+            memory = self._memories.get(run.run_id)
+            known = None if memory is None else memory.run
+            if memory is None or known is None or not run.is_imported or known.spec.work == run.spec.work:
+                return
+            memory.start_over()
+            watch = self._watches.pop(run.run_id, None)
+            if watch is not None:
+                watch.cancel()
+            if run.run_id in self._viewer_counts:
+                self._watches[run.run_id] = self._spawn(self._watch_run_to_its_end(memory))
+        self.nodes.count_up()
+
+    def _take_in_hardware(self, changed: set[HardwareKey] | None) -> None:
+        """Has everything worked out anew for these devices; None: for all, of which some may have changed unseen."""
+        self.nodes.count_up()
+        with self._lock:
+            concerned = [memory for memory in self._memories.values() if changed is None or memory.hardware_keys & changed]
+            for memory in concerned:
+                if memory.run_id not in self._viewer_counts:
+                    del self._memories[memory.run_id]
+        for memory in concerned:
+            if memory.run is not None:  # else its stream is about to bring it all
+                task = asyncio.get_running_loop().create_task(self._work_out_anew(memory))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _work_out_anew(self, memory: RunMemory) -> None:
+        next_event_index = memory.next_event_index
+        try:
+            answers = [await self._table(TableQuery(name, (memory.run_id,))) for name in TABLES_UNDER_CEILINGS]
+        except KernalyseError as error:
+            memory.fail(error.message)
+        else:
+            memory.replace({name: answer.rows for name, answer in zip(TABLES_UNDER_CEILINGS, answers, strict=True)}, next_event_index)
+        self._on_news()
 
     async def _watch_run_to_its_end(self, memory: RunMemory) -> None:
         async def watch() -> None:
             request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
             with translated_errors():
                 async for response in self._stub.WatchRun(request):
-                    frames = {chunk.table_name: _frame(chunk.arrow_ipc) for chunk in response.tables}
+                    frames = await asyncio.to_thread(_frames, response.tables)
                     run = decode(response.run, Run) if response.HasField("run") else None
                     memory.receive(run, frames, response.next_event_index)
                     self._on_news()
@@ -230,6 +359,14 @@ class _StreamEndedError(KernalyseError):
 
 def _refusal(error: KernalyseError) -> str:
     return f"The analyzer refuses the dashboard's token: {error.message}"
+
+
+def _frames(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
+    """By name of the table; a large one comes in several chunks."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for chunk in chunks:
+        parts.setdefault(chunk.table_name, []).append(_frame(chunk.arrow_ipc))
+    return {name: pl.concat(frames, how="vertical_relaxed", rechunk=False) for name, frames in parts.items()}
 
 
 def _frame(arrow_ipc: bytes) -> pl.DataFrame:

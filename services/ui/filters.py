@@ -28,6 +28,7 @@ CHOICES: Final = (
     RowFilter("model", "model_name", "Model"),
     RowFilter("batch_size", "batch_size", "Batch size"),
     RowFilter("device", "device_id", "Device"),
+    RowFilter("efficiency", "efficiency_category", "Efficiency"),
 )
 """Those with a list of values to choose from; a table without the column is not filtered by it."""
 

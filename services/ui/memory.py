@@ -12,7 +12,8 @@ from typing import Final
 
 import polars as pl
 
-from services.core.model import NodeStatus, NodeTelemetry, Run, Telemetry
+from services.core.model import HardwareKey, NodeStatus, NodeTelemetry, Run, Telemetry
+from services.core.telemetry_history import TelemetryHistory
 from services.ui.made_once import MadeOnce
 from services.ui.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition, SampleStrips
 
@@ -21,9 +22,6 @@ ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
 
 MAX_FRAMES: Final = 256
 """Frames of a table before they are joined into one: appending stays cheap, and reading never walks thousands."""
-
-MAX_NODE_READINGS: Final = 4_000
-"""Ten minutes at 2 Hz for a host and two devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,13 @@ class TableMemory:
             older = [self._frames.popleft() for _ in range(MAX_FRAMES // 2)]
             self._frames.appendleft(pl.concat(older, how="vertical_relaxed"))
 
+    def replace(self, frame: pl.DataFrame) -> None:
+        """Other rows in the place of all: who has read some starts over."""
+        self._frames.clear()
+        self._newest, self._kept = None, 0
+        self._end += 1  # a place that nobody can have read up to, even where there are no rows
+        self.append(frame)
+
     def since(self, position: int) -> NewRows:
         """Rows from the position on."""
         if position >= self._end:
@@ -79,6 +84,8 @@ class TableMemory:
     def _rows_since(self, position: int) -> NewRows:
         is_restart = 0 < position < self.dropped_row_count
         wanted = self._end - max(position, self.dropped_row_count)
+        if not wanted:
+            return NewRows(None, position, self._end, is_restart)
         pieces: list[pl.DataFrame] = []
         missing = wanted
         for frame in reversed(self._frames):
@@ -124,6 +131,7 @@ class RunMemory:
         self._configuration_count = 0
         self.next_event_index = 0
         self.is_complete = False
+        self.state_count = 0  # other for another state of what the run was read from
         self.made = MadeOnce()  # of its rows, by the pages
 
     def receive(self, run: Run | None, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
@@ -152,6 +160,24 @@ class RunMemory:
             now = StripsPosition(live_position, finished_position)
             return StripsChange(live, finished, now, self._strips.sample_count, self._strips.drawn_count)
 
+    def replace(self, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
+        """Tables worked out anew, when everything before next_event_index had arrived; what has come since stays."""
+        with self.lock:
+            for name, frame in frames.items():
+                known = self._table(name).all()
+                later = frame.clear() if known is None else known.filter(pl.col("event_index") >= next_event_index)
+                self._table(name).replace(pl.concat([frame, later], how="vertical_relaxed"))
+
+    def start_over(self) -> None:
+        """Another state of what the run was read from takes its place: its rows come again, all of them."""
+        with self.lock:
+            for table in self._tables.values():
+                table.replace(pl.DataFrame())
+            self._run, self._problem = None, ""
+            self._strips, self._configuration_count = SampleStrips(), 0
+            self.next_event_index, self.is_complete = 0, False
+            self.state_count += 1
+
     def fail(self, problem: str) -> None:
         with self.lock:
             self._problem = problem
@@ -159,6 +185,16 @@ class RunMemory:
     @property
     def run(self) -> Run | None:
         return self._run
+
+    @property
+    def hardware_keys(self) -> set[HardwareKey]:
+        """Of the devices that its points are held against: those of its node, and those that it alone knows."""
+        with self.lock:
+            run, ceilings = self._run, self._table("roofline").all()
+        of_run = () if ceilings is None else ceilings["device_id"].drop_nulls().unique().to_list()
+        devices = {*of_run, *([run.device_id] if run is not None and run.device_id is not None else [])}
+        owners = [("", self.run_id), *([(run.node_id, "")] if run is not None and run.node_id else [])]
+        return {HardwareKey(node_id, device_id, run_id) for device_id in devices for node_id, run_id in owners}
 
     @property
     def problem(self) -> str:
@@ -184,6 +220,7 @@ class Overview:
     runs: tuple[Run, ...] = ()
     problem: str = ""
     is_known: bool = False  # the first answer has come
+    revision: int = 0  # counts up when the same questions have other answers: by ceilings, thresholds, or other rows of a run
 
 
 @dataclass(slots=True)
@@ -193,21 +230,31 @@ class NodesMemory:
     lock: threading.Lock = field(default_factory=threading.Lock)
     _nodes: dict[str, NodeStatus] = field(default_factory=dict)
     _runs: dict[str, Run] = field(default_factory=dict)
-    _telemetry: dict[str, deque[Telemetry]] = field(default_factory=dict)
+    _telemetry: TelemetryHistory = field(default_factory=TelemetryHistory)
+    _revision: int = 0
     _problem: str = ""
     _is_known: bool = False
 
     def receive(self, nodes: tuple[NodeStatus, ...], runs: tuple[Run, ...], telemetry: tuple[NodeTelemetry, ...], is_first: bool) -> None:
-        """is_first: a new stream's first response, which holds every node and the last ten minutes of readings."""
+        """is_first: a new stream's first response, which holds every node."""
         with self.lock:
             self._problem, self._is_known = "", True
             if is_first:
                 self._nodes.clear()
-                self._telemetry.clear()
             self._nodes.update((node.address, node) for node in nodes)
             self._runs.update((run.run_id, run) for run in runs)
             for reading in telemetry:
-                self._telemetry.setdefault(reading.node_id, deque(maxlen=MAX_NODE_READINGS)).append(reading.telemetry)
+                self._telemetry.add(reading)
+
+    def forget(self, address: str) -> None:
+        """The node has been removed."""
+        with self.lock:
+            self._nodes.pop(address, None)
+
+    def count_up(self) -> None:
+        """Questions that were answered have other answers from now on."""
+        with self.lock:
+            self._revision += 1
 
     def fail(self, problem: str) -> None:
         with self.lock:
@@ -216,9 +263,15 @@ class NodesMemory:
     def overview(self) -> Overview:
         with self.lock:
             runs = sorted(self._runs.values(), key=lambda run: run.create_time, reverse=True)
-            return Overview(tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known)
+            return Overview(tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known, self._revision)
 
     def newest_telemetry(self, node_id: str) -> tuple[Telemetry, ...]:
         """The last reading of the host and of each device."""
         with self.lock:
-            return tuple({reading.device_id: reading for reading in self._telemetry.get(node_id, ())}.values())
+            found = (self._telemetry.newest(node_id, device_id) for device_id in self._telemetry.device_ids(node_id))
+            return tuple(reading.telemetry for reading in found if reading is not None)
+
+    def telemetry(self, node_id: str) -> tuple[Telemetry, ...]:
+        """Of the last hour, in order of time within each device."""
+        with self.lock:
+            return tuple(reading.telemetry for reading in self._telemetry.readings(node_id))

@@ -7,8 +7,9 @@ chart. Thinning keeps every 2^k-th sample, and the fastest and slowest of each c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Self
 
@@ -26,6 +27,15 @@ MIN_STRIP_SAMPLES: Final = 24
 """Of a finished strip, however many there are: fewer no longer show how samples are spread."""
 
 
+PLAIN: Final = 0
+OUTLIER: Final = 1
+DISCARDED: Final = 2
+"""Marks of a sample. An outlier lies beyond Tukey's fences, 1.5 interquartile ranges outside the quartiles of its configuration."""
+
+FENCE_RANGES: Final = 1.5
+MIN_FENCED_SAMPLES: Final = 20
+"""Fewer have no quartiles to speak of, and no outliers."""
+
 _NO_INTEGERS: Final[npt.NDArray[np.int64]] = np.empty(0, dtype=np.int64)
 
 
@@ -37,10 +47,14 @@ class SampleRows:
     sample_index: npt.NDArray[np.int64]
     duration_ns: npt.NDArray[np.float64]
     measured_unix_ns: npt.NDArray[np.int64]
+    mark: npt.NDArray[np.int64]  # PLAIN, OUTLIER or DISCARDED
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
-        return cls(*(frame[name].to_numpy() for name in cls.__slots__))
+        """Of rows of the table samples; none is an outlier yet."""
+        is_discarded = frame["is_discarded"].fill_null(value=False).to_numpy()
+        read = {name: frame[name].to_numpy() for name in cls.__slots__ if name in frame.columns}
+        return cls(**read, mark=np.where(is_discarded, DISCARDED, PLAIN))
 
     @classmethod
     def joined(cls, parts: Sequence[SampleRows]) -> SampleRows:
@@ -48,7 +62,7 @@ class SampleRows:
 
     @classmethod
     def none(cls) -> Self:
-        return cls(_NO_INTEGERS, _NO_INTEGERS, np.empty(0), _NO_INTEGERS)
+        return cls(_NO_INTEGERS, _NO_INTEGERS, np.empty(0), _NO_INTEGERS, _NO_INTEGERS)
 
     def __len__(self) -> int:
         return len(self.duration_ns)
@@ -56,6 +70,51 @@ class SampleRows:
     def chosen(self, rows: npt.NDArray[Any]) -> SampleRows:
         """Those that an index array or a mask selects."""
         return SampleRows(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    def marked(self, fences: Fences) -> SampleRows:
+        """With those outside the fences as outliers; a discarded one stays what it is."""
+        is_outside = (self.duration_ns < fences.low_ns) | (self.duration_ns > fences.high_ns)
+        return replace(self, mark=np.where(self.mark == DISCARDED, DISCARDED, np.where(is_outside, OUTLIER, PLAIN)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fences:
+    """Where outliers of a configuration begin, and how many samples that stands on."""
+
+    low_ns: float = -math.inf
+    high_ns: float = math.inf
+    sample_count: int = 0
+
+    @classmethod
+    def of(cls, rows: SampleRows) -> Self:
+        kept = rows.duration_ns[rows.mark != DISCARDED]
+        if len(kept) < MIN_FENCED_SAMPLES:
+            return cls()
+        lower, upper = np.quantile(kept, (0.25, 0.75))
+        reach = FENCE_RANGES * (upper - lower)
+        return cls(float(lower - reach), float(upper + reach), len(rows))
+
+
+@dataclass(slots=True)
+class GrowingStrip:
+    """Every sample of a configuration that is being measured."""
+
+    parts: list[SampleRows] = field(default_factory=list)
+    sample_count: int = 0
+    fences: Fences = Fences()
+
+    def add(self, rows: SampleRows) -> SampleRows:
+        """Answers with the rows marked by what is known so far; quartiles are found anew when the samples have doubled."""
+        self.parts.append(rows)
+        self.sample_count += len(rows)
+        if self.sample_count >= max(MIN_FENCED_SAMPLES, 2 * self.fences.sample_count):
+            self.fences = Fences.of(SampleRows.joined(self.parts))
+        return rows.marked(self.fences)
+
+    def whole(self) -> SampleRows:
+        rows = SampleRows.joined(self.parts)
+        self.fences = Fences.of(rows)
+        return rows.marked(self.fences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +171,7 @@ class SampleStrips:
         self.live = StripLayer()
         self.finished = StripLayer()
         self.sample_count = 0  # that have arrived
-        self._growing: dict[int, list[SampleRows]] = {}  # every sample of the configurations that go on, by index
+        self._growing: dict[int, GrowingStrip] = {}  # by configuration_index
         self._live_step = 1
         self._finished: dict[int, SampleRows] = {}  # as drawn, by index
 
@@ -124,14 +183,13 @@ class SampleStrips:
         """Takes in rows of the table samples."""
         self.sample_count += samples.height
         for index, rows in _by_configuration(SampleRows.of(samples)):
-            self._growing.setdefault(index, []).append(rows)
-            self.live.add(_every(rows, self._live_step))
+            self.live.add(_every(self._growing.setdefault(index, GrowingStrip()).add(rows), self._live_step))
         if self.live.row_count > MAX_LIVE_SAMPLES:
             self._redraw_live()
 
     def finish(self, configuration_indexes: Iterable[int], configuration_count: int) -> None:
         """Takes configurations as measured or failed. configuration_count: that share the chart."""
-        ended = [(index, SampleRows.joined(self._growing.pop(index))) for index in configuration_indexes if index in self._growing]
+        ended = [(index, self._growing.pop(index).whole()) for index in configuration_indexes if index in self._growing]
         if not ended:
             return
         share = max(MIN_STRIP_SAMPLES, min(MAX_LIVE_SAMPLES, MAX_FINISHED_SAMPLES // max(1, configuration_count)))
@@ -146,7 +204,7 @@ class SampleStrips:
         self._redraw_live()
 
     def _redraw_live(self) -> None:
-        whole = {index: SampleRows.joined(parts) for index, parts in self._growing.items()}
+        whole = {index: strip.whole() for index, strip in self._growing.items()}
         count = sum(len(rows) for rows in whole.values())
         self._live_step = 1
         while count > self._live_step * MAX_LIVE_SAMPLES // 2:

@@ -22,7 +22,7 @@ from bokeh.model import DataModel
 from services.core.errors import KernalyseError
 
 MAX_UNACKNOWLEDGED: Final = 2
-MAX_COMMAND_LENGTH: Final = 10_000
+MAX_COMMAND_LENGTH: Final = 100_000
 MAX_UPDATE_SHARE: Final = 0.5
 """Of the server's one core for updates of all pages: more delays the pages' own requests, less the updates."""
 

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
     "kernels": "Kernels",
     "layers": "Layers",
+    "timeline": "Timeline",
+    "compare": "Compare",
+    "nodes": "Nodes",
+    "start": "Run / Import",
 }
 """In the order of the navigation."""
 
-ColorBy = Literal["category", "dtype", "kernel", "variant", "run"]
+StartTab = Literal["sweep", "command", "model", "prompt", "ceilings", "import"]
+
+ColorBy = Literal["category", "efficiency", "dtype", "kernel", "variant", "run"]
 CeilingChoice = Literal["best", "datasheet", "clock", "measured"]
 PointsOf = Literal["kernel", "layer"]
+PointSize = Literal["share", "same"]
+LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
+LayerColor = Literal["efficiency", "bound", "category"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -37,6 +46,7 @@ TableName = Literal[
     "ranks",
     "models",
     "layer_variants",
+    "layer_kernels",
 ]
 
 TABLE_TITLES: Final[dict[TableName, str]] = {
@@ -54,6 +64,7 @@ TABLE_TITLES: Final[dict[TableName, str]] = {
     "ranks": "ranks of traces",
     "models": "whole passes of models",
     "layer_variants": "layers of a model's variants",
+    "layer_kernels": "kernels of each layer",
 }
 """What can be shown, as people choose it. Kernels of sweeps and of traces are one table of the analyzer, with other columns filled."""
 
@@ -76,20 +87,42 @@ class ViewState:
     model: str = ""
     batch_size: str = ""  # a number, or empty: all
     device: str = ""  # device_id
+    efficiency: str = ""  # category of efficiency, e.g. "memory bound"
     color_by: ColorBy = "category"
     ceilings: CeilingChoice = "best"  # source that points are held against
     points: PointsOf = "kernel"  # of traces: a point for each kernel, or for each layer
+    sizes: PointSize = "share"  # of traces and models: by share of the time
+    level: LevelChoice = "auto"  # memory that points are held against; auto: the one that their bytes came from
+    point: str = ""  # the chosen one, see point_key; empty: none
+    hidden: tuple[str, ...] = ()  # series of charts that a click in the legend took away, see legend.series_key
     table: TableName = "measurements"
     columns: tuple[str, ...] = ()  # empty: those the page chooses
     sort: str = ""  # column; empty: the analyzer's order
     descending: bool = False
     row: int = 0  # first row shown
+    baseline: str = ""  # run_id that the candidate is judged by; empty: one that is like it
+    candidate: str = ""  # run_id; empty: the newest
+    allow: str = ""  # differences between the two that were allowed to be, comma-separated
+    verdict: str = ""  # of the rows compared; empty: all
+    metric: str = "duration_median_ns"  # of the history
+    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
+    node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
     figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
     heat_x: str = ""  # axis of the heatmap; empty: the page chooses
     heat_y: str = ""
     configuration: str = ""  # chosen row, "run_id.configuration_index"; empty: none
     listing: str = ""  # artifact of its compiler that is shown; empty: the first
+    form: StartTab = "sweep"  # of the page that starts runs
+    layer: str = ""  # path of the layer that is looked into; empty: all of the model
+    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
+    variant: str = ""  # of a model; empty: the first
+    window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
+    stretch: str = ""  # marked on it, written the same way
+    event: str = ""  # chosen on it, e.g. "kernels.17"
+    search: str = ""  # part of names on it
+    folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
     def run(self) -> str | None:
@@ -103,18 +136,28 @@ class ViewState:
     def changed(self, name: str, value: str) -> ViewState:
         """With one field set from text, as widgets and links send it; unknown names and values change nothing.
 
-        A filter or a sort order starts again at the first row.
+        A filter or a sort order starts again at the first row; other series than before are all shown.
         """
         if name not in _FIELD_NAMES:
             return self
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
+        if name in ("color_by", "runs"):
+            changed = replace(changed, hidden=())
         return changed if name in _WITHOUT_ROWS else replace(changed, row=0)
 
+    def with_series_toggled(self, key: str) -> ViewState:
+        """Hides the series of charts, or shows it again."""
+        kept = tuple(other for other in self.hidden if other != key)
+        return replace(self, hidden=kept if key in self.hidden else (*kept, key))
 
-KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device")
+
+KEPT_BETWEEN_PAGES: Final = ("runs", "theme", "kernel", "category", "dtype", "model", "batch_size", "device", "efficiency")
 """Runs and filters: what is chosen on one page holds on the others."""
 
-_WITHOUT_ROWS: Final = ("row", "theme", "columns", "figure", "heat_x", "heat_y", "configuration", "listing")
+_WITHOUT_ROWS: Final = (
+    *("row", "theme", "columns", "hidden", "point", "figure", "heat_x", "heat_y", "configuration", "listing"),
+    *("layer", "layer_color", "variant"),
+)
 """What changes without the table's rows becoming others."""
 
 _FIELD_NAMES: Final = frozenset(field.name for field in fields(ViewState))
@@ -123,8 +166,12 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "color_by": get_args(ColorBy),
     "ceilings": get_args(CeilingChoice),
     "points": get_args(PointsOf),
+    "sizes": get_args(PointSize),
+    "level": get_args(LevelChoice),
     "table": get_args(TableName),
     "figure": get_args(MetricName),
+    "form": get_args(StartTab),
+    "layer_color": get_args(LayerColor),
 }
 _MAX_TEXT_LENGTH: Final = 200
 
@@ -143,15 +190,17 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
             if last in _CHOICES[name]:
                 values[name] = last
         elif name == "runs":
-            values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))[:MAX_RUNS]
-        elif name == "columns":
-            values[name] = tuple(dict.fromkeys(part for part in last.split(",") if part))
+            values[name] = tuple(dict.fromkeys(unquote(part) for part in last.split(",") if part))[:MAX_RUNS]
+        elif name in ("columns", "hidden"):
+            values[name] = tuple(dict.fromkeys(unquote(part) for part in last.split(",") if part))
         elif name == "row":
             values[name] = int(last) if last.isdecimal() and len(last) < 12 else 0
         elif name == "row_count":
             values[name] = next((count for count in ROW_COUNTS if str(count) == last), ROW_COUNTS[0])
         elif name == "descending":
             values[name] = last == "1"
+        elif name == "layer":
+            values[name] = last  # as deep as layers go
         elif name in _FIELD_NAMES:
             values[name] = last[:_MAX_TEXT_LENGTH]
     return ViewState(**values)
@@ -171,7 +220,7 @@ def to_query(state: ViewState) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(part.replace("%", "%25").replace(",", "%2C") for part in value)
     if isinstance(value, bool):
         return "1" if value else "0"
     return str(value)

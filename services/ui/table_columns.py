@@ -248,6 +248,28 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("verification_state", "Result", "words", True),
         Column("verification_max_relative_error", "Relative error", "number"),
     ),
+    "layer_kernels": (
+        Column("run_id", "Run", "run", True),
+        Column("layer_path", "Layer with all in it", "text", True),
+        Column("variant", "Variant"),
+        Column("kernel_name", "Kernel", "text", True),
+        Column("category", "Category"),
+        Column("dtype", "Data type"),
+        Column("launch_count", "Launches", "count", True),
+        Column("own_launch_count", "Of the layer itself", "count", True),
+        Column("duration_sum_ns", "Time in all", "duration", True),
+        Column("share_ratio", "Share of the layer", "ratio", True),
+        Column("flop", "Flop", "flop"),
+        Column("bytes", "Bytes", "bytes"),
+        Column("intensity_flop_per_byte", "Intensity (flop/B)", "number"),
+        Column("achieved_flop_per_s", "Flop rate", "flop_rate", True),
+        Column("achieved_bytes_per_s", "Byte rate", "byte_rate", True),
+        Column("attainable_flop_per_s", "Attainable", "flop_rate"),
+        Column("efficiency_ratio", "Efficiency", "ratio", True),
+        Column("bound", "Bound", "text", True),
+        Column("work_source", "Work by", "text"),
+        Column("worked_share_ratio", "Work known", "ratio"),
+    ),
     "layer_variants": (
         Column("run_id", "Run", "run", True),
         Column("layer", "Layer", "text", True),
@@ -264,5 +286,6 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("occurrence", "In", "words"),
     ),
 }
+
 NAME_COLUMNS: Final = {"layers": "layer", "layer_variants": "layer", "models": "model_name", "opportunities": "subject"}
 """What the filter by name looks into, where it is not kernel_name."""

@@ -7,6 +7,7 @@ ns to hours. An unknown value is shown as an en dash.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -182,14 +183,29 @@ SYMBOL_MARKERS: Final[dict[str, str]] = {
     "triangle-down": "inverted_triangle",
     "hexagon": "hex",
     "star": "star",
+    "circle-open": "circle",
+    "square-open": "square",
+    "diamond-open": "diamond",
+    "pentagon": "hex",
+    "hexagon2": "hex",
+    "octagon": "hex",
+    "hexagram": "star_dot",
+    "star-diamond": "star_dot",
+    "cross-thin": "cross",
+    "x-thin": "x",
+    "asterisk": "asterisk",
 }
-"""Shapes that imported results ask for by Plotly's names, as Bokeh calls them; any other leaves the shape of the colour."""
+"""Shapes that imported results ask for by Plotly's names, as Bokeh calls them, or the most alike that it has; any other leaves the shape
+of the colour."""
 
 FAILED_MARKERS: Final[dict[str, str]] = {"circle": "circle_x", "square": "square_x", "diamond": "diamond_cross"}
 """How a point looks whose results were wrong, where the shape has a crossed variant; the others are drawn hollow."""
 
 IMPLAUSIBLE_MARKER: Final = "asterisk"
 """How a point looks that is faster than its device can be: a shape of its own, in the colour of what is wrong."""
+
+LINE_MARKERS: Final = frozenset({"asterisk", "cross", "x"})
+"""Shapes without an inside: their line is all that there is to see of their colour."""
 
 IMPLAUSIBLE_SYMBOL: Final = "✱"
 
@@ -204,6 +220,9 @@ SYMBOLS: Final[dict[str, str]] = {
 }
 """The markers as characters, for legends."""
 
+EFFICIENCY_CATEGORIES: Final = ("compute bound", "memory bound", "normal", "compute inefficient", "memory inefficient")
+"""As the analyzer calls them. Bound: at a limit of the hardware; inefficient: below the threshold of its side; normal: between them."""
+
 CATEGORIES: Final = ("matmul", "elementwise", "stream", "transpose", "reduction", "normalization", "other")
 
 
@@ -213,25 +232,161 @@ class Style:
     marker: str
 
 
+def efficiency_style(category: str, palette: Palette) -> Style:
+    """Green: bound, a limit of the hardware is reached; red: inefficient; blue: normal; grey: not known. The marker is for legends."""
+    if category.endswith("bound"):
+        return Style(palette.good, "circle")
+    if category.endswith("inefficient"):
+        return Style(palette.bad, "circle")
+    return Style(palette.accent if category == "normal" else palette.muted, "circle")
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """How a point's line tells the category of its efficiency without colour. is_marked: it is drawn in the colour of text."""
+
+    width_px: float
+    dash: str
+    is_marked: bool
+    symbol: str  # for legends
+
+    @classmethod
+    def of(cls, category: str | None) -> Outline:
+        if category is not None and category.endswith("bound"):
+            return BOUND_OUTLINE
+        if category is not None and category.endswith("inefficient"):
+            return INEFFICIENT_OUTLINE
+        return NORMAL_OUTLINE
+
+
+BOUND_OUTLINE: Final = Outline(2.0, "solid", True, "◉")
+INEFFICIENT_OUTLINE: Final = Outline(1.3, "2 2", True, "◌")
+NORMAL_OUTLINE: Final = Outline(1.0, "solid", False, "●")
+
+
+def values_with(present: Collection[str]) -> tuple[str, ...]:
+    """CATEGORIES, with what else is present in the places of those that are not: each has a colour and shape of its own while they last."""
+    others = iter(sorted(set(present) - set(CATEGORIES)))
+    return (*(name if name in present else next(others, name) for name in CATEGORIES), *others)
+
+
 def style_of(value: str, values: tuple[str, ...], palette: Palette) -> Style:
     """Colour and shape of one value among those that may occur; those beyond the palette share by turns, others look like the last."""
     position = values.index(value) if value in values else max(len(values) - 1, 0)
     return Style(palette.series[position % len(palette.series)], MARKERS[position % len(MARKERS)])
 
 
-# ---------------------------------------------------------------- the same formats in the browser, for axes
+# ---------------------------------------------------------------- figures at the ticks of axes
 
-DURATION_TICKS: Final = """
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """How an axis writes its figures.
+
+    Args:
+        code: body of a JavaScript function of `tick`, for the browser.
+        text: the same in Python, for what is drawn without one.
+        unit: that the axis itself counts in, where it is no label's; "": it has none.
+    """
+
+    code: str
+    text: Callable[[float], str]
+    unit: str = ""
+
+
+def _plain(value: float) -> str:
+    """At most three significant digits, without zeros at the end."""
+    return f"{float(f'{value:.3g}'):.12g}"
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    factor, unit = next(((factor, unit) for factor, unit in units if abs(value) >= factor * 0.9995), units[-1])
+    return f"{_plain(value / factor)} {unit}".rstrip()
+
+
+DURATION_TICKS: Final = Ticks(
+    """
 const size = Math.abs(tick)
 const [factor, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"]
 return parseFloat((tick / factor).toPrecision(3)) + " " + unit
-"""
+""",
+    lambda value: _scaled(value, _DURATIONS),
+    "ns",
+)
 
-SI_TICKS: Final = """
+SI_TICKS: Final = Ticks(
+    """
 const size = Math.abs(tick)
 const table = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]
 const [factor, prefix] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, ""]
 return parseFloat((tick / factor).toPrecision(3)) + (prefix ? " " + prefix : "")
+""",
+    lambda value: _scaled(value, (*_SI_PREFIXES, (1.0, ""))),
+)
+
+PLAIN_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3)))", _plain)
+
+PERCENT_TICKS: Final = Ticks('return tick + " %"', lambda value: f"{_plain(value)} %", "%")
+
+SHARE_TICKS: Final = Ticks('return parseFloat((tick * 100).toPrecision(3)) + " %"', lambda value: f"{_plain(value * 100)} %")
+"""Of ratios."""
+
+CLOCK_TICKS: Final = Ticks(
+    "return new Date(tick).toTimeString().slice(0, 8)",
+    lambda value: datetime.fromtimestamp(value / 1e3, UTC).strftime("%H:%M:%S"),
+    "ms since 1970-01-01 UTC",
+)
+"""Of milliseconds since 1970; in the browser's time zone, elsewhere in UTC."""
+
+MILLISECOND_TICKS: Final = Ticks("return String(parseFloat(tick.toPrecision(3))) + ' ms'", lambda value: f"{_plain(value)} ms", "ms")
+
+RATIO_TICKS: Final = Ticks("return '×' + String(parseFloat(tick.toPrecision(3)))", lambda value: f"×{_plain(value)}")
+
+MEMORY_TICKS: Final = Ticks(
+    """
+const size = Math.abs(tick)
+const [factor, unit] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([limit]) => size >= limit) ?? [1, "B"]
+return parseFloat((tick / factor).toPrecision(3)) + " " + unit
+""",
+    memory,
+    "B",
+)
+
+# ---------------------------------------------------------------- and for hovers, where an unknown value is NaN
+
+_DIGITS: Final = """
+if (!Number.isFinite(value)) return "\u2013 "
+const digits = (number) => Math.abs(number) < 1000 ? number.toPrecision(3) : number.toFixed(0)
+const size = Math.abs(value)
 """
 
-PLAIN_TICKS: Final = "return String(parseFloat(tick.toPrecision(3)))"
+SI_HOVER: Final = (
+    _DIGITS
+    + """
+const table = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]
+const [factor, prefix] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, ""]
+return digits(value / factor) + " " + prefix
+"""
+)
+
+DURATION_HOVER: Final = (
+    _DIGITS
+    + """
+const table = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]
+const [factor, unit] = table.find(([limit]) => size >= limit * 0.9995) ?? [1, "ns"]
+return digits(value / factor) + " " + unit
+"""
+)
+
+MEMORY_HOVER: Final = (
+    _DIGITS
+    + """
+const table = [[2 ** 50, "Pi"], [2 ** 40, "Ti"], [2 ** 30, "Gi"], [2 ** 20, "Mi"], [2 ** 10, "Ki"]]
+const [factor, prefix] = table.find(([limit]) => size >= limit) ?? [1, ""]
+return (factor === 1 ? value.toFixed(0) : digits(value / factor)) + " " + prefix + "B"
+"""
+)
+
+PERCENT_HOVER: Final = _DIGITS + 'return (value < 1 ? digits(value * 100) : (value * 100).toFixed(0)) + " %"'
+
+PLAIN_HOVER: Final = _DIGITS + "return digits(value)"

@@ -24,12 +24,12 @@ import numpy as np
 
 from services.core.comparison import paired_ratio
 from services.core.expressions import parse_expression
+from services.core.gpt_models import find_architecture
 from services.core.model import CacheMode, Dim3, TimingMethod
 from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration, Timing
 from services.profiler.backends.opencl import OpenCLBackend
 from services.profiler.backends.passes import PassSession
 from services.profiler.catalog import load_catalog
-from services.profiler.workloads.gpt.architecture import find_architecture
 from services.profiler.workloads.gpt.launches import plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.operations import Problem

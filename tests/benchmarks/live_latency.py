@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shutil
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from playwright.async_api import Browser, async_playwright
 
-from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium, dashboard_of
-from tests.browser.socket_viewer import SocketViewer, log_in
-from tests.service_processes import ServiceProcesses
+from tests.benchmarks.dashboard_alone import chromium_or_exit, dashboard_alone
+from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard
+from tests.browser.socket_viewer import SocketViewer, all_served, log_in
 
 VIEWER_COUNTS: Final = (1, 10)
 TARGETS_MS: Final = {1: (150.0, 300.0), 10: (None, 400.0)}
@@ -48,30 +43,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of watching for each number of viewers")
     seconds = parser.parse_args().seconds
-    path = chromium()
-    if path is None:
-        sys.exit("live latency: Chromium is not installed; nothing measured.")
-    folder = Path(tempfile.mkdtemp(prefix="kn-"))
-    for variable, name in (
-        ("XDG_CONFIG_HOME", "config"),
-        ("XDG_DATA_HOME", "data"),
-        ("XDG_RUNTIME_DIR", "run"),
-        ("XDG_CACHE_HOME", "cache"),
-    ):
-        (folder / name).mkdir(mode=0o700)
-        os.environ[variable] = str(folder / name)
-    services = ServiceProcesses(folder)
-    try:
-        own_cores = os.sched_getaffinity(0)
-        # A worker inherits the cores of the service that starts it, and a CPU runtime makes a thread for each.
-        os.sched_setaffinity(0, {min(own_cores)})
-        profiler = services.start("profiler")
-        os.sched_setaffinity(0, own_cores)
-        with dashboard_of(services, profiler) as dashboard:
-            asyncio.run(measure(dashboard, path, seconds))
-    finally:
-        services.stop_all()
-        shutil.rmtree(folder, ignore_errors=True)
+    path = chromium_or_exit("live latency")
+    with dashboard_alone() as dashboard:
+        asyncio.run(measure(dashboard, path, seconds))
 
 
 async def measure(dashboard: Dashboard, chromium_path: str, seconds: float) -> None:
@@ -108,15 +82,6 @@ async def latencies_ms(dashboard: Dashboard, browser: Browser, viewer_count: int
         await asyncio.gather(*watching, return_exceptions=True)
         await asyncio.to_thread(dashboard.cancel, run.run_id)
     return [float(value) for value in found]
-
-
-async def all_served(viewers: list[SocketViewer], watching: list[asyncio.Task[None]]) -> None:
-    async with asyncio.timeout(60):
-        while not all(viewer.update_count for viewer in viewers):
-            await asyncio.sleep(0.1)
-            for task in watching:
-                if task.done():
-                    task.result()
 
 
 def report(viewer_count: int, found_ms: list[float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,10 +30,22 @@ def dashboard(ceilings_file: Path) -> Iterator[Dashboard]:
         try:
             export = write_export(folder / "export.sqlite", kernels=[kernel(1_000, 6_000, 1)], gpus=[{}])
             nsys = write_recording_nsys(folder, export)
-            with dashboard_of(services, services.start("profiler", "--nsys-program", str(nsys))) as found:
+            profiler = services.start("profiler", "--nsys-program", str(nsys))
+            with opened_urls(folder) as opened, dashboard_of(services, profiler, opened) as found:
                 yield found
         finally:
             services.stop_all()
+
+
+@contextmanager
+def opened_urls(folder: Path) -> Iterator[Path]:
+    """The file that gets what programs started meanwhile open in a browser, a line each."""
+    file, program = folder / "opened_urls", folder / "browser"
+    program.write_text(f'#!/bin/sh\necho "$1" >> {file}\n')
+    program.chmod(0o755)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("BROWSER", f"{program} %s")
+        yield file
 
 
 @pytest.fixture(scope="module")

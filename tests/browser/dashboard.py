@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -41,6 +42,7 @@ def chromium() -> str | None:
 @dataclass(frozen=True, slots=True)
 class Dashboard:
     ui: ServiceProcess
+    opened_urls: Path | None  # what it opened in a browser, a line each; None: it was not asked to
     analyzer_address: str
     stub: Any
 
@@ -72,14 +74,14 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard_of(services: ServiceProcesses, profiler: ServiceProcess) -> Iterator[Dashboard]:
-    """Analyzer and dashboard for a running profiler."""
+def dashboard_of(services: ServiceProcesses, profiler: ServiceProcess, opened_urls: Path | None = None) -> Iterator[Dashboard]:
+    """Analyzer and dashboard for a running profiler. opened_urls: with it the dashboard is to open itself in a browser."""
     analyzer = services.start("analyzer")
-    ui = services.start("ui", "--analyzer-address", analyzer.address)
+    ui = services.start("ui", "--analyzer-address", analyzer.address, *([] if opened_urls is None else ["--open"]))
     with open_channel(analyzer.endpoint) as channel:
         stub = AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
         _wait_for_node(stub, profiler)
-        yield Dashboard(ui, analyzer.address, stub)
+        yield Dashboard(ui, opened_urls, analyzer.address, stub)
 
 
 def _wait_for_node(stub: Any, profiler: ServiceProcess) -> None:

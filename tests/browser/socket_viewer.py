@@ -117,6 +117,16 @@ class SocketViewer:
             await socket.send(json.dumps(part))
 
 
+async def all_served(viewers: list[SocketViewer], watching: list[asyncio.Task[None]], timeout_s: float = 60) -> None:
+    """Returns when each has received an update; watching: their tasks, whose errors are raised."""
+    async with asyncio.timeout(timeout_s):
+        while not all(viewer.update_count for viewer in viewers):
+            await asyncio.sleep(0.1)
+            for task in watching:
+                if task.done():
+                    task.result()
+
+
 def _bridge_id(content: Any) -> str:
     """Of the Bridge in a serialized document, wherever it lies."""
     waiting = [content]

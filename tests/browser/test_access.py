@@ -7,8 +7,16 @@ from websockets.exceptions import InvalidStatus
 
 from tests.browser.dashboard import Dashboard
 from tests.browser.socket_viewer import ask, log_in, open_socket, session_token
+from tests.browser.test_live import eventually
 
 pytestmark = pytest.mark.browser
+
+
+def test_seed_002_the_dashboard_opens_itself_in_the_default_browser(dashboard: Dashboard) -> None:
+    opened = dashboard.opened_urls
+    assert opened is not None
+    eventually(opened.exists)
+    assert opened.read_text().splitlines() == [f"{dashboard.url}/?token={dashboard.ui.token}"]
 
 
 @pytest.mark.parametrize(

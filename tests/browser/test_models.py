@@ -37,6 +37,8 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         expect(row).to_contain_text("baseline")
         expect(page.locator("#f-layers_legend")).to_contain_text("fused")
         eventually(lambda: drawn_count(page, "layers:bars") >= 8)
+        eventually(lambda: drawn_count(page, "icicle:boxes") >= 5)
+        eventually(lambda: drawn_count(page, "layer_count:boxes") == 2)  # both variants' architecture is known at once
         assert visit.dashboard.run(run.run_id).state is RunState.RUNNING
         page.locator("#f-row_choice select").select_option("layers")
         page.wait_for_url(re.compile("table=layers"))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from services.core.gpt_models import find_architecture
 from services.core.model import CacheMode, EventPayload
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.passes import PassSession
-from services.profiler.workloads.gpt.architecture import find_architecture
 from services.profiler.workloads.gpt.launches import plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.operations import Problem

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from services.core.gpt_models import find_architecture
 from services.core.model import DeviceKind
-from services.profiler.workloads.gpt.architecture import find_architecture
 from services.profiler.workloads.gpt.operations import Problem
 from services.profiler.workloads.gpt.reference import EPSILON
 from services.profiler.workloads.gpt.weights import random_tokens, random_weights

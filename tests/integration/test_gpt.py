@@ -14,6 +14,7 @@ import pytest
 
 from services.core import wire
 from services.core.errors import KernalyseError, VerificationFailedError
+from services.core.gpt_models import ARCHITECTURES, Architecture, find_architecture
 from services.core.model import (
     ArtifactStored,
     CacheMode,
@@ -37,7 +38,6 @@ from services.core.model import (
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.passes import PassSession
 from services.profiler.backends.registry import open_backend_for
-from services.profiler.workloads.gpt.architecture import ARCHITECTURES, Architecture, find_architecture
 from services.profiler.workloads.gpt.launches import plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel
 from services.profiler.workloads.gpt.operations import Problem

@@ -18,8 +18,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kernalyse.channel import open_async_channel
+from kernalyse.v1 import kernel_pb2, run_pb2
 from kernalyse.v1 import profiler_service_pb2 as messages
-from kernalyse.v1 import run_pb2
 from services.core import wire
 from services.core.errors import (
     ArtifactNotFoundError,
@@ -30,6 +30,7 @@ from services.core.errors import (
     InvalidBundleError,
     InvalidParameterError,
     InvalidRequestError,
+    InvalidSourceError,
     RunNotFoundError,
     TooManyConfigurationsError,
     UnknownKernelError,
@@ -140,6 +141,31 @@ async def test_the_catalogue_is_listed(calls: Calls) -> None:
     with translated_errors():
         answer = await calls.stub.ListKernels(messages.ProfilerServiceListKernelsRequest())
     assert {"saxpy", "matmul_naive", "softmax"} <= {kernel.kernel_name for kernel in answer.kernels}
+
+
+async def test_the_kernels_of_a_source_are_told_with_what_is_assumed_of_them(calls: Calls) -> None:
+    text = "__global__ void scale(float* a, float s, int N) {}\ntemplate <class T> __global__ void other(T* a, int N) {}"
+    source = kernel_pb2.KernelSource(file_name="mine.cu", text=text)
+    with translated_errors():
+        answer = await calls.stub.ListKernels(messages.ProfilerServiceListKernelsRequest(source=source))
+    (kernel,) = answer.kernels
+    assert (kernel.kernel_name, [parameter.name for parameter in kernel.parameters]) == ("scale", ["N"])
+    assert "scale: s: taken to be 1.0" in " ".join(answer.notices)
+    assert "other: mine.cu, line 2: found the parameter a of type T" in " ".join(answer.notices)
+    with refused(InvalidSourceError, "mine.cu"):
+        empty = kernel_pb2.KernelSource(file_name="mine.cu")
+        await calls.stub.ListKernels(messages.ProfilerServiceListKernelsRequest(source=empty))
+
+
+async def test_a_request_that_is_only_checked_starts_nothing(calls: Calls) -> None:
+    before = (await calls.stub.ListRuns(messages.ProfilerServiceListRunsRequest())).runs
+    request = messages.ProfilerServiceStartRunRequest(spec=wire.encode(quick_sweep(values=(1024, 2048))), validate_only=True)
+    run = (await calls.stub.StartRun(request)).run
+    assert (run.run_id, run.total_configuration_count, bool(run.device_id)) == ("", 2, True)
+    request = messages.ProfilerServiceStartRunRequest(spec=wire.encode(quick_sweep("saxpi")), validate_only=True)
+    with refused(UnknownKernelError, "saxpy"):
+        await calls.stub.StartRun(request)
+    assert (await calls.stub.ListRuns(messages.ProfilerServiceListRunsRequest())).runs == before
 
 
 async def test_runs_are_listed_newest_first_in_pages(calls: Calls) -> None:

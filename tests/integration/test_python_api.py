@@ -86,6 +86,7 @@ def test_a_sweep_is_submitted_watched_and_read(client: kernalyse.Client, profile
     assert len(in_pandas) == client.table("last", "samples").height > 0
     assert in_pandas["duration_ns"].min() > 0
     assert "saxpy" in client.report(run)
+    assert client.document(run, "svg").startswith(b"PK")
     assert [one.run_id for one in client.runs(max_count=1)] == [run.run_id]
     assert client.cancel(run).state == ended.state
     assert client.hardware(run.node_id, run.device_id or "opencl:intel:0") is not None

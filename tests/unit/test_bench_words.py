@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from services.cli.kernel_words import KernelWords, split_word
-from services.cli.measuring_words import ZEROS_NOTICE, MeasuringWords, parse_ratio
-from services.cli.sweep_request import SearchWords, SweepRequest, build_sweep
-from services.cli.usage import UsageError
+from services.cli.sweep_request import SweepRequest, build_sweep
 from services.core.errors import InvalidCatalogError, InvalidExpressionError, UnknownKernelError
 from services.core.model import (
     Axis,
@@ -26,8 +24,11 @@ from services.core.model import (
     StoppingCriterion,
     TimingMethod,
 )
+from services.core.words.measuring_words import ZEROS_NOTICE, MeasuringWords, parse_ratio
+from services.core.words.search_words import SearchWords
+from services.core.words.usage import UsageError
 
-SAXPY = SweepRequest(KernelWords(("saxpy",)))
+SAXPY = SweepRequest(kernels=KernelWords(("saxpy",)))
 OWN = """#include "factor.h"
 template <typename T, int TIMES> __global__ void grow(const T* a, T* b, T start, int N) { b[0] = start; }
 __global__ void plain(const float* a, float* b, int N) { b[0] = a[0]; }

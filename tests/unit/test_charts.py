@@ -8,13 +8,24 @@ import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
+from bokeh.core.enums import MarkerType
 
 from services.ui.charts import roofline, strips, telemetry
 from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.sample_strips import SampleRows
 from services.ui.state import CeilingChoice
-from services.ui.theme import CATEGORIES, DARK, IMPLAUSIBLE_MARKER, LIGHT, MARKERS, style_of
+from services.ui.theme import (
+    CATEGORIES,
+    DARK,
+    EFFICIENCY_CATEGORIES,
+    IMPLAUSIBLE_MARKER,
+    LIGHT,
+    MARKERS,
+    SYMBOL_MARKERS,
+    style_of,
+    values_with,
+)
 
 POINT: dict[str, Any] = {
     "run_id": "20260102-101500-6ca949ef",
@@ -65,18 +76,32 @@ CEILINGS = pl.DataFrame([ceiling("dram", 24e9), ceiling("float32", 240e9), ceili
 SPAN = roofline.Span(0.1, 1000.0, 1e9, 1e12)
 
 
-def test_a_point_tells_every_figure_with_its_unit() -> None:
+def test_a_point_tells_every_figure() -> None:
     columns = roofline.point_columns(points({}), LIGHT)
     told = {name: column[0] for name, column in columns.items()}
-    assert told["achieved"] == "2.00 Gflop/s"
-    assert told["achieved_bytes"] == "12.0 GB/s"
-    assert told["attainable"] == "4.00 Gflop/s"
-    assert told["efficiency"] == "50.0 %"
-    assert told["bound"] == "memory-bound"
-    assert told["intensity_text"] == "0.167 flop/B"
-    assert told["duration"] == "1.50 µs median"
-    assert told["run"] == "6ca949ef"
-    assert told["work_source"] == "by formula"
+    assert (told["rate"], told["byte_rate"], told["attainable_rate"]) == (2.0e9, 12.0e9, 4.0e9)
+    assert (told["efficiency_ratio"], told["duration_ns"], told["flop"], told["bytes"]) == (0.5, 1500.0, 2048.0, 12288.0)
+    assert (told["bound"], told["timing"], told["work_source"]) == ("memory-bound", "median", "by formula")
+    assert (told["kind"], told["ceiling"], told["run"]) == ("elementwise · float32", "DRAM · measured", "6ca949ef")
+    assert set(columns) == {*roofline.POINT_NUMBERS, *roofline.POINT_TEXTS}
+
+
+def test_seed_002_green_is_bound_red_inefficient_blue_normal_and_the_outline_says_so_too() -> None:
+    names = ("compute bound", "memory bound", "compute inefficient", "memory inefficient", "normal", None)
+    rows = points(*({"efficiency_category": name, "configuration_index": place} for place, name in enumerate(names)))
+    columns = roofline.point_columns(rows, LIGHT, "efficiency_category", EFFICIENCY_CATEGORIES)
+    assert columns["color"].tolist() == [LIGHT.good, LIGHT.good, LIGHT.bad, LIGHT.bad, LIGHT.accent, LIGHT.muted]
+    outlines = list(zip(columns["line_width"].tolist(), columns["line_dash"].tolist(), strict=True))
+    assert outlines[0] == outlines[1] != outlines[2] == outlines[3] != outlines[4] == outlines[5]
+    assert set(columns["marker"]) == {roofline.point_columns(points({}), LIGHT)["marker"][0]}  # the shape stays that of the kind
+    by_kind = roofline.point_columns(rows, LIGHT)
+    assert by_kind["line_dash"].tolist() == columns["line_dash"].tolist()
+
+
+def test_seed_002_every_symbol_of_plotly_that_operations_use_has_a_marker() -> None:
+    for symbol in ("circle", "square", "diamond", "cross", "x", "triangle-up", "star"):
+        assert roofline.point_columns(points({"symbol": symbol}), LIGHT)["marker"][0] == SYMBOL_MARKERS[symbol]
+    assert set(SYMBOL_MARKERS.values()) <= set(MarkerType)
 
 
 def test_a_symbol_that_a_row_asks_for_is_drawn_and_the_category_of_its_efficiency_told() -> None:
@@ -97,7 +122,7 @@ def test_a_kernel_without_flop_has_no_place_and_unknown_figures_are_dashes() -> 
     rows = points({"intensity_flop_per_byte": None, "achieved_flop_per_s": None}, {"attainable_flop_per_s": None, "bound": None})
     columns = roofline.point_columns(rows, LIGHT)
     assert len(columns["rate"]) == 1
-    assert columns["attainable"][0] == "–"
+    assert np.isnan(columns["attainable_rate"][0])
     assert columns["bound"][0] == "bound not known"
 
 
@@ -122,12 +147,14 @@ def test_implausible_points_have_a_shape_of_their_own_and_are_named() -> None:
 BY_SOURCE = {
     "efficiency_datasheet_ratio": 0.2, "efficiency_clock_ratio": 0.25, "efficiency_measured_ratio": None,
     "bound_datasheet": "compute", "bound_clock": "memory", "bound_measured": None,
+    "efficiency_category_datasheet": None, "efficiency_category_clock": "memory inefficient", "efficiency_category_measured": None,
 }  # fmt: skip
 
 
 def test_points_are_held_against_the_source_that_is_chosen() -> None:
     rows = points(BY_SOURCE)
     assert held_against(rows, "best") is rows
+    assert held_against(rows, "clock")["efficiency_category"].to_list() == ["memory inefficient"]
     told = [held_against(rows, choice).row(0, named=True) for choice in ("datasheet", "clock", "measured")]
     assert [row["efficiency_ratio"] for row in told] == [0.2, 0.25, None]
     assert [row["bound"] for row in told] == ["compute", "memory", None]
@@ -195,7 +222,15 @@ def test_points_of_a_trace_go_by_their_kernels_and_are_as_large_as_their_share()
     assert roofline.newest_rows(rows).height == 3
     columns = roofline.point_columns(rows, LIGHT)
     assert columns["size"].tolist() == [roofline.LARGEST_POINT_SIZE / 2, roofline.POINT_SIZE, roofline.POINT_SIZE]
-    assert columns["duration"][0] == "2.00 µs mean of 40 launches"
+    assert (columns["duration_ns"][0], columns["timing"][0]) == (2000.0, "mean of 40 launches")
+    assert roofline.point_columns(rows, LIGHT, sizes="same")["size"].tolist() == [roofline.POINT_SIZE] * 3
+
+
+def test_other_categories_take_the_places_of_absent_ones() -> None:
+    values = values_with({"matmul", "convolution"})
+    assert (values[0], values[1]) == ("matmul", "convolution")
+    assert len(values) == len(CATEGORIES)
+    assert values_with(set(CATEGORIES)) == CATEGORIES
 
 
 def test_categories_differ_in_colour_and_in_shape() -> None:
@@ -268,8 +303,9 @@ def test_a_name_keeps_clear_of_the_lines_of_other_sources() -> None:
 
 def test_samples_stay_within_their_strip() -> None:
     index = np.arange(1000)
-    rows = SampleRows(index % 4, index // 4, (1000.0 + index).astype(np.float64), np.full(1000, 1_700_000_000_000_000_000))
+    rows = SampleRows(index % 4, index // 4, (1000.0 + index).astype(np.float64), np.full(1000, 1_700_000_000_000_000_000), index % 3)
     columns = strips.sample_columns(rows, np.array(["#111"] * 4))
+    assert columns["marker"][:3].tolist() == ["circle", "inverted_triangle", "x"]  # plain, outlier, discarded
     assert np.all(np.abs(columns["x"] - columns["configuration"]) <= strips.STRIP_WIDTH / 2 + 1e-9)
     assert columns["measured_unix_ms"][0] == 1_700_000_000_000.0
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.axis_grammar import MAX_VALUE_COUNT, parse_argument, parse_axes, parse_axis, parse_blocks, parse_buffer, parse_tie
 from services.cli.children import describe_exit
 from services.cli.revision import revision_of
-from services.cli.usage import UsageError
 from services.core.errors import InvalidExpressionError
 from services.core.model import ArgumentDefinition, Axis, Dim3, Revision, Tie
 from services.core.quantities import duration, giga, median_with_interval, percentage, size
+from services.core.words.axis_grammar import MAX_VALUE_COUNT, parse_argument, parse_axes, parse_axis, parse_blocks, parse_buffer, parse_tie
+from services.core.words.usage import UsageError
 from tests.command import kernalyse
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from services.core.errors import InvalidBundleError, InvalidSourceError
+from services.core.header_layout import FOLDER_LIST
 from services.core.model import KernelSource
 from services.profiler.backends.headers import expand_headers
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.source_nodes import descendants, place_of
-from services.profiler.header_bundle import FOLDER_LIST, include_folders_of, pack_headers
+from services.profiler.header_bundle import include_folders_of, pack_headers
 
 KNOWN = frozenset({"math.h"})
 

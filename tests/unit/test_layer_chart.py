@@ -35,6 +35,13 @@ def test_blocks_of_a_model_are_one_bar_for_each_variant() -> None:
     assert "launches, –" in bars["text"][1]
 
 
+def test_modules_that_differ_by_a_number_and_calls_that_differ_by_an_id_are_one_kind() -> None:
+    kinds = kinds_of(
+        LAYERS.own_rows([layer(name, None, 5) for name in ("Linear_0", "Linear_12", "aten::mm, seq = 1, op_id = 3", "aten::mm")])
+    )
+    assert dict(kinds.select("kind", "duration_sum_ns").iter_rows()) == {"Linear_*": 10, "aten::mm": 10}
+
+
 def test_only_the_longest_kinds_have_bars_and_no_layers_none() -> None:
     many = LAYERS.own_rows([layer(f"layer{index}x", None, index + 1) for index in range(40)])
     bars, names = bar_columns(kinds_of(many), LIGHT)

@@ -17,8 +17,8 @@ from services.cli import model_comparison
 from services.cli.compared_runs import ComparedTrace
 from services.cli.model_comparison import compared_names
 from services.cli.session import Server
-from services.cli.usage import UsageError
 from services.core.model import PairedComparison, RunSpec, Verdict
+from services.core.words.usage import UsageError
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.model_events import MODEL, model_events
 from tests.unit.test_model_dashboards import PROFILE, written

@@ -70,6 +70,31 @@ def test_layers_add_up_per_variant_and_stand_under_the_roof(tables_of: Callable[
     assert set(table("roofline")["layer_path"].drop_nulls()) == set(layers["layer"])
 
 
+def test_the_tree_of_a_model_has_every_layer_with_all_inside_of_it(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events())
+    tree = {row["layer_path"]: row for row in table("layer_tree").filter(variant="baseline").to_dicts()}
+    assert list(tree) == [
+        "blocks",
+        "blocks.0",
+        "blocks.0.mlp",
+        "blocks.0.mlp.fc",
+        "blocks.0.attn",
+        "blocks.0.attn.qkv",
+        "blocks.0.mlp.gelu",
+        "embed",
+    ]
+    mlp = tree["blocks.0.mlp"]
+    assert (mlp["parent_path"], mlp["layer"], mlp["depth"], mlp["launch_count"], mlp["call_count"]) == ("blocks.0", "mlp", 2, 2, 2)
+    assert (mlp["duration_sum_ns"], mlp["own_duration_sum_ns"], mlp["flop"], mlp["category"]) == (10_000, 0, 8.1e6, "matmul")
+    assert (mlp["share_ratio"], mlp["efficiency_ratio"]) == (pytest.approx(10 / 18), pytest.approx(8.1e6 / 10e-6 / 4e12))
+    assert tree["embed"]["order_index"] < tree["blocks"]["order_index"]  # as they start, though listed by time
+    kernels = table("layer_kernels").filter(variant="baseline")
+    matmul, gelu, add = kernels.filter(layer_path="blocks.0").to_dicts()
+    assert (matmul["kernel_name"], matmul["launch_count"], matmul["own_launch_count"], matmul["flop"]) == ("matmul_naive", 2, 0, 14e6)
+    assert (add["share_ratio"], gelu["duration_sum_ns"]) == (pytest.approx(1 / 17), 2_000)
+    assert kernels.filter(kernel_name="add_bias", own_launch_count=1)["layer_path"].to_list() == ["blocks.0.attn.qkv"]
+
+
 def test_layers_have_the_medians_so_far_before_anything_is_measured(tables_of: Callable[..., Tables]) -> None:
     table = tables_of(*model_events(measured_count=2))
     fused = table("layers").filter(variant="fused", layer="blocks.0.attn.qkv")

@@ -10,8 +10,8 @@ import pytest
 
 from services.cli.profile_words import ProfileWords, build_profile
 from services.cli.program_bundle import files_of_command, files_of_folder, pack_files
-from services.cli.usage import UsageError
 from services.core.errors import BackendUnavailableError, CompileError, KernalyseError
+from services.core.words.usage import UsageError
 
 COMMAND = ("python", "train.py")
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from services.cli.row_choice import RowChoice, Window, parse_filter, parse_rows, parse_sort_key, parse_window
-from services.cli.usage import UsageError
 from services.core.errors import TableNotFoundError
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from services.core.words.usage import UsageError
 
 MORE, LESS_EQUAL, EQUAL = FilterOperator.GREATER, FilterOperator.LESS_EQUAL, FilterOperator.EQUAL
 

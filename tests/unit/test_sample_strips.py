@@ -6,9 +6,12 @@ import numpy as np
 import polars as pl
 
 from services.ui.sample_strips import (
+    DISCARDED,
     MAX_FINISHED_SAMPLES,
     MAX_LIVE_SAMPLES,
     NOTHING_DRAWN,
+    OUTLIER,
+    PLAIN,
     LayerPosition,
     SampleRows,
     SampleStrips,
@@ -24,6 +27,7 @@ def samples(count: int, configuration_index: int = 0, first_index: int = 0) -> p
             "sample_index": index,
             "duration_ns": 1000.0 + (index * 7919) % 10_007,
             "measured_unix_ns": np.full(count, 1_700_000_000_000_000_000),
+            "is_discarded": np.zeros(count, dtype=np.bool_),
         }
     )
 
@@ -122,3 +126,24 @@ def test_an_ended_configuration_without_samples_changes_nothing() -> None:
     strips.finish([3], 4)
     assert strips.finished.since(NOTHING_DRAWN)[0] is not None
     assert strips.drawn_count == 0
+
+
+def test_outliers_and_discarded_samples_are_marked() -> None:
+    """Tukey's fences of these are 1 and 1 apart from the quartiles 10 and 12; a discarded sample moves no quartile."""
+    durations = [10.0, 11.0, 12.0] * 20 + [900.0, 1_000.0, 4.0]
+    frame = samples(len(durations)).with_columns(
+        duration_ns=pl.Series(durations), is_discarded=pl.Series([False] * 60 + [False, True, False])
+    )
+    strips = SampleStrips()
+    strips.add(frame)
+    live = SampleRows.joined(strips.live.parts)
+    strips.finish([0], 1)
+    finished = SampleRows.joined(strips.finished.parts)
+    for rows in (live, finished):
+        assert rows.mark.tolist() == [PLAIN] * 60 + [OUTLIER, DISCARDED, OUTLIER]
+
+
+def test_few_samples_have_no_outliers() -> None:
+    strips = SampleStrips()
+    strips.add(samples(5).with_columns(duration_ns=pl.Series([1.0, 1.0, 1.0, 1.0, 1e6])))
+    assert SampleRows.joined(strips.live.parts).mark.tolist() == [PLAIN] * 5

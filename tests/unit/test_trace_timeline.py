@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer import tiles
-from services.analyzer.activity_tables import TIMELINE
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from services.analyzer.analyses.timeline_questions import Matches
+from services.analyzer.analyses.trace_timeline import Timeline
+from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion, timeline_events
 from services.core.errors import InvalidRequestError
 from tests.examples import examples
 from tests.unit.trace_rows import names, trace_of
@@ -77,7 +80,7 @@ def test_many_are_summed_by_pixel() -> None:
 @pytest.mark.parametrize(("start", "end", "pixels"), [(10, 10, 5), (10, 5, 5), (0, 10, 0), (0, 10, 100_000)])
 def test_windows_that_are_none_are_refused(start: int, end: int, pixels: int) -> None:
     trace = trace_of(kernel_launches=[kernel(0, 10)], trace_names=names(*NAMES))
-    with pytest.raises(InvalidRequestError, match="of table timeline"):
+    with pytest.raises(InvalidRequestError, match=r"of (the|table) timeline"):
         tile(trace, TraceQuestion(window_start_ns=start, window_end_ns=end, pixel_count=pixels))
 
 
@@ -141,3 +144,64 @@ def check_by_counting(kernels: list[Any], start: int, length: int, pixel_count: 
                 assert names_in[NAMES.index(row["name"])] == max(names_in.values())
             elif names_in:
                 assert NAMES.index(row["name"]) in names_in
+
+
+def copy(start: int, duration: int, stream: int = 7) -> dict[str, Any]:
+    return {k: v for k, v in kernel(start, duration, stream=stream).items() if k != "name_index"} | {"kind": "copy", "direction": None}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_window_is_summed_as_counting_says(seed: int) -> None:
+    random = Random(seed)
+    kernels = [kernel(random.randrange(2000), random.choice((0, 2, 7, 90)), random.randrange(3), random.randrange(3)) for _ in range(300)]
+    copies = [copy(random.randrange(2000), random.randrange(12)) for _ in range(60)]
+    for rows in (kernels, copies):
+        rows.sort(key=lambda row: row["start_ns"])
+    trace = trace_of(kernel_launches=kernels, memory_ops=copies, trace_names=names("gemm", "ncclAllReduce", "relu"))
+    start, end = random.randrange(0, 900), random.randrange(1000, 2100)
+    found = TRACE_ANALYSES["window_summary"].answer(trace, TraceQuestion(window_start_ns=start, window_end_ns=end)).collect()
+    assert found.schema == pl.Schema({column.name: column.dtype for column in WINDOW_SUMMARY.columns[2:]})
+
+    def moments(rows: list[Any], is_wanted: Callable[[Any], bool]) -> set[int]:
+        parts = [range(max(row["start_ns"], start), min(row["start_ns"] + row["duration_ns"], end)) for row in rows if is_wanted(row)]
+        return {moment for part in parts for moment in part}
+
+    busy, copying = moments(kernels, lambda _: True), moments(copies, lambda _: True)
+    computing, communicating = moments(kernels, lambda row: row["name_index"] != 1), moments(kernels, lambda row: row["name_index"] == 1)
+    device = found.row(0, named=True)
+    assert (device["subject_kind"], device["duration_sum_ns"]) == ("device", end - start)
+    assert (device["busy_ns"], device["idle_ns"]) == (len(busy), end - start - len(busy))
+    assert (device["compute_ns"], device["communication_ns"], device["overlap_ns"]) == (
+        len(computing),
+        len(communicating),
+        len(computing & communicating),
+    )
+    assert (device["memory_ns"], device["memory_only_ns"]) == (len(copying), len(copying - busy))
+    for name_index, name in enumerate(("gemm", "ncclAllReduce", "relu")):
+        inside = [
+            min(row["start_ns"] + row["duration_ns"], end) - max(row["start_ns"], start)
+            for row in kernels
+            if row["name_index"] == name_index and row["start_ns"] < end and row["start_ns"] + row["duration_ns"] >= start
+        ]
+        row = found.row(by_predicate=pl.col("subject") == name, named=True)
+        assert row["duration_sum_ns"] == sum(inside)
+    assert found.filter(subject_kind="kernel")["share_ratio"].sum() == pytest.approx(1)
+
+
+def test_matches_come_in_order_of_start_with_their_place_among_all() -> None:
+    ranges = [{"process_id": 1, "thread_id": 9, "depth": 0, "start_ns": 4, "duration_ns": 100, "name_index": 0}]
+    kernels = [kernel(0, 3), kernel(2, 3, 1, stream=8), kernel(5, 3, stream=8), kernel(5, 3)]
+    trace = trace_of(kernel_launches=kernels, ranges=ranges, trace_names=names("gemm", "relu"))
+    timeline = Timeline.of(timeline_events(trace).collect())
+    matches = Matches.of(timeline, pl.col("name").str.contains("gem"))
+    found = matches.frame(timeline, 0, 9)
+    assert found.schema == pl.Schema({column.name: column.dtype for column in TIMELINE_MATCHES.columns[2:]})
+    assert found.select("match_index", "track", "stream_index", "start_ns", "row_index").rows() == [
+        (0, "kernels", 7, 0, 0),
+        (1, "ranges", None, 4, 0),
+        (2, "kernels", 7, 5, 3),
+        (3, "kernels", 8, 5, 2),
+    ]
+    assert matches.between(1, 5) == (1, 2)
+    assert Matches.of(timeline, (pl.col("name") == "gemm") & (pl.col("track") == "ranges")).rows.size == 1
+    assert Matches.of(timeline, pl.col("name") == "none").frame(timeline, 0, 1).is_empty()

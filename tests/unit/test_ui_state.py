@@ -32,6 +32,7 @@ names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1
         ceilings=st.sampled_from(("best", "datasheet", "clock", "measured")),
         table=st.sampled_from(("measurements", "kernels")),
         columns=st.lists(names, unique=True, max_size=5).map(tuple),
+        hidden=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), unique=True, max_size=3).map(tuple),
         descending=st.booleans(),
         row=st.integers(0, 10**9),
     )
@@ -49,6 +50,14 @@ def test_a_filter_starts_again_at_the_first_row() -> None:
     assert ViewState(row=50).changed("kernel", "saxpy") == ViewState(kernel="saxpy")
     assert ViewState(kernel="saxpy").changed("row", "25").row == 25
     assert ViewState(row=50).changed("no_such_field", "1") == ViewState(row=50)
+
+
+def test_a_series_is_hidden_and_shown_again_until_other_series_are_drawn() -> None:
+    hidden = ViewState().with_series_toggled("gemm<float, 16>").with_series_toggled("b")
+    assert hidden.hidden == ("gemm<float, 16>", "b")
+    assert hidden.with_series_toggled("b").hidden == ("gemm<float, 16>",)
+    assert hidden.changed("color_by", "dtype").hidden == ()
+    assert hidden.changed("kernel", "x").hidden == hidden.hidden
 
 
 def test_toggling_runs_adds_removes_and_keeps_to_the_limit() -> None:

@@ -47,7 +47,7 @@ def worked_trace(operators: Sequence[Operator], kernels: Sequence[Kernel], devic
                 "range_index": index,
                 "name_index": names.index(operator.name),
                 "parent_range_index": operator.parent,
-                "depth": 0 if operator.parent is None else 1,
+                "depth": _depth(operators, index),
                 "flop": operator.flop,
                 "input_shapes": None if operator.shapes is None else json.dumps(operator.shapes),
                 "input_dtypes": None
@@ -73,3 +73,8 @@ def worked_trace(operators: Sequence[Operator], kernels: Sequence[Kernel], devic
         "trace_devices": [{"process_id": 1, "device_index": index, **device} for index, device in enumerate(devices)],
     }
     return trace_frames({name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in frames.items() if rows})
+
+
+def _depth(operators: Sequence[Operator], index: int) -> int:
+    parent = operators[index].parent
+    return 0 if parent is None else 1 + _depth(operators, parent)

@@ -153,6 +153,17 @@ class Client:
         with request_errors():
             return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S)).decode()
 
+    def document(self, run: Run | str, document_format: Literal["html", "pdf", "pptx", "png", "svg"], against: Run | str = "") -> bytes:
+        """A document with charts of a run, as a file; of png and svg a zip.
+
+        Args:
+            against: baseline; the document compares both then.
+        """
+        baseline_run_id = _id_of(against) if against else ""
+        request = messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id)
+        with request_errors():
+            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S))
+
     def artifact(self, run: Run | str, artifact_name: str) -> bytes:
         """A file that a run has left; table artifacts names them."""
         request = messages.AnalyzerServiceReadArtifactRequest(run_id=self.run(run).run_id, artifact_name=artifact_name)

@@ -62,6 +62,7 @@ class TraceUpload:
         traces: at least one.
         on_sent: called with the bytes of each part once it is taken.
         on_progress: called with what becomes of them afterwards, in a thread of its own.
+        source_id: what they are a state of; the run of an earlier state takes their rows. Empty: a run by their content.
 
     Raises:
         OSError: a trace is not there, or is no trace.
@@ -72,7 +73,9 @@ class TraceUpload:
         traces: Sequence[OutgoingTrace],
         on_sent: Callable[[int], None],
         on_progress: Callable[[messages.ImportProgress], None] | None = None,
+        source_id: str = "",
     ) -> None:
+        self._source_id = source_id
         self._files = tuple(_files(traces))
         self._on_sent = on_sent
         self._on_progress = on_progress
@@ -145,18 +148,19 @@ class TraceUpload:
 
     def _requests(self) -> Iterator[messages.ImportTraceRequest]:
         """Messages, read as they are asked for. An unreadable file ends them early, and the analyzer takes nothing of them."""
-        upload_id, offset_bytes = self._upload_id, self._there.offset_bytes
+        upload_id, source_id, offset_bytes = self._upload_id, self._source_id, self._there.offset_bytes
         whole, rest = self._files[: self._there.whole_file_count], self._files[self._there.whole_file_count :]
         try:
             position_bytes = sum(file.path.stat().st_size for file in whole) + offset_bytes
             for file in rest:
                 for request in self._requests_of(file, offset_bytes):
                     request.upload_id, upload_id = upload_id, ""
+                    request.source_id, source_id = source_id, ""
                     yield request
                     position_bytes += len(request.chunk)
                     self._tell(position_bytes)
                 offset_bytes = 0
-            yield messages.ImportTraceRequest(upload_id=upload_id, is_last=True)
+            yield messages.ImportTraceRequest(upload_id=upload_id, source_id=source_id, is_last=True)
         except OSError as error:
             self._problem = error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -16,27 +17,34 @@ bound; at 0.5 one that could be twice as fast would."""
 KEYS: Final = ["run_id", "device_id"]
 
 
-def with_efficiency_category(points: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows with the column efficiency_category.
+def with_efficiency_category(points: pl.LazyFrame, thresholds: pl.LazyFrame, suffixes: Sequence[str] = ("",)) -> pl.LazyFrame:
+    """The rows with the column efficiency_category, and one for each further suffix.
 
     The ceiling that binds picks the side. Over BOUND_RATIO of what is attainable: "compute bound" or "memory bound"; else
     below the threshold of that side: "compute inefficient" or "memory inefficient"; else "normal".
 
     Args:
-        points: with run_id, device_id, efficiency_ratio and bound ("compute", "memory"; null: not known).
+        points: with run_id, device_id and, for each suffix, efficiency{suffix}_ratio and bound{suffix} ("compute", "memory"; null: not
+            known).
         thresholds: table thresholds, of the same runs; devices without a row have the default ones.
     """
     defaults = asdict(Thresholds())
     known = thresholds.select(*KEYS, *defaults).unique(KEYS, keep="last", maintain_order=True)
-    memory_ratio, compute_ratio = (pl.col(name).fill_null(value) for name, value in defaults.items())
-    threshold = pl.when(pl.col("bound") == "memory").then(memory_ratio).otherwise(compute_ratio)
-    efficiency = pl.col("efficiency_ratio")
     return points.join(known, on=KEYS, how="left", maintain_order="left").with_columns(
-        efficiency_category=pl.when(efficiency.is_null() | pl.col("bound").is_null())
+        _category(suffix, defaults).alias(f"efficiency_category{suffix}") for suffix in suffixes
+    )
+
+
+def _category(suffix: str, defaults: dict[str, float]) -> pl.Expr:
+    bound, efficiency = pl.col(f"bound{suffix}"), pl.col(f"efficiency{suffix}_ratio")
+    memory_ratio, compute_ratio = (pl.col(name).fill_null(value) for name, value in defaults.items())
+    threshold = pl.when(bound == "memory").then(memory_ratio).otherwise(compute_ratio)
+    return (
+        pl.when(efficiency.is_null() | bound.is_null())
         .then(None)
         .when(efficiency > BOUND_RATIO)
-        .then(pl.format("{} bound", "bound"))
+        .then(pl.format("{} bound", bound))
         .when(efficiency < threshold)
-        .then(pl.format("{} inefficient", "bound"))
+        .then(pl.format("{} inefficient", bound))
         .otherwise(pl.lit("normal"))
     )

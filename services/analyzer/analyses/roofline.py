@@ -112,7 +112,7 @@ def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.La
             **{f"efficiency_{source}_ratio": pl.col(f"efficiency_{source}") for source in COMPARED_SOURCES},
         )
         .with_columns(_plausibility())
-        .pipe(with_efficiency_category, thresholds)
+        .pipe(with_efficiency_category, thresholds, ("", *(f"_{source}" for source in COMPARED_SOURCES)))
     )
 
 

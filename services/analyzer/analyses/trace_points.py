@@ -72,32 +72,32 @@ def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
 
 def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFrame:
     keys = ("name_index", "dtype", "path", "device_id", "work_source")
-    worked, totals = _worked(trace, ("name_index",), work), _worked_totals(trace)
-    sums = [summed(part, keys) for part, summed in ((worked, _sums), (totals, _sums_of_totals)) if part.height]
+    worked, totals = worked_launches(trace, ("name_index",), work), worked_totals(trace)
+    sums = [summed(part, keys) for part, summed in ((worked, sums_of_launches), (totals, sums_of_totals)) if part.height]
     if not sums:
         return pl.DataFrame(schema=KERNEL_POINT)
     names = trace["trace_names"].select("name_index", "name")
-    return _points(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
+    return points_of(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:
     keys = ("name_index", "layer_source", *KINDS, "device_id")
-    worked, totals = _worked(trace, ("range_index", "name_index", "layer_source"), work), _worked_totals(trace)
+    worked, totals = worked_launches(trace, ("range_index", "name_index", "layer_source"), work), worked_totals(trace)
     sums = []
     if worked.height:
         names = trace["trace_names"].select("name_index", "name")
         communicating = names.filter(pl.col("name").str.contains(COMMUNICATION)).select("name_index").collect()
         worked = worked.join(communicating, on="name_index", how="anti", maintain_order="left")
     if worked.height:
-        sums.append(_sums(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
+        sums.append(sums_of_launches(worked.with_columns(layer_keys(worked, trace["ranges"], depth)), keys))
     if totals.height:
-        sums.append(_sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
+        sums.append(sums_of_totals(in_layers(totals.lazy(), trace["scopes"], depth).collect(), keys))
     if not sums:
         return pl.DataFrame(schema=LAYER_POINT)
-    return _points(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
+    return points_of(named(pl.concat(sums).lazy(), trace["trace_names"]).rename({"layer": "name"}), ("name", "source"), LAYER_POINT)
 
 
-def _worked(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
+def worked_launches(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | None) -> pl.DataFrame:
     """Launches with known work, with these columns of theirs, duration_ns and device_id."""
     work = work_of_launches(trace) if work is None else work
     wanted = [*dict.fromkeys((*columns, "duration_ns", *DEVICE_KEYS))]
@@ -108,7 +108,7 @@ def _worked(trace: TraceFrames, columns: Sequence[str], work: pl.DataFrame | Non
     return work.hstack(found).join(_devices(trace).collect(), on=DEVICE_KEYS, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _worked_totals(trace: TraceFrames) -> pl.DataFrame:
+def worked_totals(trace: TraceFrames) -> pl.DataFrame:
     """Sums of recorders that keep no launches, of those whose work is stated, with device_id and the kinds of launches' work."""
     if "kernel_totals" not in trace:
         return pl.DataFrame()
@@ -130,7 +130,7 @@ def _devices(trace: TraceFrames) -> pl.LazyFrame:
     return trace["trace_devices"].select(*DEVICE_KEYS, device_id=device_id()).unique(DEVICE_KEYS, keep="first")
 
 
-def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def sums_of_launches(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return worked.group_by(keys).agg(
         flop=_whole("flop"),
         bytes=_whole("bytes"),
@@ -139,11 +139,11 @@ def _sums(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     return totals.group_by(keys).agg(_whole("flop"), _whole("bytes"), pl.col("launch_count", "duration_sum_ns").sum())
 
 
-def _points(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
+def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
     heaviest_first = pl.struct(pl.col("flop").fill_null(0.0), pl.col("bytes").fill_null(0.0), pl.col("dtype").cast(TEXT).fill_null(""))
     return (
         sums.sort(heaviest_first, descending=True)

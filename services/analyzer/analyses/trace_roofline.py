@@ -11,7 +11,7 @@ from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_points import TraceFrames, kernel_points, layer_points
 from services.analyzer.answer_tables import LAYERS
-from services.analyzer.schema import LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 from services.analyzer.threshold_table import THRESHOLDS
 
@@ -28,6 +28,7 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
 UNDER_CEILINGS: Final = (
     *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
     *("bound", "bound_datasheet", "bound_clock", "bound_measured"),
+    *("efficiency_category", "efficiency_category_datasheet", "efficiency_category_clock", "efficiency_category_measured"),
     *("attainable_flop_per_s", "is_implausible", "implausible_reason"),
 )
 """What a collective has none of: its bytes go over links, of which no ceilings are known, not only to the device's memory."""
@@ -71,17 +72,17 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
 
 def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `kernel_points` with what `placed` adds."""
-    found = _placed(trace, kernel_points(trace, work))
+    found = placed_points(trace, kernel_points(trace, work))
     communicates = pl.col("name").str.contains(COMMUNICATION).fill_null(False)
     return found.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
 
 
 def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `layer_points` with what `placed` adds."""
-    return _placed(trace, layer_points(trace, depth, work))
+    return placed_points(trace, layer_points(trace, depth, work))
 
 
-def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
+def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     """Points of a trace with what `placed` adds, and their share of the time of all kernels."""
     durations = [trace["kernel_launches"].select("duration_ns")]
     if "kernel_totals" in trace:
@@ -98,8 +99,9 @@ def _placed(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
         # Of launches that took no time no rate is known.
         duration_mean_ns=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("duration_sum_ns") / pl.col("launch_count")),
     )
+    by_hand, limits = (trace.get(table.table_name, table.empty().lazy()) for table in (CEILINGS, THRESHOLDS))
     return (
-        placed(measured, trace_ceilings(trace["trace_devices"]), THRESHOLDS.empty().lazy())
+        placed(measured, pl.concat([trace_ceilings(trace["trace_devices"]), by_hand]), limits)
         .join(kernels, how="cross", maintain_order="left")
         .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("kernels_ns"))
     )

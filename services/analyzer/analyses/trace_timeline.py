@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.activity_tables import TIMELINE
+from services.analyzer.analyses.guessed_layers import guessed_layer
 from services.analyzer.correlation import Integers
 from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT
 from services.analyzer.tiles import Intervals, Window, pixels_of, within
+from services.analyzer.timeline_tables import TIMELINE
 from services.core.errors import InvalidRequestError
 
 _STREAM: Final = ("process_id", "device_index", "stream_index")
@@ -68,10 +69,11 @@ def _events(part: pl.LazyFrame, track: str) -> pl.LazyFrame:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """lanes: a row for each, columns of LANE. names: by the codes of intervals; row_index: of the table of its track."""
+    """lanes: a row for each, columns of LANE. names, categories: by the codes of intervals; row_index: of the table of its track."""
 
     lanes: pl.DataFrame
     names: pl.Series
+    categories: pl.Series
     intervals: Intervals
     row_index: pl.Series
 
@@ -85,7 +87,7 @@ class Timeline:
         lanes = events.select(*LANE, lane=lane).unique("lane", keep="first", maintain_order=True)
         bounds = np.searchsorted(lane.to_numpy(), np.arange(lanes.height + 1)).astype(np.int64)
         intervals = Intervals.of(bounds, events["start_ns"].to_numpy(), events["end_ns"].to_numpy(), codes.to_numpy())
-        return cls(lanes.select(*LANE), names, intervals, events["row_index"])
+        return cls(lanes.select(*LANE), names, _categories(names), intervals, events["row_index"])
 
     @property
     def size_bytes(self) -> int:
@@ -104,7 +106,7 @@ class Timeline:
         Raises:
             InvalidRequestError: a window that ends before it begins, too many pixels.
         """
-        window = self._window(window_start_ns, window_end_ns, pixel_count)
+        window = self.window(window_start_ns, window_end_ns, pixel_count)
         if window is None:
             return pl.DataFrame(schema=SCHEMA)
         ranges = within(self.intervals, window)
@@ -113,8 +115,8 @@ class Timeline:
         many = np.flatnonzero(counts > window.pixel_count)
         return pl.concat([self._single(few, ranges, window), self._pixels(many, ranges, window)]).sort("lane", "start_ns").drop("lane")
 
-    def _window(self, start_ns: int | None, end_ns: int | None, pixel_count: int | None) -> Window | None:
-        """None: there is nothing to show."""
+    def window(self, start_ns: int | None, end_ns: int | None, pixel_count: int | None) -> Window | None:
+        """Cut into pixels; None: there is nothing to show. Raises InvalidRequestError: see tile."""
         intervals = self.intervals
         if intervals.start_ns.size == 0:
             return None
@@ -162,15 +164,25 @@ class Timeline:
     ) -> pl.DataFrame:
         lanes = pl.Series("lane", lane, dtype=INDEX)
         codes = pl.Series(name, dtype=INDEX)
-        return self.lanes[lanes].with_columns(
+        codes = codes.set(codes < 0, None)
+        shown = self.lanes[lanes]
+        categories = self.categories.gather(codes)
+        return shown.with_columns(
             pl.Series("start_ns", start_ns, dtype=COUNT),
             pl.Series("duration_ns", duration_ns, dtype=COUNT),
             pl.Series("busy_ratio", busy_ratio, dtype=NUMBER),
             pl.Series("begun_count", begun_count, dtype=COUNT),
-            self.names.gather(codes.set(codes < 0, None)).alias("name"),
+            self.names.gather(codes).alias("name"),
             row_index.cast(INDEX).alias("row_index"),
+            categories.set(shown["track"] == "ranges", None).alias("category"),
             lanes,
         )
+
+
+def _categories(names: pl.Series) -> pl.Series:
+    """What kernels of these names do, by the same words as layers that are guessed."""
+    words = guessed_layer(pl.col("name")).str.strip_suffix(" kernels")
+    return names.to_frame().select(words.alias("category")).to_series()
 
 
 SCHEMA: Final = {column.name: column.dtype for column in TIMELINE.columns[2:]}
@@ -179,7 +191,7 @@ SCHEMA: Final = {column.name: column.dtype for column in TIMELINE.columns[2:]}
 def _check(start_ns: int, end_ns: int, pixel_count: int) -> None:
     if end_ns <= start_ns:
         raise InvalidRequestError(
-            "window of table timeline",
+            "window of the timeline",
             found=f"from {start_ns} to {end_ns} ns",
             expected="an end after the start",
             remedy="Give times since the start of the session.",

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
 
 from services.analyzer.readers.json_document import JsonObject, read_document
 from services.analyzer.readers.result_rows import Row
 from services.analyzer.readers.trace import TraceFiles
 from services.core.model import Thresholds
-
-FILE_NAME: Final = "roofline_config.json"
-OP_PER_TERA_OP: Final = 1e12
-BYTES_PER_GB: Final = 1e9
-MEMBERS: Final = ("peak_tops", "mem_bw", "mem_thresh", "comp_thresh")
+from services.core.roofline_config import (
+    BANDWIDTH,
+    BYTES_PER_GB,
+    COMPUTE_THRESHOLD,
+    FILE_NAME,
+    MEMBERS,
+    MEMORY_THRESHOLD,
+    OP_PER_TERA_OP,
+    PEAK,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,10 @@ def roofline_config(files: TraceFiles) -> RooflineConfig | None:
     document = read_document(TraceFiles(FILE_NAME, path, files.arrived_unix_ns))
     unknown = [name for name in document.members if name not in MEMBERS]
     return RooflineConfig(
-        peak_flop_per_s=_rate(document, "peak_tops", OP_PER_TERA_OP),
-        memory_bytes_per_s=_rate(document, "mem_bw", BYTES_PER_GB),
-        memory_inefficient_ratio=_ratio(document, "mem_thresh"),
-        compute_inefficient_ratio=_ratio(document, "comp_thresh"),
+        peak_flop_per_s=_rate(document, PEAK, OP_PER_TERA_OP),
+        memory_bytes_per_s=_rate(document, BANDWIDTH, BYTES_PER_GB),
+        memory_inefficient_ratio=_ratio(document, MEMORY_THRESHOLD),
+        compute_inefficient_ratio=_ratio(document, COMPUTE_THRESHOLD),
         notes=(
             f"Ceilings are those of {FILE_NAME}; a multiply-add counts as two of its operations.",
             *([f"Left out of it, for nothing here knows them: {', '.join(unknown)}."] if unknown else ()),

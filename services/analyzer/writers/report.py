@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from typing import Final
 
 from services.analyzer.imported_text import CONTROLS
-from services.analyzer.writers.report_sections import Report, Section
-from services.core.errors import InvalidRequestError, NotBuiltYetError
+from services.core.errors import InvalidRequestError
+from services.core.report import Report, ReportFormat, Section
 
 MAX_CELL_LENGTH: Final = 72
 """Names of C++ templates have hundreds of characters: whole, one would make every row as wide."""
@@ -22,27 +21,21 @@ BLOCK_SIGNS: Final = re.compile(r"^(\d*)([-#+=.)])")
 """What would make a heading or a list of a sentence that begins so."""
 
 
-class ReportFormat(StrEnum):
-    TEXT = "text"
-    MARKDOWN = "markdown"
-
-
-FORMATS_TO_COME: Final = ("html", "pdf", "pptx", "png")
-
-
 def report_format(text: str) -> ReportFormat:
-    """Raises NotBuiltYetError for a format of the contract that is to come, InvalidRequestError for any other."""
+    """Raises InvalidRequestError."""
     if text in ReportFormat.__members__.values():
         return ReportFormat(text)
-    if text in FORMATS_TO_COME:
-        raise NotBuiltYetError(f"report as {text}", found="a format that this version does not write", expected=" or ".join(ReportFormat))
     raise InvalidRequestError("format of the report", found=repr(text), expected=" or ".join(ReportFormat), remedy="Choose one of these.")
 
 
 def written_report(report: Report, chosen: ReportFormat) -> str:
-    """The whole file."""
+    """The whole file. chosen: TEXT or MARKDOWN; the others are drawn (`services.analyzer.writers.drawing`)."""
     lines = _text_lines(report) if chosen is ReportFormat.TEXT else _markdown_lines(report)
     return "\n".join(lines) + "\n"
+
+
+def _lines(section: Section) -> tuple[str, ...]:
+    return (*(f"{name}: {value}" for name, value in section.facts), *section.sentences)
 
 
 # ---------------------------------------------------------------- plain text
@@ -56,7 +49,7 @@ def _text_lines(report: Report) -> Iterator[str]:
         yield ""
         yield section.title
         yield "-" * len(section.title)
-        yield from map(_plain, section.sentences)
+        yield from map(_plain, _lines(section))
         if section.headings:
             yield ""
             yield from _aligned(section)
@@ -82,10 +75,11 @@ def _markdown_lines(report: Report) -> Iterator[str]:
         yield ""
         yield f"## {section.title}"
         yield ""
-        is_list = len(section.sentences) > 1
-        yield from (f"{'- ' if is_list else ''}{_sentence(sentence)}" for sentence in section.sentences)
+        lines = _lines(section)
+        is_list = len(lines) > 1
+        yield from (f"{'- ' if is_list else ''}{_sentence(line)}" for line in lines)
         if section.headings:
-            yield from ([""] if section.sentences else [])
+            yield from ([""] if lines else [])
             yield _markdown_row(section.headings)
             yield _markdown_row("--:" if right else "---" for right in section.is_numeric)
             yield from (_markdown_row([_escaped(_cut(text)) for text in row]) for row in section.rows)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import polars as pl
 
 from services.analyzer.schema import TABLES
-from services.core.model import CommandProfile, ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.model import CommandProfile, Device, ImportedTrace, KernelSweep, ModelRun, Run
 from services.core.quantities import duration, percentage, rate, size
+from services.core.report import Report, Section
 
 UNKNOWN: Final = "unknown"
 MAX_ROW_COUNT: Final = 25
@@ -19,35 +19,33 @@ MAX_ROW_COUNT: Final = 25
 
 OPPORTUNITIES: Final = "opportunities"
 
+METHOD: Final = {
+    "Backend": "backend",
+    "Timed by": "timing_method",
+    "Cache": "cache_mode",
+    "Stopped by": "stopping_criterion",
+    "Driver": "driver_version",
+    "Toolkit": "toolkit_version",
+    "Compiler options": "compiler_options",
+}
+"""What all measurements of a run mostly share, by the columns that tell it."""
+
+MAX_VALUE_COUNT: Final = 4
+
 TableOf = Callable[[str], pl.DataFrame]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """sentences: above the table; footnotes: below. A column is numeric when its cells are to stand to the right."""
-
-    title: str
-    sentences: tuple[str, ...] = ()
-    headings: tuple[str, ...] = ()
-    is_numeric: tuple[bool, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    footnotes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    title: str
-    sections: tuple[Section, ...]
-
-
-def report_of(run: Run, table_of: TableOf) -> Report:
+def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Report:
     """The sections that the run has something to say in.
 
     Args:
         table_of: a table of this run by its name.
+        device: of the run, as its node describes it.
     """
     sections = (
-        _facts(run),
+        Section("Run", facts=run_facts(run, device)),
+        _method(table_of("measurements")),
+        _passes(run, table_of),
         *_trace_sections(run, table_of),
         *_sweep_sections(run, table_of),
         *_remarks(run),
@@ -58,11 +56,12 @@ def report_of(run: Run, table_of: TableOf) -> Report:
 # ---------------------------------------------------------------- the run
 
 
-def _facts(run: Run) -> Section:
+def run_facts(run: Run, device: Device | None = None) -> tuple[tuple[str, str], ...]:
+    """Name and value of what identifies a run."""
     facts = [
         ("Run", run.run_id),
         ("Source", _source(run)),
-        ("Device", run.device_id or UNKNOWN),
+        ("Device", _device(run, device)),
         ("State", run.state.value.lower()),
         ("Started", _moment(run.start_time)),
         ("Ended", _moment(run.end_time)),
@@ -73,7 +72,14 @@ def _facts(run: Run) -> Section:
         facts.append(("Commit", f"{run.spec.revision.commit}{', with changes' if run.spec.revision.is_dirty else ''}"))
     if run.tags:
         facts.append(("Tags", ", ".join(run.tags)))
-    return Section("Run", sentences=tuple(f"{name}: {value}" for name, value in facts))
+    return tuple(facts)
+
+
+def _device(run: Run, device: Device | None) -> str:
+    if device is None:
+        return run.device_id or UNKNOWN
+    driver = f"driver {device.driver_version}" if device.driver_version else ""
+    return ", ".join(part for part in (device.name, device.device_id, device.runtime, driver) if part)
 
 
 def _source(run: Run) -> str:
@@ -94,6 +100,47 @@ def _moment(time: datetime | None) -> str:
     return UNKNOWN if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def _method(measurements: pl.DataFrame) -> Section | None:
+    """How the figures were measured, where all of them were alike what."""
+    if measurements.is_empty():
+        return None
+    told = [(name, _values(measurements, column)) for name, column in METHOD.items()]
+    samples = measurements["sample_count"].sum()
+    if samples:
+        told.append(("Samples", f"{samples:,}, {measurements['discarded_sample_count'].sum():,} discarded while the clock was throttled"))
+    facts = tuple((name, value) for name, value in told if value)
+    return Section("Method", facts=facts) if facts else None
+
+
+def _values(frame: pl.DataFrame, column: str) -> str:
+    values = frame[column].drop_nulls().cast(pl.String).replace("", None).drop_nulls().unique(maintain_order=True).to_list()
+    return ", ".join(value.lower() if value.isupper() else value for value in values[:MAX_VALUE_COUNT]) + (
+        f" and {len(values) - MAX_VALUE_COUNT} more" if len(values) > MAX_VALUE_COUNT else ""
+    )
+
+
+def _passes(run: Run, table_of: TableOf) -> Section | None:
+    return table_section(
+        "Passes of the model",
+        table_of("models"),
+        {
+            "model": "model_name",
+            "variant": "variant",
+            "batch": "batch_size",
+            "sequence": "sequence_length",
+            "median": "duration_median_ns",
+            "p95": "duration_p95_ns",
+            "p99": "duration_p99_ns",
+            "tokens/s": "tokens_per_s",
+            "flop rate": "achieved_flop_per_s",
+            "efficiency": "efficiency_ratio",
+            "bound": "bound",
+        },
+        "Whole passes; efficiency is of the roofline, all launches together.",
+        more=f"kernalyse show {run.run_id} models",
+    )
+
+
 def _remarks(run: Run) -> Iterator[Section]:
     lines = tuple(line for line in run.notes.splitlines() if line.strip())
     if lines:
@@ -104,7 +151,7 @@ def _remarks(run: Run) -> Iterator[Section]:
 
 
 def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
-    yield _table_section(
+    yield table_section(
         "Devices",
         table_of("breakdown"),
         {
@@ -123,7 +170,7 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
         "Of each device from the start of its first work to the end of its last. Busy: at least one kernel ran.",
     )
     launched = table_of("kernels").filter(pl.col("launch_count").is_not_null())
-    yield _table_section(
+    yield table_section(
         "Kernels by device time",
         launched.with_columns(duration_mean_ns=pl.col("duration_sum_ns") / pl.col("launch_count")),
         {
@@ -139,7 +186,7 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
         "Times are of the recording, exact to the nanosecond; shares are of the device time of all kernels.",
         more=f"kernalyse show {run.run_id} kernels",
     )
-    yield _table_section(
+    yield table_section(
         "Layers by device time",
         table_of("layers").with_columns(pl.col("layer").fill_null("(outside of every one)")),
         {
@@ -160,7 +207,7 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
     if any(table.table_name == OPPORTUNITIES for table in TABLES):
         frame = table_of(OPPORTUNITIES)
         columns = {name.removesuffix("_ns").replace("_", " "): name for name in frame.columns if name not in ("run_id", "event_index")}
-        yield _table_section("What to look at first", frame, columns, "Time that a kernel at its roof would not take.")
+        yield table_section("What to look at first", frame, columns, "Time that a kernel at its roof would not take.")
 
 
 # ---------------------------------------------------------------- sweeps, and results of other tools
@@ -171,7 +218,7 @@ def _sweep_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
     failures = table_of("failures")
     yield from _outcome(roofline, failures)
     best = table_of("best").filter(pl.col("candidate_count") > 1)
-    yield _table_section(
+    yield table_section(
         "Best of each problem",
         best,
         {
@@ -186,7 +233,7 @@ def _sweep_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
         "Configurations compete when they do the same work on the same device. Real: more than noise and drift.",
         more=f"kernalyse show {run.run_id} best",
     )
-    yield _table_section(
+    yield table_section(
         "Roofline",
         roofline.sort("efficiency_ratio", descending=True, nulls_last=True, maintain_order=True),
         {
@@ -205,13 +252,13 @@ def _sweep_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
         more=f"kernalyse show {run.run_id} roofline",
     )
     yield _ceilings_section(table_of("ceilings"))
-    yield _table_section(
+    yield table_section(
         "Not measured",
         failures,
         {"configuration": "label", "reason": "reason", "message": "message"},
         more=f"kernalyse show {run.run_id} failures",
     )
-    yield _table_section(
+    yield table_section(
         "Wrong or impossible results",
         roofline.filter((pl.col("verification_state") == "FAILED").fill_null(False) | pl.col("is_implausible").fill_null(False)),
         {"configuration": "label", "against the reference": "verification_state", "impossible because": "implausible_reason"},
@@ -239,7 +286,7 @@ def _outcome(roofline: pl.DataFrame, failures: pl.DataFrame) -> Iterator[Section
 def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
     values = [rate(row["value"], "flop/s" if row["unit"] == "flop_per_s" else "B/s") for row in ceilings.iter_rows(named=True)]
     columns = {"device": "device_id", "ceiling": "ceiling_name", "path": "path", "value": "value", "source": "source", "from": "note"}
-    return _table_section(
+    return table_section(
         "Ceilings",
         ceilings.with_columns(value=pl.Series(values, dtype=pl.String)),
         columns,
@@ -250,7 +297,7 @@ def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
 # ---------------------------------------------------------------- tables
 
 
-def _table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], sentence: str = "", more: str = "") -> Section | None:
+def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], sentence: str = "", more: str = "") -> Section | None:
     """The first rows of a frame; None when it has none.
 
     Args:

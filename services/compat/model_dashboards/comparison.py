@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
-from services.compat.model_dashboards.page import Chart, FigureTable
 from services.compat.model_dashboards.profile_document import Document, sides_of
 from services.core.errors import InvalidRequestError
 from services.core.quantities import change
 from services.ui import theme
-from services.ui.charts.models import MILLISECOND_TICKS, Bar, bar_chart
+from services.ui.charts.models import Bar, bar_chart
+from services.ui.report.document import Chart, FigureTable, Key
 from services.ui.theme import LIGHT
 
 MAX_LAYER_COUNT: Final = 10
 """Bars of one chart; on a narrow screen more of them have no room for their names."""
-
-SPEED_UP_TICKS: Final = "return '×' + String(parseFloat(tick.toPrecision(3)))"
 
 
 class ComparisonDashboard(Dashboard):
@@ -88,20 +86,20 @@ def _charts(entries: Entries) -> Sequence[Chart]:
     pairs = _paired(entries)
     names = list(pairs)
     sides = {pair[0]: None for pair in pairs.values()}, {pair[2]: None for pair in pairs.values()}
-    key = [(" / ".join(side), LIGHT.series[place]) for place, side in enumerate(sides)]
+    key = [Key(" / ".join(side), LIGHT.series[place]) for place, side in enumerate(sides)]
     befores = [_bar(name, as_is, before) for name, (as_is, before, _, _) in pairs.items()]
     afters = [_bar(name, to_be, after) for name, (_, _, to_be, after) in pairs.items()]
     speedups = [_speedup_bar(name, entries[name], before, after) for name, (_, before, _, after) in pairs.items()]
     charts = [
         Chart(
             "Latency side by side",
-            bar_chart(names, [befores, afters], "mean", LIGHT, ticks=MILLISECOND_TICKS),
+            bar_chart(names, [befores, afters], "mean", LIGHT, ticks=theme.MILLISECOND_TICKS),
             key=key,
             note="Mean of the passes; whiskers of one standard deviation, where it is known.",
         ),
         Chart(
             "Speed-up",
-            bar_chart(names, [speedups], "AS-IS ÷ TO-BE", LIGHT, ticks=SPEED_UP_TICKS, base=1.0),
+            bar_chart(names, [speedups], "AS-IS ÷ TO-BE", LIGHT, ticks=theme.RATIO_TICKS, base=1.0),
             note="Above 1 TO-BE is faster; whiskers are the interval of the ratio.",
         ),
     ]
@@ -112,7 +110,9 @@ def _charts(entries: Entries) -> Sequence[Chart]:
             bars = [[_layer_bar(layer, member) for layer in layers] for member in ("as_is_ms", "to_be_ms")]
             title = f"Layers of {name}"
             charts.append(
-                Chart(title, bar_chart(kinds, bars, "time of a pass", LIGHT, 340, MILLISECOND_TICKS), "wide", _layer_note(layers), key)
+                Chart(
+                    title, bar_chart(kinds, bars, "time of a pass", LIGHT, 340, theme.MILLISECOND_TICKS), "wide", _layer_note(layers), key
+                )
             )
     return charts
 

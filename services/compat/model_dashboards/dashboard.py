@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from services.compat.model_dashboards.page import Chart, FigureTable, write_page
 from services.compat.model_dashboards.profile_document import Document, read_document, write_document
 from services.compat.model_dashboards.system_panel import facts_of
 from services.core.errors import InvalidRequestError
+from services.ui.report.document import Chart, FigureTable
+from services.ui.report.document import Document as Page
+from services.ui.report.html_page import write_page
 
 OUTPUT_FOLDER: Final = "profiling_results"
 
@@ -46,7 +48,7 @@ class Dashboard:
         self._require_data()
         found = Path(path) if path is not None else self.output_dir / self.dashboard_file
         facts = facts_of(self.data.get("metadata") or {})
-        write_page(found, self.title, facts, [self._table(self._entries)], list(self._charts(self._entries)))
+        write_page(found, Page(self.title, facts, list(self._charts(self._entries)), [self._table(self._entries)]))
         return found
 
     @property

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
-from services.compat.model_dashboards.page import Chart, FigureTable
 from services.compat.model_dashboards.profile_document import Document
 from services.ui import theme
-from services.ui.charts.models import MILLISECOND_TICKS, Bar, Line, Share, bar_chart, layer_map, line_chart, scatter_chart
-from services.ui.theme import LIGHT
+from services.ui.charts.models import Bar, Line, Share, bar_chart, layer_map, line_chart, scatter_chart
+from services.ui.report.document import Chart, FigureTable, Key
+from services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
 PERCENTILES: Final = ("min", "median", "p95", "p99", "max")
 SHAPE: Final = {"Layers": "n_layer", "Width": "n_embd", "Heads": "n_head"}
@@ -74,11 +74,13 @@ def _fastest(entries: Entries) -> str:
 
 def _charts(entries: Entries) -> Sequence[Chart]:
     names = list(entries)
-    colors = [(name, LIGHT.series[index % len(LIGHT.series)]) for index, name in enumerate(names)]
+    colors = [
+        Key(name, LIGHT.series[index % len(LIGHT.series)], SYMBOLS[MARKERS[index % len(MARKERS)]]) for index, name in enumerate(names)
+    ]
     charts = [
         Chart(
             "Latency of a pass",
-            bar_chart(names, [[_latency(name, entries[name]) for name in names]], "mean", LIGHT, ticks=MILLISECOND_TICKS),
+            bar_chart(names, [[_latency(name, entries[name]) for name in names]], "mean", LIGHT, ticks=theme.MILLISECOND_TICKS),
             note="Mean of the passes; whiskers of one standard deviation.",
         ),
         Chart("Throughput", bar_chart(names, [[_rate_bar(name, entries[name]) for name in names]], "tokens/s", LIGHT)),

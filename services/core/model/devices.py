@@ -117,10 +117,11 @@ class Ceiling:
     unit: str
     value: float
     path: str
-    source: str  # "datasheet", "clock", "measured"
+    source: str  # "datasheet", "clock", "measured", "user"
     confidence: str = ""  # of a datasheet figure: high, medium, low
     note: str = ""
     clock_hz: int | None = None  # SM clock at which it holds; None: not known, or of no influence
+    measured_unix_ns: int | None = None  # or set by hand; None: not known, or of a datasheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,25 @@ class Thresholds:
 
     memory_inefficient_ratio: float = 0.5
     compute_inefficient_ratio: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareKey:
+    """What ceilings and thresholds are of: a device of a node, or one that a run alone knows."""
+
+    node_id: str  # empty with run_id
+    device_id: str
+    run_id: str = ""  # of an imported run or of a trace
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What is known of a device, from every source."""
+
+    device: Device | None  # None: nobody describes it
+    ceilings: tuple[Ceiling, ...]
+    thresholds: Thresholds
+    etag: str  # of what was set by hand
 
 
 @dataclass(frozen=True, slots=True)

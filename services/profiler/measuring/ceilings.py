@@ -5,6 +5,7 @@ A ceiling is a maximum, so each is the best of several launches, and the best of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -75,4 +76,5 @@ def _ceiling(device: Device, plan: CeilingPlan, rates: dict[str, Rate]) -> Ceili
         source="measured",
         note=f"Best launch of each form: {shown} {plan.unit}.{clock}",
         clock_hz=None if best.sm_clock_hz is None else round(best.sm_clock_hz),
+        measured_unix_ns=time.time_ns(),
     )

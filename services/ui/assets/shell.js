@@ -33,7 +33,8 @@
   function patchChildren(shown, wanted) {
     let old = shown.firstChild
     for (const fresh of [...wanted.childNodes]) {
-      if (old === null) shown.append(fresh)
+      // An option that is moved leaves the next one of its list chosen: a copy takes its place.
+      if (old === null) shown.append(fresh.nodeName === "OPTION" ? fresh.cloneNode(true) : fresh)
       else {
         const next = old.nextSibling
         if (isSameKind(old, fresh)) patch(old, fresh)
@@ -130,7 +131,7 @@
   document.addEventListener("click", (event) => {
     const element = event.target.closest?.("[data-action],[data-theme-toggle],[data-dialog-confirm]")
     if (!element) {
-      for (const open of document.querySelectorAll("details[open]")) if (!open.contains(event.target)) open.removeAttribute("open")
+      for (const open of document.querySelectorAll("details[open]:not(.stays)")) if (!open.contains(event.target)) open.removeAttribute("open")
       return
     }
     if (element.hasAttribute("data-theme-toggle")) return changeTheme()
@@ -158,9 +159,28 @@
     typing = setTimeout(() => wish("set", `${set}=${event.target.value}`), event.target.tagName === "SELECT" ? 0 : 250)
   })
   document.addEventListener("change", (event) => {
-    const {column} = event.target.dataset ?? {}
+    const {column, pick} = event.target.dataset ?? {}
     if (column) wish("column", column)
+    if (pick) wish(pick, event.target.value)
   })
+
+  // A form sends its fields as one wish, with the etag of the state that the first of them was typed over.
+  const begun = new WeakMap()
+  document.addEventListener("input", (event) => {
+    const form = event.target.form
+    if (form?.dataset.wish && !begun.has(form)) begun.set(form, form.elements.etag?.value)
+  })
+  document.addEventListener("submit", (event) => {
+    const form = event.target
+    if (!form.dataset.wish) return
+    event.preventDefault()
+    const fields = Object.fromEntries(new FormData(form))
+    if (begun.get(form)) fields.etag = begun.get(form)
+    wish(form.dataset.wish, JSON.stringify(fields))
+  })
+
+  // Parts of single pages (assets/NAME.js) send wishes by an event.
+  document.addEventListener("kernalyse-wish", ({detail}) => wish(detail.name, detail.value))
 
   document.addEventListener("DOMContentLoaded", waitForBokeh)
 })()

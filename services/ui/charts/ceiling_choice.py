@@ -32,14 +32,22 @@ def sources_of(choice: CeilingChoice, unit: str) -> tuple[str, ...]:
 
 
 def held_against(rows: pl.DataFrame, choice: CeilingChoice) -> pl.DataFrame:
-    """Rows of the table roofline with efficiency, bound, attainable rate and source by the ceilings of the choice."""
+    """Rows of the table roofline with efficiency, its category, bound, attainable rate and source by the ceilings of the choice.
+
+    Of the two ceilings only the one that binds is known then.
+    """
     if choice == BEST:
         return rows
-    efficiency = pl.col(f"efficiency_{choice}_ratio")
+    efficiency, bound = pl.col(f"efficiency_{choice}_ratio"), pl.col(f"bound_{choice}")
+    attainable = pl.col("achieved_flop_per_s") / efficiency
     return rows.with_columns(
         efficiency_ratio=efficiency,
-        attainable_flop_per_s=pl.col("achieved_flop_per_s") / efficiency,
-        bound=pl.col(f"bound_{choice}"),
+        efficiency_category=pl.col(f"efficiency_category_{choice}"),
+        attainable_flop_per_s=attainable,
+        bound=bound,
+        compute_ceiling_flop_per_s=pl.when(bound == "compute").then(attainable),
+        memory_ceiling_bytes_per_s=pl.when(bound == "memory").then(attainable / pl.col("intensity_flop_per_byte")),
+        ridge_flop_per_byte=pl.lit(None, dtype=pl.Float64),
         ceiling_source=pl.when(efficiency.is_not_null()).then(pl.lit(choice)),
     )
 

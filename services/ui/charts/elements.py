@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import holoviews as hv
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from bokeh.models import CustomJSTickFormatter
 
-from services.ui.theme import Palette
+from services.ui.theme import Palette, Ticks
 
 hv.Store.set_current_backend("bokeh")
 # The canvas draws 20 000 points in a few milliseconds; WebGL contexts are few, and slow where the browser emulates them.
@@ -20,8 +21,20 @@ Columns = dict[str, npt.NDArray[Any]]
 """Columns of one Bokeh source: NumPy arrays of one length. Live sources take these, never frames."""
 
 
-def tick_formatter(code: str) -> CustomJSTickFormatter:
-    return CustomJSTickFormatter(code=code)
+_printed_ticks: dict[str, Callable[[float], str]] = {}
+
+
+def tick_formatter(ticks: Ticks | str) -> CustomJSTickFormatter:
+    """For the browser, with the unit as its tag; `printed_ticks` knows it again, unless only code is given."""
+    if isinstance(ticks, str):
+        return CustomJSTickFormatter(code=ticks)
+    _printed_ticks[ticks.code] = ticks.text
+    return CustomJSTickFormatter(code=ticks.code, tags=[ticks.unit])
+
+
+def printed_ticks(formatter: object) -> Callable[[float], str] | None:
+    """The same figures without a browser. None: that is no formatter of `tick_formatter`."""
+    return _printed_ticks.get(formatter.code) if isinstance(formatter, CustomJSTickFormatter) else None
 
 
 def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
@@ -29,6 +42,14 @@ def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Colu
     columns: Columns = {name: np.empty(0, dtype=np.float64) for name in numbers}
     columns.update({name: np.empty(0, dtype=np.str_) for name in texts})
     return columns
+
+
+def columns_of(rows: Sequence[tuple[Any, ...]], numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
+    """rows: of values, numbers first, in the order of the names."""
+    if not rows:
+        return empty_columns(numbers, texts)
+    values = dict(zip((*numbers, *texts), zip(*rows, strict=True), strict=True))
+    return {name: np.array(column, dtype=np.float64 if name in numbers else np.str_) for name, column in values.items()}
 
 
 def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
@@ -82,3 +103,10 @@ def bokeh_theme(palette: Palette) -> dict[str, Any]:
             "Toolbar": {"logo": None, "autohide": True},
         }
     }
+
+
+def ramp(start: str, end: str, step_count: int = 64) -> list[str]:
+    """Colours from one to the other, the end not quite reached so that text stays readable on it."""
+    first, last = (tuple(int(color[place : place + 2], 16) for place in (1, 3, 5)) for color in (start, end))
+    shares = [0.75 * step / (step_count - 1) for step in range(step_count)]
+    return ["#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(first, last, strict=True)) for share in shares]

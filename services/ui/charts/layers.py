@@ -19,12 +19,15 @@ MAX_KIND_COUNT: Final = 16
 """Those that take longest: names of more would not be readable under their bars."""
 
 GROUP_WIDTH: Final = 0.72
-BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
+BLOCK_NUMBER: Final = r"([._])\d+(\.|$)"
+CALL_DETAILS: Final = r", (?:seq|op_id|sizes|input_op_ids) = .*$"  # that PyTorch's emit_nvtx adds to names
 NAME_LENGTH: Final = 18
 
 
 def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
-    """Layers of all blocks together, by kind and variant: blocks.3.attn.qkv is of kind blocks.*.attn.qkv. Longest kind first.
+    """Layers of all blocks together, by kind and variant, longest kind first.
+
+    blocks.3.attn.qkv is of kind blocks.*.attn.qkv, Linear_7 of kind Linear_*.
 
     Args:
         layers: rows of table layers of one run.
@@ -33,7 +36,10 @@ def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
     is_known = pl.col("efficiency_ratio").is_not_null()
     return (
         layers.drop_nulls("layer")
-        .with_columns(kind=pl.col("layer").str.replace_all(BLOCK_NUMBER, ".*${1}"), variant=pl.col("variant").fill_null(""))
+        .with_columns(
+            kind=pl.col("layer").str.replace(CALL_DETAILS, "").str.replace_all(BLOCK_NUMBER, "${1}*${2}"),
+            variant=pl.col("variant").fill_null(""),
+        )
         .group_by("kind", "variant", maintain_order=True)
         .agg(
             time_ns.sum(),

@@ -10,17 +10,18 @@ import polars as pl
 
 from services.ui import theme
 from services.ui.state import MetricName
+from services.ui.theme import Ticks
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """column: of `performance_rows`. ticks: JavaScript that writes an axis. missing: why a measured configuration has none."""
+    """column: of `performance_rows`. ticks: how an axis is written. missing: why a measured configuration has none."""
 
     title: str
     column: str
     axis_label: str
     show: Callable[[float | None], str]
-    ticks: str
+    ticks: Ticks
     missing: str
     is_lower_better: bool = False
 
@@ -47,7 +48,7 @@ METRICS: Final[dict[MetricName, Metric]] = {
         "efficiency_ratio",
         "Achieved ÷ attainable",
         theme.percent,
-        "return parseFloat((tick * 100).toPrecision(3)) + ' %'",
+        theme.SHARE_TICKS,
         "measured, but its work or the ceilings of its device are not known",
     ),
     "duration": Metric(

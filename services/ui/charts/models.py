@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import holoviews as hv
 from bokeh.models import HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import frame_options, tick_formatter
-from services.ui.theme import MARKERS, Palette
+from services.ui.charts.elements import Columns, columns_of, frame_options, ramp, tick_formatter
+from services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
 """Of the step from one model to the next; two sides share it."""
@@ -22,7 +23,16 @@ STEEP_ROTATION: Final = 50  # of more names than FEW: beside each other on a pho
 FEW: Final = 6
 LABEL_DISTANCE: Final = 0.025  # of the largest x, from the middle of a point to its name
 NS_PER_MS: Final = 1e6
-MILLISECOND_TICKS: Final = "return String(parseFloat(tick.toPrecision(3))) + ' ms'"
+WHISKER_SHARE: Final = 0.14  # of a bar's width, to each side of its whisker's ends
+BOX_NUMBERS: Final = ("left", "bottom", "right", "top")
+BOX_TEXTS: Final = ("color", "text")
+WHISKER_NUMBERS: Final = ("x0", "y0", "x1", "y1")
+DOT_NUMBERS: Final = ("x", "y")
+DOT_TEXTS: Final = ("text", "color", "marker")
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.4g} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ def bar_chart(
     label: str,
     palette: Palette,
     height_px: int = 300,
-    ticks: str = theme.SI_TICKS,
+    ticks: Ticks = theme.SI_TICKS,
     *,
     base: float = 0.0,
 ) -> hv.Overlay:
@@ -69,24 +79,12 @@ def bar_chart(
         sides: each with a bar for every name, None where it has none.
         base: where bars begin; 1 for ratios.
     """
-    width = BAR_WIDTH / len(sides)
-    layers: list[Any] = []
-    for place, bars in enumerate(sides):
-        left = -BAR_WIDTH / 2 + place * width
-        placed = [(index + left, bar) for index, bar in enumerate(bars) if bar is not None]
-        rectangles = [(x, base, x + width * 0.92, bar.value, bar.text) for x, bar in placed]
-        layers.append(
-            hv.Rectangles(rectangles, vdims="text").opts(
-                color=palette.series[place], line_color=None, tools=[HoverTool(tooltips="@text{safe}")], alpha=0.9
-            )
-        )
-        whiskers = [
-            (x + width * 0.46, bar.value, bar.value - bar.low, bar.high - bar.value)
-            for x, bar in placed
-            if bar.low is not None and bar.high is not None
-        ]
-        if whiskers:
-            layers.append(hv.ErrorBars(whiskers, "x", ["value", "below", "above"]).opts(line_color=palette.text, line_width=1.4))
+    boxes, whiskers = bar_columns(sides, palette, base=base)
+    rectangles = hv.Rectangles(boxes, list(BOX_NUMBERS), list(BOX_TEXTS)).opts(
+        color="color", line_color=None, tools=[HoverTool(tooltips="@text")], alpha=0.9
+    )
+    lines = hv.Segments(whiskers, list(WHISKER_NUMBERS)).opts(color=palette.text, line_width=1.4)
+    layers: list[Any] = [rectangles, lines]
     known = [bar for bars in sides for bar in bars if bar is not None]
     highest = max((bar.high or bar.value for bar in known), default=1.0)
     lowest = min((bar.low if bar.low is not None else bar.value for bar in known), default=0.0)
@@ -97,7 +95,7 @@ def bar_chart(
             **frame_options(palette, height_px),
             xticks=list(enumerate(names)),
             xlim=(-0.5, len(names) - 0.5),
-            ylim=(min(base, lowest), base + (highest - base) * 1.06 if highest > base else base * 1.06 + (base == 0)),
+            ylim=(min(base, lowest), top_of(highest, base)),
             xlabel="",
             ylabel=label,
             xrotation=LABEL_ROTATION if len(names) <= FEW else STEEP_ROTATION,
@@ -106,29 +104,68 @@ def bar_chart(
     )
 
 
-def line_chart(places: Sequence[str], lines: Sequence[Line], label: str, palette: Palette, height_px: int = 300) -> hv.Overlay:
-    """A line for each model over named places, milliseconds on a logarithmic axis."""
-    layers = []
-    for index, line in enumerate(lines):
-        points = [(place, value, f"{line.name}, {places[place]}: {value:.4g} ms") for place, value in enumerate(line.values) if value]
-        color, marker = palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]
-        curve = hv.Curve(points, "place", ["value", "text"]).opts(color=color, line_width=2)
-        dots = hv.Scatter(points, "place", ["value", "text"]).opts(
-            color=color, marker=marker, size=8, tools=[HoverTool(tooltips="@text{safe}")]
-        )
-        layers += [curve, dots]
+def bar_columns(sides: Sequence[Sequence[Bar | None]], palette: Palette, *, base: float = 0.0) -> tuple[Columns, Columns]:
+    """Boxes and whiskers, each a stem and two ends. Arguments as of `bar_chart`."""
+    width = BAR_WIDTH / max(1, len(sides))
+    boxes: list[tuple[float, float, float, float, str, str]] = []
+    whiskers: list[tuple[float, float, float, float]] = []
+    for place, bars in enumerate(sides):
+        for index, bar in enumerate(bars):
+            if bar is None:
+                continue
+            left = index - BAR_WIDTH / 2 + place * width
+            boxes.append((left, base, left + width * 0.92, bar.value, palette.series[place % len(palette.series)], bar.text))
+            if bar.low is not None and bar.high is not None:
+                middle, half = left + width * 0.46, width * WHISKER_SHARE
+                whiskers.append((middle, bar.low, middle, bar.high))
+                whiskers += [(middle - half, end, middle + half, end) for end in (bar.low, bar.high)]
+    return columns_of(boxes, BOX_NUMBERS, BOX_TEXTS), columns_of(whiskers, WHISKER_NUMBERS)
+
+
+def top_of(highest: float, base: float = 0.0) -> float:
+    """Upper end of an axis of bars."""
+    return base + (highest - base) * 1.06 if highest > base else base * 1.06 + (base == 0)
+
+
+def line_chart(
+    places: Sequence[str],
+    lines: Sequence[Line],
+    label: str,
+    palette: Palette,
+    height_px: int = 300,
+    ticks: Ticks = theme.MILLISECOND_TICKS,
+    show: Callable[[float], str] = milliseconds,
+) -> hv.Overlay:
+    """A line for each model over named places, on a logarithmic axis. show: writes a value for hovering over its point."""
+    strokes, dots = line_columns(places, lines, palette, show)
+    layers = [
+        hv.Segments(strokes, list(WHISKER_NUMBERS), ["color"]).opts(color="color", line_width=2),
+        hv.Scatter(dots, "x", ["y", *DOT_TEXTS]).opts(color="color", marker="marker", size=8, tools=[HoverTool(tooltips="@text")]),
+    ]
     return hv.Overlay(layers).opts(
         hv.opts.Overlay(
             **frame_options(palette, height_px),
             logy=True,
             xticks=list(enumerate(places)),
-            yticks=_round_values([value for line in lines for value in line.values if value]),
+            yticks=round_values([value for line in lines for value in line.values if value]),
             xlim=(-0.3, len(places) - 0.7),
             xlabel="",
             ylabel=label,
-            yformatter=tick_formatter(MILLISECOND_TICKS),
+            yformatter=tick_formatter(ticks),
         )
     )
+
+
+def line_columns(places: Sequence[str], lines: Sequence[Line], palette: Palette, show: Callable[[float], str]) -> tuple[Columns, Columns]:
+    """Strokes and dots. Arguments as of `line_chart`."""
+    strokes: list[tuple[float, float, float, float, str]] = []
+    dots: list[tuple[float, float, str, str, str]] = []
+    for index, line in enumerate(lines):
+        color, marker = palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]
+        known = [(float(place), value) for place, value in enumerate(line.values) if value]
+        strokes += [(*start, *end, color) for start, end in pairwise(known)]
+        dots += [(x, y, f"{line.name}, {places[int(x)]}: {show(y)}", color, marker) for x, y in known]
+    return columns_of(strokes, WHISKER_NUMBERS, ("color",)), columns_of(dots, DOT_NUMBERS, DOT_TEXTS)
 
 
 def scatter_chart(
@@ -140,22 +177,15 @@ def scatter_chart(
         points: name, x, y.
         labels: of both axes.
     """
-    layers: list[Any] = []
     largest = max((x for _, x, _ in points), default=1.0)
     highest = max((y for *_, y in points), default=1.0)
-    for index, (name, x, y) in enumerate(points):
-        color, marker = palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]
-        text = f"{name}: {theme.digits(x)}, {theme.digits(y)}"
-        layers.append(
-            hv.Scatter([(x, y, text)], "x", ["y", "text"]).opts(
-                color=color, marker=marker, size=12, tools=[HoverTool(tooltips="@text{safe}")]
-            )
-        )
-        layers.append(
-            hv.Labels([(x + largest * LABEL_DISTANCE, y, name)], ["x", "y"], "name").opts(
-                text_color=palette.muted, text_font_size="11px", text_align="left", text_baseline="bottom"
-            )
-        )
+    dots, names = scatter_columns(points, palette)
+    layers = [
+        hv.Scatter(dots, "x", ["y", *DOT_TEXTS]).opts(color="color", marker="marker", size=12, tools=[HoverTool(tooltips="@text")]),
+        hv.Labels(names, ["x", "y"], "name").opts(
+            text_color=palette.muted, text_font_size="11px", text_align="left", text_baseline="bottom"
+        ),
+    ]
     return hv.Overlay(layers).opts(
         hv.opts.Overlay(
             **frame_options(palette, height_px),
@@ -166,6 +196,16 @@ def scatter_chart(
             yformatter=tick_formatter(theme.SI_TICKS),
         )
     )
+
+
+def scatter_columns(points: Sequence[tuple[str, float, float]], palette: Palette) -> tuple[Columns, Columns]:
+    """Dots and their names. points: as of `scatter_chart`."""
+    distance = max((x for _, x, _ in points), default=1.0) * LABEL_DISTANCE
+    styles = [(palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]) for index in range(len(points))]
+    texts = [f"{name}: {theme.digits(x)}, {theme.digits(y)}" for name, x, y in points]
+    dots = [(x, y, text, *style) for (_, x, y), text, style in zip(points, texts, styles, strict=True)]
+    names = [(x + distance, y, name) for name, x, y in points]
+    return columns_of(dots, DOT_NUMBERS, DOT_TEXTS), columns_of(names, DOT_NUMBERS, ("name",))
 
 
 def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
@@ -191,7 +231,7 @@ def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
     start = palette.surface if palette.name == "light" else palette.grid
     boxes = hv.Rectangles(rectangles, vdims=["efficiency", "text"]).opts(
         color="efficiency",
-        cmap=_ramp(start, palette.accent),
+        cmap=ramp(start, palette.accent),
         clim=(0, 100),
         line_color=palette.grid,
         tools=[HoverTool(tooltips="@text{safe}")],
@@ -216,16 +256,9 @@ def figure_of(element: hv.Overlay) -> Any:
     return hv.renderer("bokeh").get_plot(element).state
 
 
-def _round_values(values: Sequence[float]) -> list[float]:
+def round_values(values: Sequence[float]) -> list[float]:
     """1, 2 and 5 times powers of ten, as far as the values reach: a decade alone would leave an axis of one label."""
     if not values:
         return [1.0]
     exponents = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     return [digit * 10.0**exponent for exponent in exponents for digit in (1, 2, 5)]
-
-
-def _ramp(start: str, end: str, step_count: int = 64) -> list[str]:
-    """Colours from one to the other, the end not quite reached so that text stays readable on it."""
-    first, last = (tuple(int(color[place : place + 2], 16) for place in (1, 3, 5)) for color in (start, end))
-    shares = [0.75 * step / (step_count - 1) for step in range(step_count)]
-    return ["#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(first, last, strict=True)) for share in shares]

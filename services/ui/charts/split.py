@@ -15,7 +15,7 @@ from services.ui import theme
 from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, tick_formatter
 from services.ui.charts.metrics import Metric, counts, figures_text, remark_of
 from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
-from services.ui.theme import CATEGORIES, Palette, style_of
+from services.ui.theme import CATEGORIES, Palette, Ticks, style_of
 
 MAX_BARS: Final = 16
 """Names of more would not be readable under their bars."""
@@ -95,7 +95,7 @@ def performance_chart(bars: Columns, roofs: Columns, palette: Palette, height_px
     return _chart([_rectangles(bars, hover, palette), lines], "flop/s", theme.SI_TICKS, palette, height_px)
 
 
-def _chart(layers: list[Any], label: str, ticks: str, palette: Palette, height_px: int) -> hv.Overlay:
+def _chart(layers: list[Any], label: str, ticks: Ticks, palette: Palette, height_px: int) -> hv.Overlay:
     return hv.Overlay(layers).opts(
         hv.opts.Overlay(
             xlim=(-0.5, 0.5),

@@ -10,7 +10,7 @@ import holoviews as hv
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from bokeh.models import HoverTool
+from bokeh.models import CustomJSHover, HoverTool
 
 from services.ui import theme
 from services.ui.charts.elements import Columns, frame_options, tick_formatter
@@ -21,6 +21,11 @@ STRIP_WIDTH: Final = 0.6
 """Of the distance between two configurations."""
 
 EMPTY_RANGE_NS: Final = (1e3, 1e6)
+
+MARK_MARKERS: Final = np.array(("circle", "inverted_triangle", "x"))
+"""By a sample's mark."""
+
+MARK_WORDS: Final = "return {inverted_triangle: 'outlier', x: 'discarded: the clock was throttled'}[value] ?? 'counts'"
 
 MEDIAN_TEXTS: Final = ("label", "median", "interval", "extremes", "noise", "samples", "stop")
 STOP_TEXTS: Final[dict[str | None, str]] = {
@@ -44,6 +49,7 @@ def sample_columns(samples: SampleRows, colors: npt.NDArray[np.str_]) -> Columns
         "x": configuration + offset,
         "duration": samples.duration_ns,
         "color": colors[np.minimum(configuration, len(colors) - 1)] if len(colors) else np.full(len(configuration), "gray"),
+        "marker": MARK_MARKERS[samples.mark],
         "configuration": configuration.astype(np.float64),
         "sample": index.astype(np.float64),
         # Milliseconds: nanoseconds since 1970 do not fit a browser's numbers.
@@ -112,7 +118,14 @@ def strip_chart(
     finished: Columns, samples: Columns, medians: Columns, intervals: Columns, palette: Palette, height_px: int = 390
 ) -> hv.Overlay:
     """Four layers, in this order: samples of measured configurations, of those that go on, intervals, medians."""
-    sample_hover = HoverTool(tooltips=[("Configuration", "#@configuration"), ("Sample", "@sample"), ("Duration", "@duration{0,0} ns")])
+    sample_hover = HoverTool(
+        tooltips=[
+            ("Configuration", "#@configuration"),
+            ("Sample", "@sample, @marker{custom}"),
+            ("Duration", "@duration{0,0} ns"),
+        ],
+        formatters={"@marker": CustomJSHover(code=MARK_WORDS)},
+    )
     median_hover = HoverTool(
         tooltips=[
             ("", "@label"),
@@ -126,8 +139,8 @@ def strip_chart(
         line_policy="interp",
     )
     dots = [
-        hv.Points(columns, ["x", "duration"], ["color", "configuration", "sample", "measured_unix_ms"]).opts(
-            color="color", size=4, alpha=0.55, line_alpha=0, tools=[sample_hover]
+        hv.Points(columns, ["x", "duration"], ["color", "marker", "configuration", "sample", "measured_unix_ms"]).opts(
+            color="color", marker="marker", size=5, fill_alpha=0.55, line_alpha=0.55, line_width=0.8, tools=[sample_hover]
         )
         for columns in (finished, samples)
     ]

@@ -88,8 +88,8 @@ def telemetry_chart(lines: dict[str, Columns], palette: Palette, height_px: int 
             xticks=4,
             xlabel="",
             ylabel="",
-            yformatter=tick_formatter('return tick + " %"'),
-            xformatter=tick_formatter("return new Date(tick).toTimeString().slice(0, 8)"),
+            yformatter=tick_formatter(theme.PERCENT_TICKS),
+            xformatter=tick_formatter(theme.CLOCK_TICKS),
             **frame_options(palette, height_px),
         )
     )

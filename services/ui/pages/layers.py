@@ -1,29 +1,49 @@
-"""The Layers page: layers of traces and of models, as bars and as a table, while a model's run goes on too."""
+"""The Layers page: layers of traces and of models, as a tree, as bars and as a table, while a model's run goes on too."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import polars as pl
 
-from services.core.model import ModelRun, Run, SortKey, TableQuery
-from services.ui.charts import layers
+from services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
+from services.ui import filters
+from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
+from services.ui.legend import LegendEntry, legend_fragment
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview
-from services.ui.pages.shell import fragment
-from services.ui.pages.tabled import REFRESH_INTERVAL_S, TabledPage
+from services.ui.pages.layer_tree import LayerTree, ShownRun
+from services.ui.pages.passes import PassCharts, is_of_model
+from services.ui.pages.shell import filters_fragment, fragment
+from services.ui.pages.tabled import DTYPES, REFRESH_INTERVAL_S, TabledPage
 from services.ui.state import Page, TableName, ViewState
+from services.ui.table_columns import NAME_COLUMNS
+from services.ui.table_query import csv_query, table_query
 from services.ui.theme import MARKERS, SYMBOLS, Palette
 
-MAX_CHARTED_LAYERS: Final = 1_000
-"""Rows asked for to sum them by kind; those beyond the longest thousand are too short for a bar."""
+MAX_CHARTED_LAYERS: Final = 20_000
+"""Rows asked for to sum them by kind; those beyond the longest ones are too short for a bar."""
 
-TABLES: Final[dict[TableName, str]] = {"layers": "layers", "layer_variants": "variants side by side", "models": "whole passes"}
+TABLES: Final[dict[TableName, str]] = {
+    "layers": "layers",
+    "layer_kernels": "kernels of each layer",
+    "layer_variants": "variants side by side",
+    "models": "whole passes",
+}
 CHARTED: Final = ("layer", "variant", "launch_count", "duration_sum_ns", "share_ratio", "efficiency_ratio")
+
+
+PASS_CHARTS: Final = (
+    ("latency", "Latency of a pass"),
+    ("throughput", "Throughput"),
+    ("percentiles", "Percentiles of latency"),
+    ("efficiency", "Efficiency: throughput for each layer"),
+    ("memory", "Memory"),
+)
 
 
 @cache
@@ -36,34 +56,109 @@ class LayersPage(TabledPage):
 
     page: Page = "layers"
     row_choice = TABLES
-    name_title = "Layer"
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         self._is_chosen = state.table in TABLES
         super().__init__(client, state if self._is_chosen else replace(state, table="layers"))
+        self.tree = LayerTree(client, self.palette, self.wake, self._look_into)
         self.chart = LiveFigure("layers", _prototype(self.palette), ("bars",))
+        shown = self._shown_runs(client.nodes.overview())
+        self.passes = PassCharts(client, self.palette, self.wake) if any(map(is_of_model, shown)) else None
         self._charted: Run | None = None
         self._kinds: pl.DataFrame | None = None
         self._drawn: pl.DataFrame | None = None
 
     def roots(self) -> dict[str, Any]:
-        return {"layers": self.chart.figure}
+        passes = {} if self.passes is None else self.passes.roots()
+        return {"icicle": self.tree.figure.figure, "layers": self.chart.figure, **passes}
+
+    def template_values(self) -> dict[str, Any]:
+        return {"layer_colors": icicle.COLOR_TITLES, "has_passes": self.passes is not None, "pass_charts": PASS_CHARTS}
+
+    def close(self) -> None:
+        self.tree.close()
+        if self.passes is not None:
+            self.passes.close()
+        super().close()
 
     def handle(self, name: str, value: str) -> Any:
+        if name == "toggle-run" and not self.state.runs:
+            # The newest run is shown without being named; choosing another adds to it.
+            self.state = replace(self.state, runs=tuple(run.run_id for run in self._shown_runs(self.client.nodes.overview())))
+        if name == "all-kernels":
+            self.state = replace(self.state, kernel="", category="", dtype="", row=0)
         if name == "set" and value.startswith("table="):
             self._is_chosen = True
         return super().handle(name, value)
 
+    def _look_into(self, layer: str) -> None:
+        self.state = replace(self.state, layer=layer)
+        self.wake()
+
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        run_ids = self.shown_run_ids(overview)[:1]
-        self._charted = next((run for run in overview.runs if run.run_id in run_ids), None)
+        shown = self._shown_runs(overview)
+        self._charted = shown[0] if shown else None
         work = None if self._charted is None else self._charted.spec.work
         if not self._is_chosen:
-            wanted: TableName = "layer_variants" if isinstance(work, ModelRun) and len(work.variants) > 1 else "layers"
+            has_variants = isinstance(work, ModelRun) and len(work.variants) > 1
+            wanted: TableName = "layer_kernels" if self.state.kernel else "layer_variants" if has_variants else "layers"
             self.state = self.state if self.state.table == wanted else replace(self.state, table=wanted, columns=(), sort="")
         if self._kinds is not self._drawn:
             self._draw(self._kinds)
-        return {**super().own_fragments(overview), "layers_legend": self._legend(), "layers_note": self._note()}
+        href = f"/download/{self.state.table}.csv?{csv_query(self._by_name())}"
+        return {
+            **super().own_fragments(overview),
+            **self.tree.fragments(self._shown_run(overview), self.state),
+            "download": fragment("download.html", href=href),
+            "layers_legend": self._legend(),
+            "layers_note": self._note(),
+            **self._passes(shown, overview),
+        }
+
+    def _shown_runs(self, overview: Overview) -> list[Run]:
+        """In the order in which they were chosen."""
+        by_id = {run.run_id: run for run in overview.runs}
+        return [by_id[run_id] for run_id in self.shown_run_ids(overview) if run_id in by_id]
+
+    def _passes(self, shown: list[Run], overview: Overview) -> dict[str, str]:
+        """Figures cannot be added to a page: where there are passes to show and no figures for them, it has to be opened anew."""
+        if self.passes is None:
+            return {"reload": fragment("reload.html", is_wanted=any(map(is_of_model, shown)))}
+        return self.passes.fragments(shown, overview, self.state, (self.progress(overview), overview.problem))
+
+    def _filters(self, overview: Overview) -> str:
+        """Those that a layer's kernels have, and passes."""
+        of_trace = self._charted is not None and self._charted.is_trace
+        values = filters.together([filters.values_of(frame) for frame in self._configurations()])
+        values["category"] = self.tree.categories or values.get("category", ())
+        if of_trace:
+            values["dtype"] = DTYPES
+        return filters_fragment(self.state, values)
+
+    def _configurations(self) -> list[pl.DataFrame]:
+        shown = self.memories(self.shown_run_ids(self.client.nodes.overview()))
+        return [frame for memory in shown if (frame := memory.table("configurations")) is not None]
+
+    def _by_name(self) -> ViewState:
+        """What the table's rows are filtered by: those of layers by the layer's name, which is no kernel's."""
+        return replace(self.state, kernel=self.state.layer_name) if self.state.table in NAME_COLUMNS else self.state
+
+    def _ask_where_needed(self, overview: Overview) -> None:
+        query = table_query(self._by_name(), tuple(column.name for column in self._columns()))
+        if self.state.table == "layer_kernels" and self.state.layer_name:
+            of_layer = Filter("layer_path", self.state.layer_name, FilterOperator.CONTAINS)
+            query = replace(query, filters=(*query.filters, of_layer))
+        self._rows.ask(query, partial(self.ask, query), (self.progress(overview), overview.problem), REFRESH_INTERVAL_S)
+
+    def _shown_run(self, overview: Overview) -> ShownRun | None:
+        run = self._charted
+        if run is None:
+            return None
+        is_being_read = run.state.is_final and not run.is_settled
+        hope = "The trace is being read: its layers appear here." if is_being_read else ""
+        if isinstance(run.spec.work, ModelRun) and not run.state.is_final:
+            hope = "No layer has been timed yet: each appears here with its first sample."
+        return ShownRun(run.run_id, (self.progress(overview), overview.problem), hope)
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """A model's layers change with every pass, not only when one of them is done."""
@@ -92,11 +187,8 @@ class LayersPage(TabledPage):
 
     def _legend(self) -> str:
         variants = [] if self._kinds is None else [name for name in layers.variants_of(self._kinds) if name]
-        entries = [
-            {"name": name, "color": self.palette.series[place % len(self.palette.series)], "symbol": SYMBOLS[MARKERS[1]]}
-            for place, name in enumerate(variants)
-        ]
-        return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
+        colors = self.palette.series
+        return legend_fragment(LegendEntry(name, colors[place % len(colors)], SYMBOLS[MARKERS[1]]) for place, name in enumerate(variants))
 
     def _note(self) -> str:
         if self._kinds is None or self._kinds.is_empty():

@@ -60,7 +60,7 @@ class LivePage(PageBase):
 
     def _forget(self) -> None:
         """Nothing of a run is on the page."""
-        self._run_id: str | None = None
+        self._shown: tuple[str, int] | None = None  # run, and which state of it
         self._positions: dict[str, int] = {}
         self._labels: list[str] = []  # of configurations, by their index
         self._categories: set[str | None] = set()
@@ -101,16 +101,17 @@ class LivePage(PageBase):
         run_ids = self.shown_run_ids(overview)[:1]
         memories = self.memories(run_ids)
         memory = memories[0] if memories else None
-        if self._run_id != (memory.run_id if memory else None):
+        shown = None if memory is None else (memory.run_id, memory.state_count)
+        if self._shown != shown:
             self._clear_charts()
-            self._run_id = memory.run_id if memory else None
+            self._shown = shown
         if memory is not None:
             self._take_in(memory)
         run = self._newest_run(memory, overview)
         now_unix_s = time.time()
         return {
             "runs": self._runs_fragment(overview, run_ids, now_unix_s),
-            "nodes": fragment("nodes.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
+            "nodes": fragment("node_cards.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
             "run": self._run_fragment(run, memory, overview, now_unix_s),
             "samples_note": self._samples_note(is_over=run is not None and run.state.is_final),
             **self._table_fragments(memory),
@@ -119,7 +120,7 @@ class LivePage(PageBase):
     def _table_fragments(self, memory: RunMemory | None) -> dict[str, str]:
         """Those that change with other rows than samples; made anew only then, for samples come ten times a second."""
         arrived = (
-            self._run_id,
+            self._shown,
             *(self._positions.get(name) for name in ("configurations", "roofline", "ceilings", "telemetry", "log_lines")),
         )
         if arrived != self._made_for:
@@ -210,9 +211,11 @@ class LivePage(PageBase):
 
     def _take_in_roofline(self, memory: RunMemory) -> None:
         new = self._new_rows(memory, "roofline")
-        ceilings = self._new_rows(memory, "ceilings").frame
+        known = self._new_rows(memory, "ceilings")
+        ceilings = known.frame
         if ceilings is not None:
-            self._ceilings = ceilings if self._ceilings is None else pl.concat([self._ceilings, ceilings], how="vertical_relaxed")
+            before = None if known.is_restart else self._ceilings
+            self._ceilings = ceilings if before is None else pl.concat([before, ceilings], how="vertical_relaxed")
         if new.frame is not None:
             self._add_points(new.frame, new.span, memory)
         if new.frame is not None or ceilings is not None:
@@ -343,7 +346,7 @@ class LivePage(PageBase):
         text = f"{theme.count(self._strips.sample_count)} samples"
         if self._strips.drawn_count < self._strips.sample_count:
             text += f", {theme.count(self._strips.drawn_count)} drawn"
-        return text
+        return f"{text}; ▼ outlier, ✕ discarded while the clock was throttled"
 
     def _roofline_note(self) -> str:
         if self._roofline_rows is None:

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
-from services.ui.charts.roofline import VERIFICATION_TEXTS
+from services.ui.charts.roofline_points import IDENTITY, VERIFICATION_TEXTS
+from services.ui.diagnosis import point_key
 from services.ui.pages.shell import fragment
 
 REMEMBERED_ROW_COUNT: Final = 4_096
@@ -27,21 +28,32 @@ class ResultRow(NamedTuple):
     achieved_bytes_per_s: float | None
     intensity_flop_per_byte: float | None
     efficiency_ratio: float | None
+    efficiency_category: str | None
     bound: str | None
     verification_state: str | None
     is_implausible: bool | None
     implausible_reason: str | None
+    point: str = ""  # see point_key; empty: it cannot be chosen
 
 
-def result_rows(roofline: pl.DataFrame) -> list[ResultRow]:
-    """Of rows of the table roofline, in their order."""
-    return [ResultRow(*values) for values in roofline.select(ResultRow._fields).iter_rows()]
+_COLUMNS: Final = ResultRow._fields[:-1]
 
 
-def results_fragment(rows: Iterable[ResultRow], *, with_run: bool) -> str:
-    return fragment("results.html", rows=[_row(row, with_run) for row in rows], with_run=with_run)
+def result_rows(roofline: pl.DataFrame, *, with_points: bool = False) -> list[ResultRow]:
+    """Of rows of the table roofline, in their order. with_points: a click on one chooses its point."""
+    rows = [ResultRow(*values) for values in roofline.select(_COLUMNS).iter_rows()]
+    if not with_points:
+        return rows
+    keys = [point_key(row) for row in roofline.select(*IDENTITY).iter_rows(named=True)]
+    return [row._replace(point=key) for row, key in zip(rows, keys, strict=True)]
+
+
+def results_fragment(rows: Iterable[ResultRow], *, with_run: bool, chosen: str = "") -> str:
+    """chosen: key of the point that is marked."""
+    made = [_row(row, with_run, bool(chosen) and row.point == chosen) for row in rows]
+    return fragment("results.html", rows=made, with_run=with_run)
 
 
 @lru_cache(REMEMBERED_ROW_COUNT)
-def _row(row: ResultRow, with_run: bool) -> Markup:
-    return Markup(fragment("result_row.html", row=row, with_run=with_run, verification=VERIFICATION_TEXTS))
+def _row(row: ResultRow, with_run: bool, is_chosen: bool) -> Markup:
+    return Markup(fragment("result_row.html", row=row, with_run=with_run, is_chosen=is_chosen, verification=VERIFICATION_TEXTS))

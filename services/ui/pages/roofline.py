@@ -1,34 +1,53 @@
-"""The Roofline page: one or several runs under the ceilings of their device, filtered."""
+"""The Roofline page: one or several runs under the ceilings of their devices, filtered, and what limits the point that is chosen."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Final
 
 import polars as pl
 
 from services.ui import filters, theme
-from services.ui.charts import roofline
-from services.ui.charts.ceiling_choice import at_clock_of, choice_note, held_against
+from services.ui.charts import ceiling_choice, memory_level, roofline
+from services.ui.charts.ceiling_choice import choice_note
+from services.ui.charts.elements import Columns
+from services.ui.charts.memory_level import drawn_levels, level_note
+from services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, thinned
 from services.ui.client import AnalyzerClient
+from services.ui.diagnosis import point_key, rows_of_point
+from services.ui.legend import hidden_names, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
+from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import no_points, roofline_prototype
+from services.ui.pages.roofline_legend import legend_entries
+from services.ui.pages.roofline_point import PointPanel
+from services.ui.pages.roofline_rows import TABLE_OF_POINTS, HeldRows, OfRun, Shown, held_rows, named_ceilings, rows_of_run
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.question import Question
 from services.ui.state import Page, PointsOf, ViewState, to_query
-from services.ui.theme import CATEGORIES, SYMBOLS, style_of
 
 MAX_LISTED_POINTS: Final = 200
+MAX_NEIGHBOURS: Final = 6
+REACH_PX: Final = 22.0
+"""From a click to the point that it means: half the width of a finger."""
+
+UNMEASURED_FRAME_PX: Final = (800.0, 400.0)
+"""Of a chart whose browser has not told its size yet."""
+
 NO_POINTS: Final[dict[PointsOf, str]] = {
     "kernel": "Choose a run, or start one: kernalyse bench matmul_tiled. A trace has points where the work of its kernels is known: "
     "of PyTorch record with record_shapes=True, or import a report of ncu with it.",
     "layer": "Layers are those of models and of traces in which the work of kernels is known. Choose one, or points by kernel.",
 }
-TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
 COLUMN_OF: Final[dict[str, str]] = {
     "category": "category",
+    "efficiency": "efficiency_category",
     "dtype": "dtype",
     "kernel": "kernel_name",
     "variant": "variant",
@@ -41,29 +60,165 @@ class RooflinePage(PageBase):
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        self.roofline = LiveFigure("roofline", roofline_prototype(self.palette, 480), ("ceilings", "names", "points"))
+        self.roofline = LiveFigure(
+            "roofline", roofline_prototype(self.palette, 520, has_rings=True), ("ceilings", "names", "points", "rings")
+        )
+        self.roofline.figure.on_event("tap", self._tapped)
+        for span in (self.roofline.figure.x_range, self.roofline.figure.y_range):
+            span.on_change("start", self._moved)
+            span.on_change("end", self._moved)
+        self.hardware = HardwarePanel(client, Question(self.wake))
         self._drawn: object = None
-        self._fragments = {"filters": "", "legend": "", "roofline_note": "", "results": "", "results_note": ""}
+        self._shown: Shown | None = None  # None: no rows have arrived
+        self._held_parts: tuple[object, ...] | None = None
+        self._held_rows: HeldRows | None = None
+        self._ringed: object = None
+        self._neighbours: tuple[str, ...] = ()  # keys of points under the last click
+        self._counted: Question[pl.DataFrame] = Question(self.wake)
+        self._panel = PointPanel(client, self.palette, self.wake)
+        self._fragments = {"filters": "", "legend": "", "roofline_note": "", "results_note": ""}
 
     def roots(self) -> dict[str, Any]:
         return {"roofline": self.roofline.figure}
 
+    def close(self) -> None:
+        self._counted.stop()
+        self._panel.stop()
+        self.hardware.close()
+        super().close()
+
+    def template_values(self) -> dict[str, Any]:
+        return {"ceiling_titles": ceiling_choice.TITLES, "level_titles": memory_level.TITLES}
+
     def handle(self, name: str, value: str) -> Any:
+        if name.startswith("hardware"):
+            return self.hardware.handle(name, value)
         if name == "toggle-run" and not self.state.runs:
             # The newest run is shown without being named; choosing another adds to it.
             shown = self.shown_run_ids(self.client.nodes.overview())
             self.state = replace(self.state, runs=tuple(run_id for run_id in shown if run_id != value))
+        if name == "point":
+            self._neighbours = ()
+            self.state = replace(self.state, point="" if value == self.state.point else value)
+            return None
         return super().handle(name, value)
+
+    # ------------------------------------------------------------ clicks
+
+    def _tapped(self, event: Any) -> None:
+        """Chooses the point nearest to the click, among all that there are, drawn or not; next to none, none."""
+        if self._shown is None:
+            return
+        placed = self._shown.placed
+        width_px, height_px = (size or usual for size, usual in zip(self._frame_px(), UNMEASURED_FRAME_PX, strict=True))
+        found = near(placed, self._view(), event.x, event.y, width_px, height_px, REACH_PX)
+        keys = tuple(dict.fromkeys(point_key(placed.row(row, named=True)) for row in found[: 4 * MAX_NEIGHBOURS]))
+        self._neighbours = keys[:MAX_NEIGHBOURS]
+        self.state = replace(self.state, point=keys[0] if keys else "")
+        self.wake()
+
+    def _frame_px(self) -> tuple[float | None, float | None]:
+        return self.roofline.figure.inner_width, self.roofline.figure.inner_height
+
+    def _view(self) -> Span:
+        across, up = self.roofline.figure.x_range, self.roofline.figure.y_range
+        return Span(across.start, across.end, up.start, up.end)
+
+    def _moved(self, _name: str, _old: float, _new: float) -> None:
+        """Of many points others are drawn in another view."""
+        if self._is_thinned:
+            self.wake()
+
+    @property
+    def _is_thinned(self) -> bool:
+        return self._shown is not None and self._shown.placed.height > MAX_DRAWN_POINTS
+
+    # ------------------------------------------------------------ one update
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         run_ids = self.shown_run_ids(overview)
         memories = self.memories(run_ids)
         # Positions say what has arrived: the chart is drawn anew when rows, runs or filters changed, and only then.
-        watched = (*TABLE_OF_POINTS.values(), "ceilings")
-        wanted = (self.state, run_ids, *(memory.since(name, 2**62).position for memory in memories for name in watched))
+        watched = (*TABLE_OF_POINTS.values(), "ceilings", "counter_reports")
+        positions = tuple(memory.since(name, 2**62).position for memory in memories for name in watched)
+        self._ask_counted(run_ids, positions)
+        view = self._view() if self._is_thinned else None
+        wanted = (replace(self.state, point=""), run_ids, positions, self._counted.answered, self._counted.is_on_its_way, view)
         if wanted != self._drawn:
             self._drawn = wanted
-            self._draw(memories)
+            self._draw(memories, overview)
+        return {
+            "runs": self._runs_fragment(overview, run_ids),
+            "hardware": self.hardware.fragment(overview, memories),
+            **self._fragments,
+            **self._chosen_fragments(memories),
+        }
+
+    def _ask_counted(self, run_ids: tuple[str, ...], positions: tuple[int, ...]) -> None:
+        if self.state.level != "auto" and self.state.points == "kernel" and run_ids:
+            self._counted.ask(run_ids, lambda: self.client.run_table("counted_roofline", run_ids), positions, min_interval_s=1.0)
+
+    def _draw(self, memories: tuple[RunMemory, ...], overview: Overview) -> None:
+        state = self.state
+        runs = [rows_of_run(memory, state.points) for memory in memories]
+        ceilings = named_ceilings(runs, overview, state.ceilings)
+        held = self._held(runs)
+        if held is None:
+            self._shown = None
+            known = roofline.shown_ceilings(ceilings, (), state.ceilings, drawn_levels(state.level, None))
+            span = roofline.span_of(no_points(), known)
+            self._follow(span)
+            self._replace(no_points(), known, span)
+            texts = {"legend": "", "roofline_note": NO_POINTS[state.points], "results_note": ""}
+        else:
+            rows = filters.filtered(held.rows, state, "label" if state.points == "layer" else "kernel_name")
+            self._shown = self._shown_of(rows, ceilings, held.missing_count, _titles(memories))
+            texts = self._texts(self._shown)
+        self._fragments = {"filters": filters_fragment(state, {} if held is None else held.filter_values), **texts}
+
+    def _held(self, runs: Sequence[OfRun]) -> HeldRows | None:
+        """Made anew when rows, level or ceilings changed, not with every filter."""
+        state, answered = self.state, self._counted.answered
+        is_counted = state.points == "kernel" and answered == tuple(run.run_id for run in runs)
+        counted = self._counted.answer if is_counted else None
+        # The frames themselves, not their ids: what they are of stays as long as it is compared with.
+        parts = (state.points, state.level, state.ceilings, counted, *(run.rows for run in runs))
+        if self._held_parts is None or any(new is not old for new, old in zip_longest(parts, self._held_parts)):
+            self._held_parts, self._held_rows = parts, held_rows(runs, counted, state.level, state.ceilings)
+        return self._held_rows
+
+    def _shown_of(self, rows: pl.DataFrame, ceilings: pl.DataFrame | None, missing_count: int, run_titles: Mapping[str, str]) -> Shown:
+        """Draws them."""
+        state, column = self.state, COLUMN_OF[self.state.color_by]
+        placeable = roofline.drawable(rows)
+        present = placeable[column].drop_nulls().unique(maintain_order=True).to_list()
+        values = theme.values_with(present) if column == "category" else tuple(present)
+        hidden = hidden_names(["", *present], state.hidden)
+        placed = placeable.filter(~pl.col(column).fill_null("").is_in(list(hidden))) if hidden else placeable
+        dtypes = tuple(sorted(placed["dtype"].drop_nulls().unique()))
+        shown = roofline.shown_ceilings(ceilings, dtypes, state.ceilings, drawn_levels(state.level, placed))
+        extent = {"intensity": placed["intensity_flop_per_byte"].to_numpy(), "rate": placed["achieved_flop_per_s"].to_numpy()}
+        span = roofline.span_of(extent, shown)
+        self._follow(span)
+        drawn = thinned(placed, self._view(), column)
+        points = roofline.point_columns(drawn, self.palette, column, values, state.sizes)
+        self._replace(points, shown, span)
+        listed, listed_as = _foremost(_with_level(rows) if state.level == "all" else rows)
+        return Shown(rows, listed, listed_as, placeable, placed, drawn, points, shown, column, values, missing_count, run_titles)
+
+    def _replace(self, points: Columns, shown: tuple[roofline.CeilingRow, ...], span: Span) -> None:
+        lines = roofline.ceiling_columns(shown, span, self.palette)
+        self.roofline.replace("points", points)
+        self.roofline.replace("ceilings", lines)
+        self.roofline.replace("names", roofline.label_columns(lines))
+
+    def _follow(self, span: Span) -> None:
+        self.roofline.follow("x", span.x_start, span.x_end)
+        self.roofline.follow("y", span.y_start, span.y_end)
+
+    # ------------------------------------------------------------ fragments
+
+    def _runs_fragment(self, overview: Overview, run_ids: tuple[str, ...]) -> str:
         now_unix_s = time.time()
         runs = [
             {
@@ -72,88 +227,82 @@ class RooflinePage(PageBase):
             }
             for run in overview.runs[:MAX_LISTED_RUNS]
         ]
-        hidden_count = max(0, len(overview.runs) - MAX_LISTED_RUNS)
-        listed = fragment(
+        return fragment(
             "runs.html",
             runs=runs,
             selected=run_ids,
             action="toggle-run",
             is_known=overview.is_known,
-            hidden_count=hidden_count,
+            hidden_count=max(0, len(overview.runs) - MAX_LISTED_RUNS),
             with_node=len(overview.nodes) > 1,
         )
-        return {"runs": listed, **self._fragments}
 
-    def _draw(self, memories: tuple[RunMemory, ...]) -> None:
-        found = [frame for memory in memories if (frame := memory.table(TABLE_OF_POINTS[self.state.points])) is not None]
-        ceilings_found = [frame for memory in memories if (frame := memory.table("ceilings")) is not None]
-        choice = self.state.ceilings
-        newest = roofline.newest_rows(pl.concat(found, how="vertical_relaxed")) if found else None
-        name_column = "label" if self.state.points == "layer" else "kernel_name"
-        rows = None if newest is None else held_against(filters.filtered(newest, self.state, name_column), choice)
-        ceilings = pl.concat(ceilings_found, how="vertical_relaxed") if ceilings_found else None
-        if choice == "clock" and ceilings is not None and rows is not None:
-            ceilings = at_clock_of(ceilings, rows)
-        column = COLUMN_OF[self.state.color_by]
-        values = CATEGORIES
-        points = no_points()
-        if rows is not None:
-            if column != "category":
-                values = tuple(roofline.drawable(rows)[column].drop_nulls().unique(maintain_order=True).to_list())
-            points = roofline.point_columns(rows, self.palette, column, values)
-        dtypes = tuple(sorted(set(points["dtype"].tolist()) - {""}))
-        shown = roofline.shown_ceilings(ceilings, dtypes, choice)
-        span = roofline.span_of(points, shown)
-        lines = roofline.ceiling_columns(shown, span, self.palette)
-        self.roofline.replace("points", points)
-        self.roofline.replace("ceilings", lines)
-        self.roofline.replace("names", roofline.label_columns(lines))
-        self.roofline.follow("x", span.x_start, span.x_end)
-        self.roofline.follow("y", span.y_start, span.y_end)
-        self._fragments = {
-            "filters": filters_fragment(self.state, {} if newest is None else filters.values_of(newest)),
-            **self._texts(rows=rows, points=points, values=values, column=column, ceilings=shown),
-        }
-
-    def _texts(
-        self,
-        *,
-        rows: pl.DataFrame | None,
-        points: dict[str, Any],
-        values: tuple[str, ...],
-        column: str,
-        ceilings: tuple[roofline.CeilingRow, ...],
-    ) -> dict[str, str]:
-        present = set(roofline.drawable(rows)[column].drop_nulls().to_list()) if rows is not None else set()
-        shown = [value for value in (*values, *sorted(present - set(values))) if value in present]
-        entries = [
-            {"name": theme.short_run_id(value) if column == "run_id" else value, "color": style.color, "symbol": SYMBOLS[style.marker]}
-            for value in shown
-            for style in (style_of(value, values, self.palette),)
-        ]
-        notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(ceilings)]
-        missing_count = 0 if rows is None else rows.height - len(points["rate"])
-        if missing_count:
-            notes.append(f"{missing_count} without a flop count have no place here and are only listed below.")
-        if rows is not None:
-            notes.append(roofline.over_ceiling_note(rows))
-            notes.append(choice_note(self.state.ceilings, rows, any(row["is_preferred"] for row in ceilings)))
-        if any(not row["is_preferred"] for row in ceilings):
-            notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
-        listed, what = ([], "") if rows is None else _foremost(rows)
-        count_text = (
-            f"the {MAX_LISTED_POINTS} {what} of {theme.count(rows.height)}" if rows is not None and rows.height > MAX_LISTED_POINTS else ""
-        )
+    def _texts(self, shown: Shown) -> dict[str, str]:
+        is_cut = shown.rows.height > MAX_LISTED_POINTS
         return {
-            "legend": fragment("legend.html", entries=entries, **roofline.marks_of(points)),
-            "roofline_note": " ".join(note for note in notes if note) if rows is not None else NO_POINTS[self.state.points],
-            "results": results_fragment(listed, with_run=len(self.state.runs) > 1),
-            "results_note": count_text,
+            "legend": legend_fragment(legend_entries(shown, self.palette, self.state.hidden), **roofline.marks_of(shown.points)),
+            "roofline_note": " ".join(note for note in self._notes(shown) if note),
+            "results_note": f"the {MAX_LISTED_POINTS} {shown.listed_as} of {theme.count(shown.rows.height)}" if is_cut else "",
         }
+
+    def _notes(self, shown: Shown) -> list[str]:
+        rows = shown.rows
+        notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(shown.ceilings)]
+        unplaced_count = rows.height - shown.placeable.height
+        if unplaced_count:
+            notes.append(f"{unplaced_count} without a flop count have no place here and are only listed below.")
+        if self._is_thinned:
+            counts = f"{theme.count(shown.drawn.height)} of {theme.count(shown.placed.height)} points"
+            notes.append(f"{counts} are drawn, one of those that cover each other; zoom in for more. A click finds the nearest of all.")
+        notes.append(level_note(self.state.level, shown.missing_count, self._counted.is_on_its_way))
+        notes.append(self._counted.problem if self.state.level != "auto" else "")
+        notes.append(roofline.over_ceiling_note(rows))
+        notes.append(choice_note(self.state.ceilings, rows, any(row["is_preferred"] for row in shown.ceilings)))
+        if any(not row["is_preferred"] for row in shown.ceilings):
+            notes.append("Solid ceilings are the ones that efficiency is computed with; dashed ones come from another source.")
+        return notes
+
+    # ------------------------------------------------------------ the chosen point
+
+    def _chosen_fragments(self, memories: tuple[RunMemory, ...]) -> dict[str, str]:
+        shown, key = self._shown, self.state.point
+        self._draw_rings()
+        if shown is None:
+            return {"results": results_fragment([], with_run=False), "point": ""}
+        neighbours = [other for other in self._neighbours if other != key] if key in self._neighbours else []
+        return {
+            "results": results_fragment(shown.listed, with_run=len(self.state.runs) > 1, chosen=key),
+            "point": self._panel.html(rows_of_point(shown.rows, key), memories, shown.placed, neighbours) if key else "",
+        }
+
+    def _draw_rings(self) -> None:
+        shown, key = self._shown, self.state.point
+        if self._ringed == (key, id(shown)):
+            return
+        self._ringed = (key, id(shown))
+        rings = roofline.no_ring()
+        if shown is not None and key:
+            chosen = rows_of_point(shown.placed, key)
+            points = roofline.point_columns(chosen, self.palette, shown.column, shown.values, self.state.sizes)
+            rings = roofline.ring_columns(points)
+        if self.roofline.row_count("rings") or len(rings["rate"]):
+            self.roofline.replace("rings", rings)
+
+
+def _titles(memories: Sequence[RunMemory]) -> dict[str, str]:
+    """By run_id; those of one title are told apart."""
+    titles = {memory.run_id: memory.run.title if memory.run else theme.short_run_id(memory.run_id) for memory in memories}
+    counts = Counter(titles.values())
+    return {run_id: title if counts[title] == 1 else f"{title} {theme.short_run_id(run_id)}" for run_id, title in titles.items()}
+
+
+def _with_level(rows: pl.DataFrame) -> pl.DataFrame:
+    """Their labels name the memory level."""
+    return rows.with_columns(label=pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)))
 
 
 def _foremost(rows: pl.DataFrame) -> tuple[list[ResultRow], str]:
     """Those to list, and what they are: of traces the kernels that take longest, of sweeps the most efficient configurations."""
     is_of_traces = rows["duration_sum_ns"].count() > 0
     key, what = ("duration_sum_ns", "that take longest") if is_of_traces else ("efficiency_ratio", "most efficient")
-    return result_rows(rows.sort(key, descending=True, nulls_last=True).head(MAX_LISTED_POINTS)), what
+    return result_rows(rows.sort(key, descending=True, nulls_last=True).head(MAX_LISTED_POINTS), with_points=True), what

@@ -15,6 +15,9 @@ def no_points() -> Columns:
 
 
 @cache
-def roofline_prototype(palette: Palette, height_px: int) -> Prototype:
+def roofline_prototype(palette: Palette, height_px: int, *, has_rings: bool = False) -> Prototype:
+    """has_rings: a layer for those around chosen points."""
     no_ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
-    return Prototype(roofline.roofline_chart(no_points(), no_ceilings, roofline.Span(*roofline.NO_POINT_SPAN), palette, height_px))
+    span = roofline.Span(*roofline.NO_POINT_SPAN)
+    rings = roofline.no_ring() if has_rings else None
+    return Prototype(roofline.roofline_chart(no_points(), no_ceilings, span, palette, height_px, rings))

@@ -9,14 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import panel as pn
-from bokeh.models.widgets import Div
+from bokeh.document import Document
+from bokeh.models import Spacer
+from bokeh.server.views.static_handler import StaticHandler
 from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import filters, theme
-from services.ui.charts import ceiling_choice
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -34,7 +35,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(TEMPLATE_FOLDER), autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True
     )
-    made.globals["theme"] = theme
+    made.globals.update(theme=theme, embed=_embedded)
     made.filters.update(
         duration=theme.duration,
         percent=theme.percent,
@@ -60,27 +61,37 @@ def filters_fragment(state: ViewState, values: Mapping[str, Sequence[str]], name
     return fragment("filters.html", name_title=name_title, kernel=state.kernel, entries=filters.entries(state, values))
 
 
-def panel_template(page: Page, state: ViewState, fragments: dict[str, str], roots: dict[str, Any], asset_version: str) -> pn.Template:
-    """The page: shell.html with the page's own body, the fragments as they are now, and its Bokeh roots."""
-    template = pn.Template(
-        (TEMPLATE_FOLDER / "shell.html").read_text().replace("<!-- body -->", (TEMPLATE_FOLDER / f"{page}.html").read_text())
+def fill_document(document: Document, page: PageBase, bridge: Any, fragments: Mapping[str, str], asset_version: str) -> None:
+    """Makes it the page: shell.html with the page's own body, the fragments as they are now, and its Bokeh roots by name.
+
+    Panel's own templates would wrap every root in a pane of its own and walk through its models five times over; of the
+    browser they want a megabyte and a half of scripts that no page here uses.
+    """
+    document.title = f"{PAGE_TITLES[page.page]} · kernalyse"
+    document.template = environment().get_template("shell.html")
+    document.template_variables.update(
+        page=page.page,
+        state=page.state,
+        # Fragments are HTML already, escaped where they were made.
+        fragments={name: Markup(html) for name, html in fragments.items()},
+        asset_version=asset_version,
+        bokeh_script=StaticHandler.append_version("js/bokeh.min.js"),
+        **page.template_values(),
     )
-    for name, model in roots.items():
-        template.add_panel(name, pn.pane.Bokeh(model, sizing_mode="stretch_width") if name != "anchor" else pn.pane.Bokeh(model))
-    template.add_variable("page", page)
-    template.add_variable("page_title", PAGE_TITLES[page])
-    template.add_variable("chosen_theme", state.theme)
-    # Fragments are HTML already, escaped where they were made.
-    template.add_variable("fragments", fragments)
-    template.add_variable("asset_version", asset_version)
-    template.add_variable("state", state)
-    template.add_variable("ceiling_titles", ceiling_choice.TITLES)
-    return template
+    with document.models.freeze():
+        for name, model in {"bridge": _anchor(bridge), **page.roots()}.items():
+            model.name = name
+            document.add_root(model)
 
 
-def anchor(bridge: Any) -> Div:
+def _embedded(root: Any) -> Markup:
+    """The element that BokehJS puts a root's figure into."""
+    return Markup('<div id="{}" data-root-id="{}" class="root"></div>').format(root.elementid, root.id)
+
+
+def _anchor(bridge: Any) -> Spacer:
     """An invisible root that carries the bridge into the page."""
-    return Div(text="", visible=False, name="bridge", tags=[bridge], width=0, height=0)
+    return Spacer(visible=False, tags=[bridge], width=0, height=0)
 
 
 def apply_theme(document: Any, palette: Palette) -> None:
@@ -173,6 +184,10 @@ class PageBase:
         """Bokeh models by the name that the page's template embeds them by."""
         return {}
 
+    def template_values(self) -> dict[str, Any]:
+        """What the page's own template shows besides fragments, the state and roots."""
+        return {}
+
     # ------------------------------------------------------------ what a session asks of its view
 
     def query(self) -> str:
@@ -205,6 +220,8 @@ class PageBase:
                 self.state = replace(self.state, runs=(value,) if value else ())
             case "toggle-run":
                 self.state = self.state.with_run_toggled(value)
+            case "series":
+                self.state = self.state.with_series_toggled(value)
             case "set":
                 field, _, text = value.partition("=")
                 self.state = self.state.changed(field, text)

@@ -130,11 +130,12 @@ class TabledPage(PageBase):
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """What changes with the rows of the runs that are shown."""
-        return tuple(
+        of_runs = tuple(
             (run.run_id, run.state, run.is_settled, run.completed_configuration_count)
             for run in overview.runs
             if not self.state.runs or run.run_id in self.state.runs
         )
+        return (*of_runs, overview.revision)
 
     async def ask(self, query: TableQuery) -> TablePage:
         """Asks the analyzer for what the page shows. Raises KernalyseError."""
@@ -184,19 +185,23 @@ class TabledPage(PageBase):
         )
 
     def _pager(self) -> str:
-        total = 0 if self._rows.answer is None else self._rows.answer.total_row_count
-        step, first = self.state.row_count, self.state.row
-        last = min(first + step, total)
-        return fragment(
-            "pager.html",
-            text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if total and last > first else "",
-            previous=max(0, first - step) if first > 0 else None,
-            following=first + step if last < total else None,
-            page=first // step + 1,
-            page_count=max(1, -(-total // step)),
-            row_counts=ROW_COUNTS,
-            row_count=step,
-        )
+        return pager_fragment(self.state, 0 if self._rows.answer is None else self._rows.answer.total_row_count)
+
+
+def pager_fragment(state: ViewState, total: int) -> str:
+    """Where the shown rows are among all of the table."""
+    step, first = state.row_count, state.row
+    last = min(first + step, total)
+    return fragment(
+        "pager.html",
+        text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if total and last > first else "",
+        previous=max(0, first - step) if first > 0 else None,
+        following=first + step if last < total else None,
+        page=first // step + 1,
+        page_count=max(1, -(-total // step)),
+        row_counts=ROW_COUNTS,
+        row_count=step,
+    )
 
 
 def _assigned(state: ViewState, assignment: str) -> ViewState:

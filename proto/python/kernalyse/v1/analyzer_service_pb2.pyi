@@ -76,14 +76,28 @@ class WatchNodesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchNodesResponse(_message.Message):
-    __slots__ = ("nodes", "runs", "telemetry")
+    __slots__ = ("nodes", "runs", "telemetry", "changed_hardware", "removed_addresses")
     NODES_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     TELEMETRY_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_HARDWARE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     runs: _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]
     telemetry: _containers.RepeatedCompositeFieldContainer[NodeTelemetry]
-    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[_run_pb2.Run, _Mapping]]] = ..., telemetry: _Optional[_Iterable[_Union[NodeTelemetry, _Mapping]]] = ...) -> None: ...
+    changed_hardware: _containers.RepeatedCompositeFieldContainer[HardwareKey]
+    removed_addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[_run_pb2.Run, _Mapping]]] = ..., telemetry: _Optional[_Iterable[_Union[NodeTelemetry, _Mapping]]] = ..., changed_hardware: _Optional[_Iterable[_Union[HardwareKey, _Mapping]]] = ..., removed_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class HardwareKey(_message.Message):
+    __slots__ = ("node_id", "device_id", "run_id")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: str
+    device_id: str
+    run_id: str
+    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class NodeTelemetry(_message.Message):
     __slots__ = ("node_id", "telemetry")
@@ -104,14 +118,16 @@ class RemoveNodeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class AnalyzerServiceStartRunRequest(_message.Message):
-    __slots__ = ("node_id", "spec", "request_id")
+    __slots__ = ("node_id", "spec", "request_id", "validate_only")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     spec: _run_pb2.RunSpec
     request_id: str
-    def __init__(self, node_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    validate_only: bool
+    def __init__(self, node_id: _Optional[str] = ..., spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class AnalyzerServiceStartRunResponse(_message.Message):
     __slots__ = ("run",)
@@ -166,16 +182,20 @@ class AnalyzerServiceReadArtifactResponse(_message.Message):
     def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...
 
 class AnalyzerServiceListKernelsRequest(_message.Message):
-    __slots__ = ("node_id",)
+    __slots__ = ("node_id", "source")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     node_id: str
-    def __init__(self, node_id: _Optional[str] = ...) -> None: ...
+    source: _kernel_pb2.KernelSource
+    def __init__(self, node_id: _Optional[str] = ..., source: _Optional[_Union[_kernel_pb2.KernelSource, _Mapping]] = ...) -> None: ...
 
 class AnalyzerServiceListKernelsResponse(_message.Message):
-    __slots__ = ("kernels",)
+    __slots__ = ("kernels", "notices")
     KERNELS_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelDefinition]
-    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AnalyzerServiceGetRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -232,7 +252,7 @@ class DeleteRunResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ImportTraceRequest(_message.Message):
-    __slots__ = ("file_name", "chunk", "digest", "upload_id", "offset_bytes", "is_last", "is_further_trace")
+    __slots__ = ("file_name", "chunk", "digest", "upload_id", "offset_bytes", "is_last", "is_further_trace", "source_id")
     FILE_NAME_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +260,7 @@ class ImportTraceRequest(_message.Message):
     OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
     IS_LAST_FIELD_NUMBER: _ClassVar[int]
     IS_FURTHER_TRACE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_ID_FIELD_NUMBER: _ClassVar[int]
     file_name: str
     chunk: bytes
     digest: str
@@ -247,7 +268,8 @@ class ImportTraceRequest(_message.Message):
     offset_bytes: int
     is_last: bool
     is_further_trace: bool
-    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ..., upload_id: _Optional[str] = ..., offset_bytes: _Optional[int] = ..., is_last: _Optional[bool] = ..., is_further_trace: _Optional[bool] = ...) -> None: ...
+    source_id: str
+    def __init__(self, file_name: _Optional[str] = ..., chunk: _Optional[bytes] = ..., digest: _Optional[str] = ..., upload_id: _Optional[str] = ..., offset_bytes: _Optional[int] = ..., is_last: _Optional[bool] = ..., is_further_trace: _Optional[bool] = ..., source_id: _Optional[str] = ...) -> None: ...
 
 class ImportTraceResponse(_message.Message):
     __slots__ = ("run", "is_known")
@@ -366,50 +388,64 @@ class Thresholds(_message.Message):
     def __init__(self, memory_inefficient_ratio: _Optional[float] = ..., compute_inefficient_ratio: _Optional[float] = ...) -> None: ...
 
 class GetHardwareRequest(_message.Message):
-    __slots__ = ("node_id", "device_id")
+    __slots__ = ("node_id", "device_id", "run_id")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     device_id: str
-    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ...) -> None: ...
+    run_id: str
+    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class GetHardwareResponse(_message.Message):
-    __slots__ = ("device", "ceilings", "thresholds")
+    __slots__ = ("device", "ceilings", "thresholds", "etag")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     CEILINGS_FIELD_NUMBER: _ClassVar[int]
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
     device: _device_pb2.Device
     ceilings: _containers.RepeatedCompositeFieldContainer[_device_pb2.Ceiling]
     thresholds: Thresholds
-    def __init__(self, device: _Optional[_Union[_device_pb2.Device, _Mapping]] = ..., ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ...) -> None: ...
+    etag: str
+    def __init__(self, device: _Optional[_Union[_device_pb2.Device, _Mapping]] = ..., ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class UpdateHardwareRequest(_message.Message):
-    __slots__ = ("node_id", "device_id", "ceilings", "thresholds")
+    __slots__ = ("node_id", "device_id", "ceilings", "thresholds", "etag", "run_id")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     CEILINGS_FIELD_NUMBER: _ClassVar[int]
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     device_id: str
     ceilings: _containers.RepeatedCompositeFieldContainer[_device_pb2.Ceiling]
     thresholds: Thresholds
-    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ..., ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ...) -> None: ...
+    etag: str
+    run_id: str
+    def __init__(self, node_id: _Optional[str] = ..., device_id: _Optional[str] = ..., ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ..., etag: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class UpdateHardwareResponse(_message.Message):
-    __slots__ = ("ceilings", "thresholds")
+    __slots__ = ("ceilings", "thresholds", "etag")
     CEILINGS_FIELD_NUMBER: _ClassVar[int]
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
     ceilings: _containers.RepeatedCompositeFieldContainer[_device_pb2.Ceiling]
     thresholds: Thresholds
-    def __init__(self, ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ...) -> None: ...
+    etag: str
+    def __init__(self, ceilings: _Optional[_Iterable[_Union[_device_pb2.Ceiling, _Mapping]]] = ..., thresholds: _Optional[_Union[Thresholds, _Mapping]] = ..., etag: _Optional[str] = ...) -> None: ...
 
 class ExportReportRequest(_message.Message):
-    __slots__ = ("run_id", "format")
+    __slots__ = ("run_id", "format", "baseline_run_id", "allowed_differences")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     format: str
-    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ...) -> None: ...
+    baseline_run_id: str
+    allowed_differences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_id: _Optional[str] = ..., format: _Optional[str] = ..., baseline_run_id: _Optional[str] = ..., allowed_differences: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExportReportResponse(_message.Message):
     __slots__ = ("chunk",)

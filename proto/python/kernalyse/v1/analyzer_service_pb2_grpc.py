@@ -214,7 +214,7 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKernels(self, request, context):
-        """A node's catalogue. Reasons: NODE_NOT_FOUND, NODE_UNREACHABLE.
+        """A node's catalogue, or the kernels of a source. Reasons: NODE_NOT_FOUND, NODE_UNREACHABLE, and ProfilerService.ListKernels's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -303,21 +303,24 @@ class AnalyzerServiceServicer:
 
     def GetHardware(self, request, context):
         """A device as its node last described it, and its ceilings and thresholds from all sources; after the node was removed
-        too. Reasons: DEVICE_NOT_FOUND.
+        too. Reasons: DEVICE_NOT_FOUND, RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateHardware(self, request, context):
-        """Sets ceilings and thresholds of a device by hand. Reasons: DEVICE_NOT_FOUND, INVALID_REQUEST.
+        """Sets ceilings and thresholds of a device by hand; everything that is worked out from them is, from then on, by these.
+        Reasons: DEVICE_NOT_FOUND, RUN_NOT_FOUND, INVALID_REQUEST, HARDWARE_CHANGED (etag).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportReport(self, request, context):
-        """A report of a run as a file. Reasons: RUN_NOT_FOUND, INVALID_REQUEST (format), NOT_BUILT_YET (a format to come).
+        """A report of a run, or of two that are compared, as a file.
+        Reasons: RUN_NOT_FOUND, INVALID_REQUEST (format, runs that cannot be compared), BACKEND_UNAVAILABLE (the libraries that
+        draw are not installed), LIMIT_REACHED (drawing takes too long, or too much memory).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

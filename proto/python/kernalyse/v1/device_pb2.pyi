@@ -157,7 +157,7 @@ class Telemetry(_message.Message):
     def __init__(self, measured_unix_ns: _Optional[int] = ..., device_id: _Optional[str] = ..., utilization_ratio: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., load_average: _Optional[float] = ...) -> None: ...
 
 class Ceiling(_message.Message):
-    __slots__ = ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "note", "clock_hz")
+    __slots__ = ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "note", "clock_hz", "measured_unix_ns")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     CEILING_NAME_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class Ceiling(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     ceiling_name: str
     unit: str
@@ -176,4 +177,5 @@ class Ceiling(_message.Message):
     confidence: str
     note: str
     clock_hz: int
-    def __init__(self, device_id: _Optional[str] = ..., ceiling_name: _Optional[str] = ..., unit: _Optional[str] = ..., value: _Optional[float] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., confidence: _Optional[str] = ..., note: _Optional[str] = ..., clock_hz: _Optional[int] = ...) -> None: ...
+    measured_unix_ns: int
+    def __init__(self, device_id: _Optional[str] = ..., ceiling_name: _Optional[str] = ..., unit: _Optional[str] = ..., value: _Optional[float] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., confidence: _Optional[str] = ..., note: _Optional[str] = ..., clock_hz: _Optional[int] = ..., measured_unix_ns: _Optional[int] = ...) -> None: ...

@@ -27,7 +27,7 @@ from kernalyse.v1 import kernel_pb2 as kernalyse_dot_v1_dot_kernel__pb2
 from kernalyse.v1 import run_pb2 as kernalyse_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kernalyse/v1/profiler_service.proto\x12\x0ckernalyse.v1\x1a\x19kernalyse/v1/device.proto\x1a\x19kernalyse/v1/kernel.proto\x1a\x16kernalyse/v1/run.proto\"\x10\n\x0eGetNodeRequest\"3\n\x0fGetNodeResponse\x12 \n\x04node\x18\x01 \x01(\x0b\x32\x12.kernalyse.v1.Node\"Y\n\x1eProfilerServiceStartRunRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.kernalyse.v1.RunSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"A\n\x1fProfilerServiceStartRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.kernalyse.v1.Run\".\n\x1cProfilerServiceGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"?\n\x1dProfilerServiceGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.kernalyse.v1.Run\"G\n\x1eProfilerServiceListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"[\n\x1fProfilerServiceListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.kernalyse.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"1\n\x1fProfilerServiceCancelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"B\n ProfilerServiceCancelRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.kernalyse.v1.Run\"J\n\x1eProfilerServiceWatchRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x18\n\x10next_event_index\x18\x02 \x01(\x03\"I\n\x1fProfilerServiceWatchRunResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.kernalyse.v1.RunEvent\"@\n\x10WatchNodeRequest\x12\x18\n\x10next_event_index\x18\x01 \x01(\x03\x12\x12\n\njournal_id\x18\x02 \x01(\t\"\x8e\x01\n\x11WatchNodeResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.kernalyse.v1.RunEvent\x12/\n\x0eidle_telemetry\x18\x02 \x03(\x0b\x32\x17.kernalyse.v1.Telemetry\x12 \n\x04node\x18\x03 \x01(\x0b\x32\x12.kernalyse.v1.Node\"3\n\"ProfilerServiceUploadBundleRequest\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"]\n#ProfilerServiceUploadBundleResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x12\n\nfile_count\x18\x03 \x01(\r\"[\n\"ProfilerServiceReadArtifactRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x15\n\rartifact_name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"4\n#ProfilerServiceReadArtifactResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"#\n!ProfilerServiceListKernelsRequest\"U\n\"ProfilerServiceListKernelsResponse\x12/\n\x07kernels\x18\x01 \x03(\x0b\x32\x1e.kernalyse.v1.KernelDefinition2\x95\x08\n\x0fProfilerService\x12\x46\n\x07GetNode\x12\x1c.kernalyse.v1.GetNodeRequest\x1a\x1d.kernalyse.v1.GetNodeResponse\x12g\n\x08StartRun\x12,.kernalyse.v1.ProfilerServiceStartRunRequest\x1a-.kernalyse.v1.ProfilerServiceStartRunResponse\x12\x61\n\x06GetRun\x12*.kernalyse.v1.ProfilerServiceGetRunRequest\x1a+.kernalyse.v1.ProfilerServiceGetRunResponse\x12g\n\x08ListRuns\x12,.kernalyse.v1.ProfilerServiceListRunsRequest\x1a-.kernalyse.v1.ProfilerServiceListRunsResponse\x12j\n\tCancelRun\x12-.kernalyse.v1.ProfilerServiceCancelRunRequest\x1a..kernalyse.v1.ProfilerServiceCancelRunResponse\x12i\n\x08WatchRun\x12,.kernalyse.v1.ProfilerServiceWatchRunRequest\x1a-.kernalyse.v1.ProfilerServiceWatchRunResponse0\x01\x12N\n\tWatchNode\x12\x1e.kernalyse.v1.WatchNodeRequest\x1a\x1f.kernalyse.v1.WatchNodeResponse0\x01\x12u\n\x0cUploadBundle\x12\x30.kernalyse.v1.ProfilerServiceUploadBundleRequest\x1a\x31.kernalyse.v1.ProfilerServiceUploadBundleResponse(\x01\x12u\n\x0cReadArtifact\x12\x30.kernalyse.v1.ProfilerServiceReadArtifactRequest\x1a\x31.kernalyse.v1.ProfilerServiceReadArtifactResponse0\x01\x12p\n\x0bListKernels\x12/.kernalyse.v1.ProfilerServiceListKernelsRequest\x1a\x30.kernalyse.v1.ProfilerServiceListKernelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#kernalyse/v1/profiler_service.proto\x12\x0ckernalyse.v1\x1a\x19kernalyse/v1/device.proto\x1a\x19kernalyse/v1/kernel.proto\x1a\x16kernalyse/v1/run.proto\"\x10\n\x0eGetNodeRequest\"3\n\x0fGetNodeResponse\x12 \n\x04node\x18\x01 \x01(\x0b\x32\x12.kernalyse.v1.Node\"p\n\x1eProfilerServiceStartRunRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.kernalyse.v1.RunSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"A\n\x1fProfilerServiceStartRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.kernalyse.v1.Run\".\n\x1cProfilerServiceGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"?\n\x1dProfilerServiceGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.kernalyse.v1.Run\"G\n\x1eProfilerServiceListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"[\n\x1fProfilerServiceListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.kernalyse.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"1\n\x1fProfilerServiceCancelRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"B\n ProfilerServiceCancelRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.kernalyse.v1.Run\"J\n\x1eProfilerServiceWatchRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x18\n\x10next_event_index\x18\x02 \x01(\x03\"I\n\x1fProfilerServiceWatchRunResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.kernalyse.v1.RunEvent\"@\n\x10WatchNodeRequest\x12\x18\n\x10next_event_index\x18\x01 \x01(\x03\x12\x12\n\njournal_id\x18\x02 \x01(\t\"\x8e\x01\n\x11WatchNodeResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.kernalyse.v1.RunEvent\x12/\n\x0eidle_telemetry\x18\x02 \x03(\x0b\x32\x17.kernalyse.v1.Telemetry\x12 \n\x04node\x18\x03 \x01(\x0b\x32\x12.kernalyse.v1.Node\"3\n\"ProfilerServiceUploadBundleRequest\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"]\n#ProfilerServiceUploadBundleResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x12\n\nfile_count\x18\x03 \x01(\r\"[\n\"ProfilerServiceReadArtifactRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x15\n\rartifact_name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"4\n#ProfilerServiceReadArtifactResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"O\n!ProfilerServiceListKernelsRequest\x12*\n\x06source\x18\x01 \x01(\x0b\x32\x1a.kernalyse.v1.KernelSource\"f\n\"ProfilerServiceListKernelsResponse\x12/\n\x07kernels\x18\x01 \x03(\x0b\x32\x1e.kernalyse.v1.KernelDefinition\x12\x0f\n\x07notices\x18\x02 \x03(\t2\x95\x08\n\x0fProfilerService\x12\x46\n\x07GetNode\x12\x1c.kernalyse.v1.GetNodeRequest\x1a\x1d.kernalyse.v1.GetNodeResponse\x12g\n\x08StartRun\x12,.kernalyse.v1.ProfilerServiceStartRunRequest\x1a-.kernalyse.v1.ProfilerServiceStartRunResponse\x12\x61\n\x06GetRun\x12*.kernalyse.v1.ProfilerServiceGetRunRequest\x1a+.kernalyse.v1.ProfilerServiceGetRunResponse\x12g\n\x08ListRuns\x12,.kernalyse.v1.ProfilerServiceListRunsRequest\x1a-.kernalyse.v1.ProfilerServiceListRunsResponse\x12j\n\tCancelRun\x12-.kernalyse.v1.ProfilerServiceCancelRunRequest\x1a..kernalyse.v1.ProfilerServiceCancelRunResponse\x12i\n\x08WatchRun\x12,.kernalyse.v1.ProfilerServiceWatchRunRequest\x1a-.kernalyse.v1.ProfilerServiceWatchRunResponse0\x01\x12N\n\tWatchNode\x12\x1e.kernalyse.v1.WatchNodeRequest\x1a\x1f.kernalyse.v1.WatchNodeResponse0\x01\x12u\n\x0cUploadBundle\x12\x30.kernalyse.v1.ProfilerServiceUploadBundleRequest\x1a\x31.kernalyse.v1.ProfilerServiceUploadBundleResponse(\x01\x12u\n\x0cReadArtifact\x12\x30.kernalyse.v1.ProfilerServiceReadArtifactRequest\x1a\x31.kernalyse.v1.ProfilerServiceReadArtifactResponse0\x01\x12p\n\x0bListKernels\x12/.kernalyse.v1.ProfilerServiceListKernelsRequest\x1a\x30.kernalyse.v1.ProfilerServiceListKernelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,41 +39,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETNODERESPONSE']._serialized_start=149
   _globals['_GETNODERESPONSE']._serialized_end=200
   _globals['_PROFILERSERVICESTARTRUNREQUEST']._serialized_start=202
-  _globals['_PROFILERSERVICESTARTRUNREQUEST']._serialized_end=291
-  _globals['_PROFILERSERVICESTARTRUNRESPONSE']._serialized_start=293
-  _globals['_PROFILERSERVICESTARTRUNRESPONSE']._serialized_end=358
-  _globals['_PROFILERSERVICEGETRUNREQUEST']._serialized_start=360
-  _globals['_PROFILERSERVICEGETRUNREQUEST']._serialized_end=406
-  _globals['_PROFILERSERVICEGETRUNRESPONSE']._serialized_start=408
-  _globals['_PROFILERSERVICEGETRUNRESPONSE']._serialized_end=471
-  _globals['_PROFILERSERVICELISTRUNSREQUEST']._serialized_start=473
-  _globals['_PROFILERSERVICELISTRUNSREQUEST']._serialized_end=544
-  _globals['_PROFILERSERVICELISTRUNSRESPONSE']._serialized_start=546
-  _globals['_PROFILERSERVICELISTRUNSRESPONSE']._serialized_end=637
-  _globals['_PROFILERSERVICECANCELRUNREQUEST']._serialized_start=639
-  _globals['_PROFILERSERVICECANCELRUNREQUEST']._serialized_end=688
-  _globals['_PROFILERSERVICECANCELRUNRESPONSE']._serialized_start=690
-  _globals['_PROFILERSERVICECANCELRUNRESPONSE']._serialized_end=756
-  _globals['_PROFILERSERVICEWATCHRUNREQUEST']._serialized_start=758
-  _globals['_PROFILERSERVICEWATCHRUNREQUEST']._serialized_end=832
-  _globals['_PROFILERSERVICEWATCHRUNRESPONSE']._serialized_start=834
-  _globals['_PROFILERSERVICEWATCHRUNRESPONSE']._serialized_end=907
-  _globals['_WATCHNODEREQUEST']._serialized_start=909
-  _globals['_WATCHNODEREQUEST']._serialized_end=973
-  _globals['_WATCHNODERESPONSE']._serialized_start=976
-  _globals['_WATCHNODERESPONSE']._serialized_end=1118
-  _globals['_PROFILERSERVICEUPLOADBUNDLEREQUEST']._serialized_start=1120
-  _globals['_PROFILERSERVICEUPLOADBUNDLEREQUEST']._serialized_end=1171
-  _globals['_PROFILERSERVICEUPLOADBUNDLERESPONSE']._serialized_start=1173
-  _globals['_PROFILERSERVICEUPLOADBUNDLERESPONSE']._serialized_end=1266
-  _globals['_PROFILERSERVICEREADARTIFACTREQUEST']._serialized_start=1268
-  _globals['_PROFILERSERVICEREADARTIFACTREQUEST']._serialized_end=1359
-  _globals['_PROFILERSERVICEREADARTIFACTRESPONSE']._serialized_start=1361
-  _globals['_PROFILERSERVICEREADARTIFACTRESPONSE']._serialized_end=1413
-  _globals['_PROFILERSERVICELISTKERNELSREQUEST']._serialized_start=1415
-  _globals['_PROFILERSERVICELISTKERNELSREQUEST']._serialized_end=1450
-  _globals['_PROFILERSERVICELISTKERNELSRESPONSE']._serialized_start=1452
-  _globals['_PROFILERSERVICELISTKERNELSRESPONSE']._serialized_end=1537
-  _globals['_PROFILERSERVICE']._serialized_start=1540
-  _globals['_PROFILERSERVICE']._serialized_end=2585
+  _globals['_PROFILERSERVICESTARTRUNREQUEST']._serialized_end=314
+  _globals['_PROFILERSERVICESTARTRUNRESPONSE']._serialized_start=316
+  _globals['_PROFILERSERVICESTARTRUNRESPONSE']._serialized_end=381
+  _globals['_PROFILERSERVICEGETRUNREQUEST']._serialized_start=383
+  _globals['_PROFILERSERVICEGETRUNREQUEST']._serialized_end=429
+  _globals['_PROFILERSERVICEGETRUNRESPONSE']._serialized_start=431
+  _globals['_PROFILERSERVICEGETRUNRESPONSE']._serialized_end=494
+  _globals['_PROFILERSERVICELISTRUNSREQUEST']._serialized_start=496
+  _globals['_PROFILERSERVICELISTRUNSREQUEST']._serialized_end=567
+  _globals['_PROFILERSERVICELISTRUNSRESPONSE']._serialized_start=569
+  _globals['_PROFILERSERVICELISTRUNSRESPONSE']._serialized_end=660
+  _globals['_PROFILERSERVICECANCELRUNREQUEST']._serialized_start=662
+  _globals['_PROFILERSERVICECANCELRUNREQUEST']._serialized_end=711
+  _globals['_PROFILERSERVICECANCELRUNRESPONSE']._serialized_start=713
+  _globals['_PROFILERSERVICECANCELRUNRESPONSE']._serialized_end=779
+  _globals['_PROFILERSERVICEWATCHRUNREQUEST']._serialized_start=781
+  _globals['_PROFILERSERVICEWATCHRUNREQUEST']._serialized_end=855
+  _globals['_PROFILERSERVICEWATCHRUNRESPONSE']._serialized_start=857
+  _globals['_PROFILERSERVICEWATCHRUNRESPONSE']._serialized_end=930
+  _globals['_WATCHNODEREQUEST']._serialized_start=932
+  _globals['_WATCHNODEREQUEST']._serialized_end=996
+  _globals['_WATCHNODERESPONSE']._serialized_start=999
+  _globals['_WATCHNODERESPONSE']._serialized_end=1141
+  _globals['_PROFILERSERVICEUPLOADBUNDLEREQUEST']._serialized_start=1143
+  _globals['_PROFILERSERVICEUPLOADBUNDLEREQUEST']._serialized_end=1194
+  _globals['_PROFILERSERVICEUPLOADBUNDLERESPONSE']._serialized_start=1196
+  _globals['_PROFILERSERVICEUPLOADBUNDLERESPONSE']._serialized_end=1289
+  _globals['_PROFILERSERVICEREADARTIFACTREQUEST']._serialized_start=1291
+  _globals['_PROFILERSERVICEREADARTIFACTREQUEST']._serialized_end=1382
+  _globals['_PROFILERSERVICEREADARTIFACTRESPONSE']._serialized_start=1384
+  _globals['_PROFILERSERVICEREADARTIFACTRESPONSE']._serialized_end=1436
+  _globals['_PROFILERSERVICELISTKERNELSREQUEST']._serialized_start=1438
+  _globals['_PROFILERSERVICELISTKERNELSREQUEST']._serialized_end=1517
+  _globals['_PROFILERSERVICELISTKERNELSRESPONSE']._serialized_start=1519
+  _globals['_PROFILERSERVICELISTKERNELSRESPONSE']._serialized_end=1621
+  _globals['_PROFILERSERVICE']._serialized_start=1624
+  _globals['_PROFILERSERVICE']._serialized_end=2669
 # @@protoc_insertion_point(module_scope)

@@ -20,12 +20,14 @@ class GetNodeResponse(_message.Message):
     def __init__(self, node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ...) -> None: ...
 
 class ProfilerServiceStartRunRequest(_message.Message):
-    __slots__ = ("spec", "request_id")
+    __slots__ = ("spec", "request_id", "validate_only")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     spec: _run_pb2.RunSpec
     request_id: str
-    def __init__(self, spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    validate_only: bool
+    def __init__(self, spec: _Optional[_Union[_run_pb2.RunSpec, _Mapping]] = ..., request_id: _Optional[str] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class ProfilerServiceStartRunResponse(_message.Message):
     __slots__ = ("run",)
@@ -138,11 +140,15 @@ class ProfilerServiceReadArtifactResponse(_message.Message):
     def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...
 
 class ProfilerServiceListKernelsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("source",)
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    source: _kernel_pb2.KernelSource
+    def __init__(self, source: _Optional[_Union[_kernel_pb2.KernelSource, _Mapping]] = ...) -> None: ...
 
 class ProfilerServiceListKernelsResponse(_message.Message):
-    __slots__ = ("kernels",)
+    __slots__ = ("kernels", "notices")
     KERNELS_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelDefinition]
-    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelDefinition, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -174,7 +174,7 @@ class ProfilerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKernels(self, request, context):
-        """The node's catalogue.
+        """The node's catalogue, or the kernels of a source. Reasons, of a source: INVALID_SOURCE, SWITCHED_OFF.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from services.core.gpt_models import Architecture
 from services.core.model import DeviceKind, Dim3
-from services.profiler.workloads.gpt.architecture import Architecture
 from services.profiler.workloads.gpt.workload import FUSED
 
 MAX_NORM_BLOCK: Final = 256  # threads on a row: more wait for each other longer than they save

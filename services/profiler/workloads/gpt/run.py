@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import BackendUnavailableError, VerificationFailedError
+from services.core.gpt_models import Architecture, find_architecture
 from services.core.model import (
     CacheMode,
     Device,
@@ -29,7 +30,6 @@ from services.profiler.measuring.verification import SWITCHED_OFF
 from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
 from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
 from services.profiler.workloads.events import store_artifact
-from services.profiler.workloads.gpt.architecture import Architecture, find_architecture
 from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.memory import MemoryNeed, check_memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import InvalidParameterError
+from services.core.gpt_models import MODEL_NAMES, find_architecture
 from services.core.model import BackendName, CacheMode, Device, ModelRun, TimingMethod
-from services.profiler.workloads.gpt.architecture import MODEL_NAMES, find_architecture
 
 if TYPE_CHECKING:
     from services.profiler.workloads.models import ModelPlace

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from services.cli.usage import UsageError
 from services.core.model import ArgumentDefinition, Axis, Dim3, Tie
+from services.core.words.usage import UsageError
 
 MAX_VALUE_COUNT: Final = 1_000_000
 """Far more than any sweep measures; few enough that a slip of the finger does not fill the memory."""

@@ -1,13 +1,11 @@
-"""A dashboard as one HTML file: charts, tables and the library that draws them inside, nothing asked of any server."""
+"""A document as one HTML file: charts, tables and the library that draws them inside, nothing asked of any server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import holoviews as hv
 from bokeh.embed import components
 from bokeh.themes import Theme
 from bokeh.util.paths import bokehjs_path
@@ -17,6 +15,7 @@ from markupsafe import Markup
 from services import ui
 from services.ui.charts.elements import bokeh_theme
 from services.ui.charts.models import figure_of
+from services.ui.report.document import Chart, Document, FigureTable
 from services.ui.theme import LIGHT
 
 LIBRARY: Final = Path(bokehjs_path()) / "js" / "bokeh.min.js"
@@ -27,43 +26,21 @@ TEMPLATES: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=False, auto_reload=False
 )
 
-Width = Literal["wide", "half", "third"]
 
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One card. key: names and colours, where colours need one."""
-
-    title: str
-    element: hv.Overlay
-    width: Width = "half"
-    note: str = ""
-    key: Sequence[tuple[str, str]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FigureTable:
-    """rows: a cell for each heading. A heading "verdict" colours its cells, "why" wraps them."""
-
-    title: str
-    headings: tuple[str, ...]
-    numeric: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-
-
-def write_page(path: Path, title: str, facts: Sequence[tuple[str, str]], tables: Sequence[FigureTable], charts: Sequence[Chart]) -> None:
-    """facts: of the system panel, name and value."""
-    script, places = components([figure_of(chart.element) for chart in charts], theme=Theme(json=bokeh_theme(LIGHT)))
+def write_page(path: Path, document: Document) -> None:
+    charts = document.charts
+    figures = [figure_of(chart.element) for chart in charts]
+    script, places = components(figures, theme=Theme(json=bokeh_theme(LIGHT))) if figures else ("", ())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         TEMPLATES.get_template("page.html").render(
-            title=title,
+            title=document.title,
             sheet=Markup(SHEET.read_text()),
-            library=Markup(LIBRARY.read_text()),
-            facts=facts,
-            tables=[_shown(table) for table in tables],
+            library=Markup(LIBRARY.read_text() if figures else ""),
+            facts=document.facts,
+            tables=[_shown(table) for table in document.tables],
             charts=[_placed(chart, place) for chart, place in zip(charts, places, strict=True)],
+            details=[_shown(table) for table in document.details],
             script=Markup(script),
         )
     )
@@ -71,7 +48,14 @@ def write_page(path: Path, title: str, facts: Sequence[tuple[str, str]], tables:
 
 def _shown(table: FigureTable) -> Mapping[str, Any]:
     rows = [list(zip(table.headings, row, strict=True)) for row in table.rows]
-    return {"title": table.title, "headings": table.headings, "numeric": table.numeric, "rows": rows, "note": table.note}
+    return {
+        "title": table.title,
+        "headings": table.headings,
+        "numeric": table.numeric,
+        "rows": rows,
+        "note": table.note,
+        "lead": table.lead,
+    }
 
 
 def _placed(chart: Chart, place: str) -> Mapping[str, Any]:

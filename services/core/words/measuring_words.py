@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.cli.usage import UsageError
 from services.core.model import (
     BusyPolicy,
     CacheMode,
@@ -17,6 +16,7 @@ from services.core.model import (
     StoppingCriterion,
     TimingMethod,
 )
+from services.core.words.usage import UsageError
 
 RATIO: Final = re.compile(r"(\d+\.?\d*|\.\d+)\s*(%?)")
 MAX_SECONDS: Final = 1e6  # far above any run's time limit; a slip of the finger does not overflow nanoseconds

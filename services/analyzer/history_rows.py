@@ -1,0 +1,227 @@
+"""Every figure of every run in few files, so that a history need not open the files of thousands of runs.
+
+The rows follow from the store and are kept beside it: what is missing is added at the next question, what cannot be read is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.answer_tables import LAYERS
+from services.analyzer.event_rows import unix_ns
+from services.analyzer.history_tables import HISTORY_ROWS
+from services.analyzer.model_tables import MODELS
+from services.analyzer.run_records import RunRecord
+from services.analyzer.run_tables import run_table
+from services.analyzer.schema import KERNELS, MEASUREMENTS, ROOFLINE
+from services.analyzer.store import Store
+from services.core.model import ModelRun
+
+MAX_PARTS: Final = 12
+"""Files before they become one: each costs a question a millisecond, and a merge writes all rows anew."""
+
+BATCH_SIZE: Final = 500  # runs read at once; more hold more memory, fewer take longer
+
+REPEATED: Final = r" (process=\d+|cold|hot)\b"
+"""Words of a label that other columns say."""
+
+KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
+"""What makes two runs comparable, with the device that they ran on."""
+
+VERSION: Final = 1
+"""Of what the rows mean; rows of another are made anew."""
+
+logger = logging.getLogger(__name__)
+
+
+class HistoryRows:
+    """Of one store. Methods block; call them in threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        digest = hashlib.sha256(repr((VERSION, HISTORY_ROWS.schema)).encode()).hexdigest()[:12]
+        self._folder = store.history_folder / digest
+        self._lock = threading.Lock()
+        self._covered: set[str] | None = None
+
+    def rows(self, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+        """Table history_rows, of these runs or of all; those that go on or are still being read have what there is of them now."""
+        records = self._store.runs.of(run_ids)
+        with self._lock:
+            covered = self._covered if self._covered is not None else self._opened()
+            lasting = [record for record in records if record.is_compacted and record.run.is_settled]
+            self._add([record for record in lasting if record.run.run_id not in covered])
+            kept = pl.scan_parquet(sorted(self._folder.glob("*.parquet"))) if covered else HISTORY_ROWS.empty().lazy()
+        known = {record.run.run_id for record in records}
+        if run_ids is not None or covered - known:  # some are not asked for, or have been deleted
+            kept = kept.filter(pl.col("run_id").is_in(sorted(known & covered)))
+        passing = [record for record in records if record.run.run_id not in covered]
+        live = [_rows_of(self._store, [record]) for record in passing]
+        return pl.concat([kept.filter(pl.col("subject").is_not_null()), *(frame.lazy() for frame in live)])
+
+    def _opened(self) -> set[str]:
+        for other in self._folder.parent.glob("*"):
+            if other != self._folder:
+                shutil.rmtree(other, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        covered: set[str] = set()
+        try:
+            for path in self._folder.glob("*.parquet"):
+                run_ids = set(pl.scan_parquet(path).select(pl.col("run_id").unique()).collect()["run_id"])
+                if covered & run_ids:  # a merge broke off after it had written
+                    raise pl.exceptions.ComputeError("runs twice")
+                covered |= run_ids
+        except (pl.exceptions.PolarsError, OSError) as error:
+            logger.warning("Rows of the history are made anew: %s", error)
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(parents=True)
+            covered = set()
+        self._covered = covered
+        return covered
+
+    def _add(self, records: Sequence[RunRecord]) -> None:
+        """A file for runs that have none yet. A run without figures gets a row that says only that it has been looked at."""
+        assert self._covered is not None
+        for start in range(0, len(records), BATCH_SIZE):
+            batch = records[start : start + BATCH_SIZE]
+            found = _rows_of(self._store, batch)
+            run_ids = [record.run.run_id for record in batch]
+            empty = sorted(set(run_ids) - set(found["run_id"]))
+            marks = HISTORY_ROWS.frame((run_id, *[None] * (len(HISTORY_ROWS.columns) - 1)) for run_id in empty)
+            self._write(pl.concat([found, marks]))
+            self._covered.update(run_ids)
+        parts = list(self._folder.glob("*.parquet"))
+        if len(parts) > MAX_PARTS:
+            merged = pl.scan_parquet(parts).collect()
+            for path in parts:
+                path.unlink()  # should this break off, what is gone is read from the runs again
+            self._write(merged)
+
+    def _write(self, rows: pl.DataFrame) -> None:
+        number = max((int(path.stem) for path in self._folder.glob("*.parquet")), default=0) + 1
+        temporary = self._folder / f"{number}.part"
+        # By series: a question for one of them skips the other groups of rows.
+        rows.sort("kernel_name", "series", "measured_unix_ns").write_parquet(temporary, row_group_size=50_000)
+        temporary.rename(temporary.with_suffix(".parquet"))
+
+
+def _rows_of(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
+    """Table history_rows of these runs."""
+    run_ids = [record.run.run_id for record in records]
+    traced = set(store.trace_run_ids(run_ids))
+    frames = [_of_configurations(store, run_ids)]
+    for record in records:
+        run_id = record.run.run_id
+        if run_id in traced or isinstance(record.run.spec.work, ModelRun):
+            frames += _of_models(store, run_id)
+        if run_id in traced and record.run.is_trace:
+            frames.append(_of_trace_kernels(store, run_id))
+    return _described(pl.concat(frames, how="diagonal_relaxed"), store, records)
+
+
+def _of_configurations(store: Store, run_ids: Sequence[str]) -> pl.DataFrame:
+    """One row per run and configuration, whichever processes measured it."""
+    work = run_table(store, ROOFLINE, run_ids).filter(pl.col("configuration_index").is_not_null())
+    rates = work.select("run_id", "configuration_index", "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio").unique(
+        ["run_id", "configuration_index"], keep="last"
+    )
+    names = [name for name in HISTORY_ROWS.column_names if name in MEASUREMENTS.column_names and name not in ("run_id", "label")]
+    middles = [name for name in names if name.startswith("duration_") or name in ("noise_ratio", "tokens_per_s")]
+    rated = ["achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio"]
+    keys = ["run_id", "label", "cache_mode", "backend", "device_id", "device_uuid", "dtype"]
+    rest = [name for name in names if name not in (*middles, *keys, "event_index", "measured_unix_ns")]
+    return (
+        store.read(MEASUREMENTS, run_ids)
+        .filter(pl.col("verification_state").fill_null("") != "FAILED")
+        .join(rates, on=["run_id", "configuration_index"], how="left")
+        .with_columns(pl.col("label").str.replace_all(REPEATED, ""))
+        .group_by(keys)
+        .agg(
+            pl.col("event_index", "measured_unix_ns").max(),
+            pl.col(*[name for name in middles if not name.endswith(("_low_ns", "_high_ns"))], *rated).median(),
+            pl.col("duration_median_low_ns").min(),
+            pl.col("duration_median_high_ns").max(),
+            pl.col(rest).first(),
+        )
+        .with_columns(subject=pl.lit("configuration"))
+        .collect()
+    )
+
+
+def _of_models(store: Store, run_id: str) -> list[pl.DataFrame]:
+    """Whole passes, and layers of models and traces."""
+    kept = [name for name in HISTORY_ROWS.column_names if name in MODELS.column_names]
+    passes = (
+        run_table(store, MODELS, [run_id])
+        .select(*kept, "variant", "sequence_length")
+        .with_columns(
+            subject=pl.lit("model"),
+            label=pl.concat_str("model_name", "variant", pl.format("sequence {}", "sequence_length"), separator=" ", ignore_nulls=True),
+            kernel_name="model_name",
+        )
+    )
+    kept = [name for name in HISTORY_ROWS.column_names if name in LAYERS.column_names]
+    layers = (
+        run_table(store, LAYERS, [run_id])
+        .filter(pl.col("layer").is_not_null())
+        .select(*kept, "layer", "variant")
+        .with_columns(
+            pl.col("duration_sum_ns").cast(pl.Float64),
+            subject=pl.lit("layer"),
+            label=pl.concat_str("layer", "variant", separator=" ", ignore_nulls=True),
+            kernel_name="layer",
+        )
+    )
+    return [frame.drop("variant", "layer", "sequence_length", strict=False).collect() for frame in (passes, layers)]
+
+
+def _of_trace_kernels(store: Store, run_id: str) -> pl.DataFrame:
+    kept = [name for name in HISTORY_ROWS.column_names if name in KERNELS.column_names]
+    return (
+        run_table(store, KERNELS, [run_id])
+        .filter(pl.col("launch_count") > 0)
+        .select(kept)
+        .with_columns(pl.col("duration_sum_ns", "duration_median_ns").cast(pl.Float64), subject=pl.lit("kernel"), label="kernel_name")
+        .collect()
+    )
+
+
+def _described(rows: pl.DataFrame, store: Store, records: Iterable[RunRecord]) -> pl.DataFrame:
+    """With what the runs themselves tell, and the key of each row's series."""
+    described = pl.DataFrame(
+        [_described_run(record, store) for record in records],
+        schema={"run_id": pl.String, "run_unix_ns": pl.Int64, "run_device_id": pl.String, "run_model": pl.String, "run_batch": pl.Int64}
+        | {name: HISTORY_ROWS.schema[name] for name in ("device_name", "node_id", "git_commit", "git_is_dirty")},
+        orient="row",
+    )
+    joined = HISTORY_ROWS.conform(rows.lazy()).drop("device_name", "node_id", "git_commit", "git_is_dirty").collect()
+    uuids = rows["device_uuid"] if "device_uuid" in rows.columns else pl.Series([None] * rows.height, dtype=pl.String)
+    whole = joined.with_columns(device_uuid=uuids).join(described, on="run_id", how="left", maintain_order="left")
+    device = pl.coalesce("device_uuid", pl.concat_str("node_id", "device_id", separator=" ", ignore_nulls=True))
+    return (
+        whole.with_columns(
+            measured_unix_ns=pl.coalesce("measured_unix_ns", "run_unix_ns"),
+            device_id=pl.coalesce("device_id", "run_device_id"),
+            model_name=pl.coalesce("model_name", "run_model"),
+            batch_size=pl.coalesce("batch_size", "run_batch"),
+        )
+        .with_columns(series=pl.concat_str(*KEY, device, separator=" | ", ignore_nulls=True))
+        .select(HISTORY_ROWS.column_names)
+    )
+
+
+def _described_run(record: RunRecord, store: Store) -> tuple[object, ...]:
+    run = record.run
+    revision = run.spec.revision
+    device = store.hardware.device(run.node_id, run.device_id or "")
+    model = (run.spec.work.model_name, run.spec.work.batch_size) if isinstance(run.spec.work, ModelRun) else (None, None)
+    time_unix_ns = unix_ns(run.start_time or run.create_time)
+    commit = (None, None) if revision is None else (revision.commit, revision.is_dirty)
+    return (run.run_id, time_unix_ns, run.device_id, *model, None if device is None else device.name, run.node_id or None, *commit)

@@ -1,0 +1,100 @@
+"""Ceilings and thresholds of runs: what they measured or state themselves, what is known of their devices, what was set by hand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import polars as pl
+
+from services.analyzer.event_rows import Row, ceiling_row, frame_of
+from services.analyzer.hardware_records import USER
+from services.analyzer.run_records import RunRecord
+from services.analyzer.schema import CEILINGS
+from services.analyzer.store import Store
+from services.analyzer.threshold_table import THRESHOLDS
+from services.core.model import Thresholds
+
+DEVICE_KEYS: Final = ["run_id", "device_id"]
+CEILING_KEYS: Final = [*DEVICE_KEYS, "ceiling_name", "unit", "path", "source"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandSettings:
+    """What was set by hand for devices that runs alone know: rows of the tables of these names."""
+
+    ceilings: pl.DataFrame
+    thresholds: pl.DataFrame
+
+    def of_trace(self) -> dict[str, pl.LazyFrame]:
+        """As tables of a trace: it knows of no runs."""
+        frames = {CEILINGS.table_name: self.ceilings, THRESHOLDS.table_name: self.thresholds}
+        alone = [pl.lit("").alias("run_id"), pl.lit(None, dtype=pl.Int64).alias("event_index")]
+        return {name: frame.lazy().with_columns(alone) for name, frame in frames.items()}
+
+    @property
+    def digest(self) -> str:
+        """Other for other values; empty when nothing was set."""
+        if self.thresholds.is_empty():
+            return ""
+        rows = (*self.ceilings.drop("event_index", "measured_unix_ns").rows(), *self.thresholds.drop("event_index").rows())
+        return f"-{hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
+
+
+def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
+    own, by_hand = store.read(CEILINGS, run_ids), hand_settings(store, run_ids)
+    # What a file states of its device counts until somebody has set something else.
+    is_stated = pl.col("source") == USER
+    stated = own.filter(is_stated).join(by_hand.thresholds.lazy(), on=DEVICE_KEYS, how="anti", maintain_order="left")
+    known = pl.concat([own.filter(~is_stated), stated, by_hand.ceilings.lazy()])
+    return pl.concat([known, _of_devices(store, run_ids).lazy().join(known, on=CEILING_KEYS, how="anti")])
+
+
+def thresholds(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
+    """What was set by hand, what imported runs state themselves and, for other devices, the default."""
+    by_hand = hand_settings(store, run_ids).thresholds.lazy()
+    known = pl.concat([by_hand, store.read(THRESHOLDS, run_ids).join(by_hand, on=DEVICE_KEYS, how="anti", maintain_order="left")])
+    return pl.concat([known, _thresholds_of_devices(store, run_ids).lazy().join(known, on=DEVICE_KEYS, how="anti")])
+
+
+def hand_settings(store: Store, run_ids: Sequence[str] | None) -> HandSettings:
+    found = store.hardware.of_runs(run_ids)
+    records = store.runs.of(sorted(found)) if found else []
+    known = [(record, device_id, *of_device) for record in records for device_id, of_device in found[record.run.run_id].items()]
+    return HandSettings(
+        frame_of(CEILINGS, [ceiling_row(record.run.run_id, _known_from(record), part) for record, _, parts, _ in known for part in parts]),
+        frame_of(THRESHOLDS, [_threshold_row(record, device_id, limits) for record, device_id, _, limits in known]),
+    )
+
+
+def _of_devices(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
+    """Ceilings of each run's device from every source, with the event at which it was known."""
+    records = [record for record in store.runs.of(run_ids) if record.run.device_id is not None]
+    found = {device: store.hardware.ceilings(*device) for device in {_device_of(record) for record in records}}
+    return frame_of(
+        CEILINGS,
+        [ceiling_row(record.run.run_id, record.device_event_index, ceiling) for record in records for ceiling in found[_device_of(record)]],
+    )
+
+
+def _thresholds_of_devices(store: Store, run_ids: Sequence[str] | None) -> pl.DataFrame:
+    records = [record for record in store.runs.of(run_ids) if record.run.device_id is not None]
+    found = {device: store.hardware.thresholds(*device) for device in {_device_of(record) for record in records}}
+    return frame_of(THRESHOLDS, [_threshold_row(record, record.run.device_id or "", found[_device_of(record)]) for record in records])
+
+
+def _threshold_row(record: RunRecord, device_id: str, limits: Thresholds) -> Row:
+    return {"run_id": record.run.run_id, "event_index": _known_from(record), "device_id": device_id} | asdict(limits)
+
+
+def _known_from(record: RunRecord) -> int | None:
+    """The event from which on the run's device was known; of a trace of a node's run, which names its devices itself, the last."""
+    return record.device_event_index if record.device_event_index is not None else record.next_event_index - 1
+
+
+def _device_of(record: RunRecord) -> tuple[str, str]:
+    """node_id and device_id."""
+    return record.run.node_id, record.run.device_id or ""

@@ -1,0 +1,160 @@
+"""A list of operations that is read again whenever it changes, and whose roofline_config.json takes what is set on the pages."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from services.cli.analyzer_client import AnalyzerClient
+from services.core.errors import KernalyseError, UnavailableError
+from services.core.model import Hardware, HardwareKey, Run, Thresholds
+from services.core.roofline_config import FILE_NAME, MEMBERS, config_of
+
+REGISTRY_NAME: Final = "op_registry.py"
+POLL_S: Final = 0.25
+"""Between looks at three files: seldom enough to cost nothing, often enough that the page is new when one looks up from the editor."""
+
+RETRY_S: Final = 1.0
+SAME_RATIO: Final = 1e-9
+"""Values that differ less went through a division and back."""
+
+State = tuple[tuple[int, int] | None, ...]
+
+
+class FollowedList:
+    """One file with its roofline_config.json and, where there is one, a registry of operations.
+
+    Args:
+        op_registry_folder: that the analyzer reads it by; None: none.
+        say: shows one line to the user.
+    """
+
+    def __init__(self, client: AnalyzerClient, path: Path, op_registry_folder: Path | None, say: Callable[[str], None]) -> None:
+        self._client = client
+        self._path = path.resolve()
+        self._config_path = self._path.with_name(FILE_NAME)
+        self._watched = (self._path, self._config_path, *([op_registry_folder / REGISTRY_NAME] if op_registry_folder else []))
+        self._say = say
+        self._imported: State | None = None
+        self._is_edited = threading.Event()
+        self.run: Run | None = None
+
+    def read(self) -> Run:
+        """Reads it now. Raises KernalyseError, OSError."""
+        state = self._state()
+        source_id = f"{socket.gethostname()}:{self._path}"
+        run, is_known = self._client.import_trace(TraceUpload([OutgoingTrace(self._path)], lambda _sent_bytes: None, source_id=source_id))
+        if self.run is None or not is_known:
+            self._say(f"{time.strftime('%H:%M:%S')} {self._path.name} read: {run.total_configuration_count} operations")
+        self._imported, self.run = state, run
+        return run
+
+    def follow(self, is_over: threading.Event) -> None:
+        """Until it is over, or interrupted. A file that cannot be read is told of, and what was read before stays."""
+        threading.Thread(target=self._listen, args=(is_over,), name="hardware", daemon=True).start()
+        seen = self._imported
+        while not is_over.is_set():
+            state = self._state()
+            if state != seen:
+                seen = state  # it is read when it has stayed so: an editor may still be writing
+            elif state != self._imported:
+                self._read_or_say()
+            elif self._is_edited.is_set():
+                self._is_edited.clear()
+                self._write_back()
+            self._is_edited.wait(POLL_S) if state == self._imported else time.sleep(POLL_S)
+
+    def _state(self) -> State:
+        return tuple(_stamp(path) for path in self._watched)
+
+    def _read_or_say(self) -> None:
+        state = self._state()
+        try:
+            self.read()
+        except UnavailableError as error:
+            self._say(f"The analyzer does not answer, trying again: {error.found}")
+            time.sleep(RETRY_S)
+        except (KernalyseError, OSError) as error:
+            self._imported = state  # nothing else would come of it before it changes
+            self._say(f"{error} The page shows what was read before.")
+
+    def _listen(self, is_over: threading.Event) -> None:
+        """Notes edits of this run's device; after a pause of the stream there may have been some."""
+        while not is_over.is_set():
+            try:
+                for changed in self._client.changed_hardware():
+                    run_id = self.run.run_id if self.run is not None else ""
+                    if not changed or any(key.run_id == run_id for key in changed):
+                        self._is_edited.set()
+            except KernalyseError:
+                time.sleep(RETRY_S)
+
+    def _write_back(self) -> None:
+        run = self.run
+        if run is None or run.device_id is None:
+            return
+        try:
+            hardware = self._client.hardware(HardwareKey("", run.device_id, run.run_id))
+            before = _members(self._config_path)
+            after = merged(before, hardware)
+            if after != before:
+                _write(self._config_path, after)
+                self._say(f"{time.strftime('%H:%M:%S')} {FILE_NAME} written: what was set on the page")
+        except (KernalyseError, OSError, ValueError) as error:
+            self._say(f"{self._config_path} is not written: {error}")
+
+
+def merged(before: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
+    """Members of roofline_config.json with what is set by hand; members of other names, and values that are the same, stay."""
+    wanted = config_of(hardware) if _is_set_by_hand(hardware) or before else {}
+    after = {name: value for name, value in before.items() if name not in MEMBERS or name in wanted}
+    for name, value in wanted.items():
+        known = before.get(name)
+        is_same = isinstance(known, int | float) and math.isclose(known, value, rel_tol=SAME_RATIO)
+        if not is_same and (name in before or name not in _defaults(hardware)):
+            after[name] = value
+    return after
+
+
+def _is_set_by_hand(hardware: Hardware) -> bool:
+    return hardware.thresholds != Thresholds() or any(ceiling.source == "user" for ceiling in hardware.ceilings)
+
+
+def _defaults(hardware: Hardware) -> set[str]:
+    """Thresholds that are what they are without being stated."""
+    plain = config_of(Hardware(None, (), Thresholds(), ""))
+    return {name for name, value in config_of(hardware).items() if plain.get(name) == value}
+
+
+def _members(path: Path) -> dict[str, Any]:
+    """Raises OSError, and ValueError when it is no JSON object."""
+    if not path.exists():
+        return {}
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    if not isinstance(document, dict):
+        raise ValueError(f"found {type(document).__name__}, expected a JSON object")
+    return document
+
+
+def _write(path: Path, members: Mapping[str, Any]) -> None:
+    """The old file or the new one is there at every moment."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(members, indent=4) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Time and size; None: it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,30 @@
+"""The roofline of this folder's commands.json in a browser: `python -m roofline_analysis_tool`.
+
+It is `kernalyse follow`: commands.json, roofline_config.json and op_registry.py of the folder are watched, and what is set on the
+page is kept in roofline_config.json. Starting it in a folder runs that folder's op_registry.py.
+
+Installed, this file is also a top-level module. It holds names only; docs/operation_lists.md says more.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+PORT = "8050"
+"""Where it always was, when no dashboard runs yet."""
+
+
+def main() -> None:
+    """The command line's further arguments are those of `kernalyse follow`."""
+    from services.cli.main import main_of
+
+    registry = ["--op-registry", "."] if Path("op_registry.py").is_file() else []
+    sys.argv[1:1] = [*registry, "--open", "--port", PORT]
+    main_of("follow")
+
+
+if __name__ == "__main__":
+    main()

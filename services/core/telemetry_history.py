@@ -1,0 +1,76 @@
+"""Readings of the last hour of any number of nodes: all of the last minutes, and of those before one every few seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.core.model import NodeTelemetry
+
+HISTORY_NS: Final = 3600 * 1_000_000_000
+FINE_NS: Final = 180 * 1_000_000_000
+"""Within it every reading is kept: it is what charts of a run show."""
+
+COARSE_STEP_NS: Final = 4 * 1_000_000_000
+"""Between readings older than that: an hour of them has as many points as a chart has pixels. More, and a new page would wait."""
+
+MAX_FINE_COUNT: Final = 2_000
+"""Of one device, whatever its node's clock says."""
+
+
+@dataclass(slots=True)
+class _DeviceHistory:
+    coarse: deque[NodeTelemetry] = field(default_factory=lambda: deque(maxlen=HISTORY_NS // COARSE_STEP_NS))
+    fine: deque[NodeTelemetry] = field(default_factory=deque)
+
+    def add(self, reading: NodeTelemetry) -> None:
+        self.fine.append(reading)
+        newest_ns = reading.telemetry.measured_unix_ns
+        while _time_ns(self.fine[0]) < newest_ns - FINE_NS or len(self.fine) > MAX_FINE_COUNT:
+            old = self.fine.popleft()
+            if not self.coarse or _time_ns(old) - _time_ns(self.coarse[-1]) >= COARSE_STEP_NS:
+                self.coarse.append(old)
+        while self.coarse and _time_ns(self.coarse[0]) < newest_ns - HISTORY_NS:
+            self.coarse.popleft()
+
+    def __iter__(self) -> Iterator[NodeTelemetry]:
+        yield from self.coarse
+        yield from self.fine
+
+
+class TelemetryHistory:
+    """Readings by node and device; each one's come in order of time. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._devices: dict[tuple[str, str | None], _DeviceHistory] = {}
+
+    def add(self, reading: NodeTelemetry) -> None:
+        """One that is not newer than the newest of its device is passed over: a node that is connected to again repeats them."""
+        if self.is_new(reading):
+            self._devices.setdefault((reading.node_id, reading.telemetry.device_id), _DeviceHistory()).add(reading)
+
+    def is_new(self, reading: NodeTelemetry) -> bool:
+        newest = self.newest(reading.node_id, reading.telemetry.device_id)
+        return newest is None or reading.telemetry.measured_unix_ns > newest.telemetry.measured_unix_ns
+
+    def newest(self, node_id: str, device_id: str | None) -> NodeTelemetry | None:
+        known = self._devices.get((node_id, device_id))
+        return known.fine[-1] if known else None
+
+    def device_ids(self, node_id: str) -> list[str | None]:
+        """Those of the node with readings; None: its host."""
+        return [device_id for known_node_id, device_id in self._devices if known_node_id == node_id]
+
+    def readings(self, node_id: str | None = None, oldest_unix_ns: int = 0) -> list[NodeTelemetry]:
+        """Of a node, or of all, in order of time within each device."""
+        histories = [history for (known_id, _), history in self._devices.items() if node_id in (None, known_id)]
+        return [reading for history in histories for reading in history if _time_ns(reading) >= oldest_unix_ns]
+
+    def clear(self) -> None:
+        self._devices.clear()
+
+
+def _time_ns(reading: NodeTelemetry) -> int:
+    return reading.telemetry.measured_unix_ns

@@ -1,0 +1,69 @@
+"""Which memory level a roofline is drawn at, and which points have bytes there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from services.ui.charts.roofline_points import LEVEL_TITLES
+from services.ui.state import LevelChoice
+
+TITLES: Final[dict[LevelChoice, str]] = {
+    "auto": "automatic",
+    "dram": "DRAM",
+    "l2": "L2 cache",
+    "l1": "L1 cache",
+    "all": "all, side by side",
+}
+_CONFIGURATION: Final = ["run_id", "configuration_index"]
+
+
+def at_level(rows: pl.DataFrame, counted: pl.DataFrame | None, level: LevelChoice) -> pl.DataFrame:
+    """Points of the level: as hardware counters counted its bytes, else those of the table roofline whose bytes came from there.
+
+    Args:
+        rows: table roofline or layer_roofline, each configuration once.
+        counted: table counted_roofline of the same runs, with a row for each level; None: not known.
+        level: "auto": rows as they are; "all": every level that was counted, and the others as they are.
+    """
+    if level == "auto":
+        return rows
+    if counted is None or counted.is_empty():
+        return rows if level == "all" else rows.filter(pl.col("memory_level") == level)
+    of_level = counted if level == "all" else counted.filter(pl.col("memory_level") == level)
+    # Counted rows know nothing of launches, which are of traces.
+    of_level = of_level.join(rows.select(_CONFIGURATION), on=_CONFIGURATION, how="semi").select(
+        name for name in counted.columns if name in rows.columns
+    )
+    others = rows.join(of_level.select(_CONFIGURATION), on=_CONFIGURATION, how="anti", maintain_order="left")
+    kept = others if level == "all" else others.filter(pl.col("memory_level") == level)
+    return pl.concat([of_level, kept], how="diagonal_relaxed").select(rows.columns)
+
+
+def drawn_levels(level: LevelChoice, rows: pl.DataFrame | None) -> tuple[str, ...]:
+    """Memories whose slopes are drawn."""
+    if level == "all":
+        return tuple(LEVEL_TITLES)
+    if level != "auto":
+        return (level,)
+    has_l1 = rows is not None and bool((rows["memory_level"] == "l1").any())
+    return ("dram", "l2", "l1") if has_l1 else ("dram", "l2")
+
+
+def level_note(level: LevelChoice, missing_count: int, asking: bool) -> str:
+    """What to know of the points at this level; empty without any."""
+    if level == "auto":
+        return ""
+    if asking:
+        return "Asking for what hardware counters say of each level…"
+    if level == "all":
+        return (
+            "Each kernel with counters has a point for each memory level, at one height: the nearer its own ceiling, the more that level "
+            "limits it."
+        )
+    if not missing_count:
+        return ""
+    title = LEVEL_TITLES[level]
+    known = "" if level == "dram" else " Bytes of caches are known to hardware counters: kernalyse bench --counters, or a report of ncu."
+    return f"{missing_count} not shown: their bytes at {title} are not known.{known}"

@@ -1,0 +1,192 @@
+"""Ceilings of a roofline: rows of the table ceilings as lines and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from services.ui import theme
+from services.ui.charts.ceiling_choice import BEST, sources_of
+from services.ui.charts.elements import Columns, empty_columns
+from services.ui.charts.roofline_points import LEVEL_TITLES, Span
+from services.ui.state import CeilingChoice
+from services.ui.theme import Palette
+
+CEILING_NUMBERS: Final = ("x0", "y0", "x1", "y1", "line_width")
+CEILING_TEXTS: Final = ("color", "line_dash", "name", "value", "source", "device", "note")
+
+CLOSE_RATIO: Final = 1.3
+"""Lines closer than this lie within the height of a name: a sixth of a decade's 90 to 150 pixels."""
+
+LEVEL_DASHES: Final = {"dram": "solid", "l2": "dotted", "l1": "dotdash"}
+FARTHEST_FIRST: Final = tuple(LEVEL_TITLES)
+DRAWN_LEVELS: Final = ("dram", "l2")
+"""Slopes that are drawn when nobody asks for others."""
+
+MAX_DEVICE_LENGTH: Final = 24
+
+CeilingRow = dict[str, Any]
+"""A row of the table ceilings with is_preferred (see shown_ceilings)."""
+
+
+def shown_ceilings(
+    ceilings: pl.DataFrame | None, dtypes: tuple[str, ...], choice: CeilingChoice = BEST, levels: Sequence[str] = DRAWN_LEVELS
+) -> tuple[CeilingRow, ...]:
+    """The newest memory and compute ceilings of the table, each with is_preferred: of the source that counts most.
+
+    Args:
+        ceilings: the table of that name, or None. Its device_id tells devices apart and names them.
+        dtypes: compute ceilings to show; empty: all there are.
+        choice: sources that may be preferred.
+        levels: memories to show.
+    """
+    if ceilings is None or ceilings.is_empty():
+        return ()
+    kept = ceilings.filter(
+        (pl.col("value") > 0)
+        & pl.col("value").is_finite()
+        & (
+            pl.col("ceiling_name").is_in(list(levels))
+            | ((pl.col("unit") == "flop_per_s") & (pl.lit(not dtypes) | pl.col("ceiling_name").is_in(dtypes)))
+        )
+    ).unique(subset=["device_id", "ceiling_name", "unit", "path", "source"], keep="last", maintain_order=True)
+    rows: list[CeilingRow] = kept.to_dicts()
+    is_known = choice == BEST or any(row["source"] == choice for row in rows)  # else nothing is held against what it borrows
+    best: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        sources = sources_of(choice, row["unit"])
+        known = best.get(_ceiling_key(row))
+        if is_known and row["source"] in sources and (known is None or sources.index(row["source"]) < sources.index(known)):
+            best[_ceiling_key(row)] = row["source"]
+    return tuple({**row, "is_preferred": best.get(_ceiling_key(row)) == row["source"]} for row in rows)
+
+
+def _ceiling_key(row: CeilingRow) -> tuple[str, ...]:
+    return (row["device_id"], row["unit"], row["ceiling_name"], row["path"])
+
+
+def devices_of(rows: Sequence[CeilingRow]) -> tuple[str, ...]:
+    """Those that have a ceiling, in their order."""
+    return tuple(dict.fromkeys(row["device_id"] for row in rows))
+
+
+def ceiling_columns(rows: Sequence[CeilingRow], span: Span, palette: Palette) -> Columns:
+    """One line a ceiling: a slope for each memory up to the highest compute ceiling of its device, and a flat line for each dtype.
+
+    A flat line begins where the steepest slope of its source reaches it. What is preferred is drawn solid, dotted for the
+    L2 cache and dot-dashed for the L1 unless it is the only memory shown; the others dashed. Of several devices each has a colour
+    of its own, and its name at its lines.
+    """
+    if not rows:
+        return empty_columns(CEILING_NUMBERS, CEILING_TEXTS)
+    devices = devices_of(rows)
+    shown_levels = {row["ceiling_name"] for row in rows if row["unit"] == "bytes_per_s"}
+    lines: list[dict[str, Any]] = []
+    for place, device in enumerate(devices):
+        color = palette.muted if len(devices) == 1 else palette.series[place % len(palette.series)]
+        of_device = [row for row in rows if row["device_id"] == device]
+        lines += _device_lines(of_device, span, color, has_device=len(devices) > 1, has_one_level=len(shown_levels) == 1)
+    names = (*CEILING_NUMBERS, *CEILING_TEXTS)
+    return {name: np.array([line[name] for line in lines]) for name in names}
+
+
+def _device_lines(rows: Sequence[CeilingRow], span: Span, color: str, *, has_device: bool, has_one_level: bool) -> list[dict[str, Any]]:
+    slopes = [row for row in rows if row["unit"] == "bytes_per_s"]
+    roofs = [row for row in rows if row["unit"] == "flop_per_s"]
+    lines: list[dict[str, Any]] = []
+    for row in slopes:
+        peak = max(
+            (roof["value"] for roof in roofs if roof["source"] == row["source"]), default=max((r["value"] for r in roofs), default=None)
+        )
+        x_end = span.x_end if peak is None else min(span.x_end, peak / row["value"])
+        dash = "solid" if has_one_level else LEVEL_DASHES[row["ceiling_name"]]
+        ends = (span.x_start, span.x_start * row["value"]), (x_end, x_end * row["value"])
+        lines.append(_line(row, *ends, color, dash, has_device=has_device))
+    for row in roofs:
+        steepest = max((slope["value"] for slope in slopes if slope["source"] == row["source"]), default=None)
+        steepest = max((slope["value"] for slope in slopes), default=None) if steepest is None else steepest
+        x_start = span.x_start if steepest is None else max(span.x_start, row["value"] / steepest)
+        lines.append(_line(row, (x_start, row["value"]), (span.x_end, row["value"]), color, "solid", has_device=has_device))
+    return lines
+
+
+def _line(
+    row: CeilingRow, start: tuple[float, float], end: tuple[float, float], color: str, dash: str, *, has_device: bool
+) -> dict[str, Any]:
+    is_memory = row["unit"] == "bytes_per_s"
+    name = LEVEL_TITLES[row["ceiling_name"]] if is_memory else f"{row['ceiling_name']}{' tensor' if row['path'] == 'tensor' else ''}"
+    return {
+        "x0": start[0],
+        "y0": start[1],
+        "x1": end[0],
+        "y1": end[1],
+        "line_width": 2.0 if row["is_preferred"] else 1.2,
+        "color": color,
+        "line_dash": dash if row["is_preferred"] else "dashed",
+        "name": f"{row['device_id'][:MAX_DEVICE_LENGTH]} {name}" if has_device else name,
+        "value": theme.byte_rate(row["value"]) if is_memory else theme.flop_rate(row["value"]),
+        "source": row["source"] + (f" ({row['confidence']} confidence)" if row["confidence"] else ""),
+        "device": row["device_id"],
+        "note": row["note"] or "",
+    }
+
+
+def label_columns(ceilings: Columns) -> Columns:
+    """A name for each ceiling that counts: flat ones at their right end, slopes near their upper end.
+
+    The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
+    name that a line close by would strike through goes to the other side of its own line, or past the other slope. Roofs of one
+    height have one name together.
+    """
+    named, texts = _names_of(ceilings)
+    x0, y0, x1, y1 = (ceilings[name][named] for name in ("x0", "y0", "x1", "y1"))
+    is_flat = y0 == y1
+    steepness = np.where(is_flat, 0.0, y0 / x0)
+    is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
+    place = np.where(is_flat, 1.0, np.where(is_right, 0.6, 0.9))  # along the line, 0 its lower and 1 its upper end
+    all_flat = ceilings["y0"] == ceilings["y1"]
+    roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
+    is_crowded = np.array(
+        [flat and bool(np.any((roofs > y) & (roofs < y * CLOSE_RATIO))) for flat, y in zip(is_flat, y0, strict=True)], bool
+    )
+    close_slopes = [slopes[(slopes <= own) & (slopes * CLOSE_RATIO > own)].min(initial=own) for own in steepness]
+    past = np.where(is_right, steepness / np.maximum(close_slopes, np.finfo(float).tiny), 1.0)
+    return {
+        "x": x0 ** (1 - place) * x1**place * past,
+        "y": y0 ** (1 - place) * y1**place,
+        "text": np.array(texts, dtype=np.str_),
+        "text_align": np.where(is_right, "left", "right"),
+        "text_baseline": np.where(is_right | is_crowded, "top", "bottom"),
+    }
+
+
+def _names_of(ceilings: Columns) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Lines that are named, by their position, and how."""
+    together: dict[tuple[object, ...], list[int]] = {}
+    for row, dash in enumerate(ceilings["line_dash"]):
+        if dash != "dashed":
+            is_flat = ceilings["y0"][row] == ceilings["y1"][row]
+            together.setdefault((ceilings["device"][row], ceilings["y1"][row]) if is_flat else (row,), []).append(row)
+    rows = list(together.values())
+    texts = [f" {', '.join(ceilings['name'][row] for row in same)} {ceilings['value'][same[0]]} " for same in rows]
+    return np.array([same[0] for same in rows], dtype=np.int64), texts
+
+
+def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:
+    """Ridge point in flop/B, against the farthest memory drawn, of each compute ceiling drawn solid, by name and device."""
+    found = []
+    for device in devices_of(rows):
+        solid = [row for row in rows if row["is_preferred"] and row["device_id"] == device]
+        slopes = {row["ceiling_name"]: row["value"] for row in solid if row["unit"] == "bytes_per_s"}
+        slope = next((slopes[level] for level in FARTHEST_FIRST if level in slopes), None)
+        prefix = f"{device} " if len(devices_of(rows)) > 1 else ""
+        found += [] if slope is None else [
+            (f"{prefix}{row['ceiling_name']}{' tensor' if row['path'] == 'tensor' else ''}", row["value"] / slope)
+            for row in solid
+            if row["unit"] == "flop_per_s"
+        ]  # fmt: skip
+    return tuple(found)

@@ -1,0 +1,372 @@
+"""A stretch of a trace: kernels, copies and ranges one by one where there are few, how busy each pixel is where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import holoviews as hv
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
+
+from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.timeline_looks import (
+    HATCHES,
+    MUTED_CODE,
+    PATTERNS,
+    RANGE_CODE,
+    REASON_PATTERNS,
+    REASON_TITLES,
+    REASONS,
+    Looks,
+    category_code,
+    codes_of,
+    name_code,
+    reason_colors,
+    short_name,
+)
+from services.ui.charts.timeline_rows import LANE, TimelineRows
+from services.ui.theme import Palette
+
+ROW_PX: Final = 24
+BAR: Final = (0.12, 0.88)
+"""Of a row's height, from its top."""
+
+WIDE_PX: Final = 5
+"""What is narrower has neither a pattern nor an outline: these would be all that is seen of it."""
+
+LABEL_PX: Final = 34
+CHARACTER_PX: Final = 6.3
+"""Of the names' font, on average: a longer name is cut."""
+
+_QUAD: Final = ("left", "bottom", "right", "top")
+_SHAPE: Final = (*_QUAD, "color", "fill_alpha", "name", "row", "start", "duration")
+PIXEL_NUMBERS: Final = (*_SHAPE, "busy", "begun")
+EVENT_NUMBERS: Final = _SHAPE
+EVENT_TEXTS: Final = ("detail",)
+GAP_NUMBERS: Final = (*_QUAD, "color", "start", "duration")
+GAP_TEXTS: Final = ("reason", "before", "after", "call")
+LABEL_NUMBERS: Final = ("x", "y")
+LABEL_TEXTS: Final = ("text",)
+LINK_NUMBERS: Final = ("x0", "y0", "x1", "y1")
+LAYERS: Final = ("gaps", "pixels", "events", *HATCHES, "names", "links", "chosen", "stretch")
+
+_DURATION_JS: Final = """
+const size = Math.abs(value)
+const [factor, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"]
+return String(parseFloat((value / factor).toPrecision(4))) + " " + unit
+"""
+_MOMENT_JS: Final = """
+const digits = Math.round(value).toString().replace(/\\B(?=(\\d{3})+$)/g, "\\u202f")
+return digits + " ns"
+"""
+TIME_TICKS: Final = """
+const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : Math.abs(tick) || 1
+const units = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]
+const [factor, unit] = units.find(([size]) => step >= size * 0.0009) ?? [1, "ns"]
+const places = Math.min(3, Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-6)))
+const [whole, rest] = (tick / factor).toFixed(places).split(".")
+return whole.replace(/\\B(?=(\\d{3})+$)/g, "\\u202f") + (rest ? "." + rest : "") + " " + unit
+"""
+"""As many digits as tell two neighbours apart, however far into the session they are."""
+
+
+# ---------------------------------------------------------------- columns
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTile:
+    """placed: rows of the tile with the row that each is drawn in, for clicks. names: by the codes of column name.
+
+    launches: launch_index of each of events, -1 of what is no kernel.
+    """
+
+    pixels: Columns
+    events: Columns
+    names: tuple[str, ...]
+    placed: pl.DataFrame
+    launches: npt.NDArray[np.int32]
+
+
+def no_tile() -> DrawnTile:
+    return DrawnTile(
+        empty_columns(PIXEL_NUMBERS), empty_columns(EVENT_NUMBERS, EVENT_TEXTS), (), pl.DataFrame(), np.empty(0, dtype=np.int32)
+    )
+
+
+def no_gaps() -> Columns:
+    return empty_columns(GAP_NUMBERS, GAP_TEXTS)
+
+
+def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: float) -> DrawnTile:
+    """Bars of a tile.
+
+    Args:
+        tile: rows of table timeline.
+        pixel_ns: length of a pixel on the screen; what is shorter is drawn as wide as one.
+    """
+    placed = tile.join(rows.places, on=LANE, how="inner", nulls_equal=True, maintain_order="left")
+    if placed.is_empty():
+        return no_tile()
+    name_codes, names = _coded(placed["name"])
+    placed = placed.with_columns(name_code=name_codes)
+    colors = _colors(placed, names, looks)
+    is_pixel = placed["row_index"].is_null().to_numpy()
+    duration_ns = placed["duration_ns"].to_numpy().astype(np.float64)
+    is_wide = ~is_pixel & (duration_ns >= WIDE_PX * pixel_ns)
+    start_ns = placed["start_ns"].to_numpy().astype(np.float64)
+    row = placed["row"].to_numpy().astype(np.float64)
+    height = np.where(is_pixel, np.clip(placed["busy_ratio"].to_numpy(), 0.0, 1.0), 1.0) * (BAR[1] - BAR[0])
+    is_range = (placed["track"] == "ranges").to_numpy()
+    shape: Columns = {
+        "left": start_ns,
+        "right": start_ns + np.maximum(duration_ns, pixel_ns),
+        "bottom": row + BAR[1],
+        "top": row + BAR[1] - np.maximum(height, 0.08),
+        "color": colors,
+        "fill_alpha": np.where(is_range, np.where(placed["depth"].fill_null(0).to_numpy() % 2, 0.24, 0.38), 0.75),
+        "name": placed["name_code"].to_numpy(),
+        "row": row.astype(np.int32),
+        "start": start_ns,
+        "duration": duration_ns,
+    }
+    pixels = {name: column[~is_wide] for name, column in shape.items()}
+    pixels["busy"] = placed["busy_ratio"].to_numpy()[~is_wide] * 100
+    pixels["begun"] = placed["begun_count"].to_numpy()[~is_wide]
+    events = {name: column[is_wide] for name, column in shape.items()}
+    events["detail"] = np.full(len(events["left"]), "", dtype=np.str_)
+    is_kernel = (placed["track"] == "kernels").to_numpy()
+    launches = np.where(is_kernel, placed["row_index"].fill_null(-1).to_numpy(), -1).astype(np.int32)[is_wide]
+    return DrawnTile(pixels, events, tuple(names.to_list()), placed, launches)
+
+
+def _coded(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Each text once, and its place there for each row."""
+    known = texts.fill_null("")
+    once = known.unique(maintain_order=True)
+    return known.cast(pl.Enum(once)).to_physical().cast(pl.Int32), once
+
+
+def _colors(placed: pl.DataFrame, names: pl.Series, looks: Looks) -> Any:
+    """A code of codes_of for each row."""
+    word_codes, words = _coded(placed["category"])
+    codes = np.array([category_code(word) for word in words.to_list()], dtype=np.int32)[word_codes.to_numpy()]
+    name = placed["name_code"].to_numpy()
+    if looks.by_name:
+        codes = np.array([name_code(text) for text in names.to_list()], dtype=np.int32)[name]
+    else:
+        codes = np.where((placed["track"] == "ranges").to_numpy(), RANGE_CODE, codes)
+    if looks.part:
+        is_left_out = ~names.str.to_lowercase().str.contains(looks.part.lower(), literal=True).to_numpy()
+        codes = np.where(is_left_out[name], MUTED_CODE, codes)
+    return codes.astype(np.int32)
+
+
+def label_columns(drawn: DrawnTile, view_start_ns: float, view_end_ns: float, pixel_ns: float) -> Columns:
+    """Names within the bars that have room for them, from where the bar is first seen."""
+    events = drawn.events
+    left, right = np.maximum(events["left"], view_start_ns), np.minimum(events["right"], view_end_ns)
+    room_px = (right - left) / pixel_ns
+    shown = np.flatnonzero(room_px >= LABEL_PX)
+    short = {code: short_name(drawn.names[code]) for code in set(events["name"][shown].tolist())}
+    texts = [_cut(short[code], int((room - 6) / CHARACTER_PX)) for code, room in zip(events["name"][shown], room_px[shown], strict=True)]
+    return {
+        "x": left[shown] + 3 * pixel_ns,
+        "y": (events["bottom"][shown] + events["top"][shown]) / 2,
+        "text": np.array(texts, dtype=np.str_),
+    }
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: max(length - 1, 1)] + "…"
+
+
+def gap_columns(gaps: pl.DataFrame, rows: TimelineRows) -> Columns:
+    """Gaps in the row of their device. gaps: rows of table gaps."""
+    row_of = [rows.device_rows.get(key) for key in zip(gaps["process_id"], gaps["device_index"], strict=True)]
+    kept = gaps.filter(pl.Series([row is not None for row in row_of], dtype=pl.Boolean))
+    row = np.array([row for row in row_of if row is not None], dtype=np.float64)
+    reasons = [REASONS.index(reason) if reason in REASONS else len(REASONS) - 1 for reason in kept["reason"].to_list()]
+    start_ns = kept["start_ns"].to_numpy().astype(np.float64)
+    duration_ns = kept["duration_ns"].to_numpy().astype(np.float64)
+
+    def text(name: str) -> Any:
+        return np.array([short_name(value) if value else "–" for value in kept[name].to_list()], dtype=np.str_)
+
+    return {
+        "left": start_ns,
+        "right": start_ns + duration_ns,
+        "bottom": row + BAR[1],
+        "top": row + BAR[0],
+        "color": np.array(reasons, dtype=np.int32),
+        "start": start_ns,
+        "duration": duration_ns,
+        "reason": np.array([REASON_TITLES[REASONS[code]] for code in reasons], dtype=np.str_),
+        "before": text("kernel_before"),
+        "after": text("kernel_after"),
+        "call": text("call"),
+    }
+
+
+def hatch_columns(drawn: DrawnTile, gaps: Columns, looks: Looks) -> dict[str, Columns]:
+    """Patterns of wide bars by their category, and of gaps by their reason: what lies over them in each layer of HATCHES."""
+    found: dict[str, Columns] = {}
+    for hatch in HATCHES:
+        codes = [code for code, pattern in enumerate(PATTERNS) if pattern == hatch and not looks.by_name]
+        reasons = [code for code, pattern in enumerate(REASON_PATTERNS) if pattern == hatch]
+        of_events, of_gaps = np.isin(drawn.events["color"], codes), np.isin(gaps["color"], reasons)
+        found[hatch] = {name: np.concatenate([drawn.events[name][of_events], gaps[name][of_gaps]]) for name in _QUAD}
+    return found
+
+
+def with_details(drawn: DrawnTile, details: Mapping[int, str]) -> Columns:
+    """Its events, with what hovers tell of launches. details: by launch_index."""
+    return drawn.events | {"detail": np.array([details.get(launch, "") for launch in drawn.launches.tolist()], dtype=np.str_)}
+
+
+def chosen_columns(event: Mapping[str, Any] | None, rows: TimelineRows) -> tuple[Columns, Columns]:
+    """An outline around the event, and a line to it from the call that launched it, where that thread has a row.
+
+    Args:
+        event: its row of kernel_launches, memory_ops or ranges, with its track.
+    """
+    outline, link = empty_columns(_QUAD), empty_columns(LINK_NUMBERS)
+    if event is None:
+        return outline, link
+    lane = {name: event.get(name) for name in LANE}
+    if event["track"] == "ranges":
+        lane |= {"device_index": None, "stream_index": None}
+    else:
+        lane |= {"thread_id": None, "depth": None}
+    wanted = pl.DataFrame([lane], schema={name: rows.places.schema[name] for name in LANE})
+    found = wanted.join(rows.places, on=LANE, how="inner", nulls_equal=True)
+    if found.is_empty():
+        return outline, link
+    row, start_ns = float(found["row"][0]), float(event["start_ns"])
+    outline = {
+        "left": np.array([start_ns]),
+        "bottom": np.array([row + 0.95]),
+        "right": np.array([start_ns + max(event["duration_ns"] or 0, 0)]),
+        "top": np.array([row + 0.05]),
+    }
+    head = rows.thread_rows.get((event.get("process_id"), event.get("launch_thread_id")))
+    if event.get("launch_start_ns") is not None and head is not None:
+        launch_ns = float(event["launch_start_ns"])
+        link = {"x0": np.array([launch_ns]), "y0": np.array([head + 0.5]), "x1": np.array([start_ns]), "y1": np.array([row + 0.5])}
+    return outline, link
+
+
+def stretch_columns(stretch: tuple[float, float] | None, rows: TimelineRows) -> Columns:
+    if stretch is None:
+        return empty_columns(_QUAD)
+    sides = zip(_QUAD, (stretch[0], float(len(rows.rows)), stretch[1], 0.0), strict=True)
+    return {name: np.array([value], dtype=np.float64) for name, value in sides}
+
+
+def overview_columns(tile: pl.DataFrame, rows: TimelineRows) -> Columns:
+    """How busy each device is over the whole trace, one above the other; without devices, where outermost ranges are."""
+    is_of_device = tile["track"] == "kernels"
+    part = tile.filter(is_of_device if is_of_device.any() else (pl.col("depth").fill_null(0) == 0))
+    keys = ("process_id", "device_index") if is_of_device.any() else ("process_id", "thread_id")
+    order = rows.device_rows if is_of_device.any() else rows.thread_rows
+    places = {key: place for place, key in enumerate(order)}
+    place = np.array([places.get(key, 0) for key in zip(part[keys[0]], part[keys[1]], strict=True)], dtype=np.float64)
+    count = max(len(places), 1)
+    start_ns = part["start_ns"].to_numpy().astype(np.float64)
+    bottom = (place + 0.94) / count
+    return {
+        "left": start_ns,
+        "right": start_ns + part["duration_ns"].to_numpy().astype(np.float64),
+        "bottom": bottom,
+        "top": bottom - np.clip(part["busy_ratio"].to_numpy(), 0.0, 1.0) * 0.88 / count,
+    }
+
+
+# ---------------------------------------------------------------- elements
+
+
+def _options(palette: Palette, height_px: int) -> dict[str, Any]:
+    return frame_options(palette, height_px) | {"default_tools": [], "toolbar": None, "xlabel": "", "ylabel": "", "invert_yaxis": True}
+
+
+def _hover(tooltips: Sequence[tuple[str, str]], names: ColumnDataSource, rows: ColumnDataSource) -> HoverTool:
+    of_texts: dict[str, Any] = {
+        "@name": CustomJSHover(args={"texts": names}, code="return texts.data.text[value] ?? ''"),
+        "@row": CustomJSHover(args={"texts": rows}, code="return texts.data.text[value] ?? ''"),
+        "@start": CustomJSHover(code=_MOMENT_JS),
+        "@duration": CustomJSHover(code=_DURATION_JS),
+    }
+    return HoverTool(tooltips=list(tooltips), formatters=of_texts, point_policy="follow_mouse")
+
+
+def _hatched(pattern: str, color: str) -> Callable[[Any, Any], None]:
+    """HoloViews has no option for patterns."""
+
+    def hook(plot: Any, _element: Any) -> None:
+        plot.handles["glyph"].update(hatch_pattern=pattern, hatch_color=color, hatch_alpha=0.5, hatch_scale=7.0, hatch_weight=0.8)
+
+    return hook
+
+
+def timeline_chart(palette: Palette) -> hv.Overlay:
+    """Layers of LAYERS, in that order, empty; texts of hovers are in two sources that its tools refer to (see hover_texts)."""
+    names, rows = ColumnDataSource({"text": []}), ColumnDataSource({"text": []})
+    start = ("start", "@start{custom}")
+    colors = {"cmap": codes_of(palette), "clim": (0, MUTED_CODE), "color": "color", "fill_alpha": "fill_alpha"}
+    gap_hover = _hover(
+        (("no kernel for", "@duration{custom}"), start, ("why", "@reason"), ("call", "@call"), ("before", "@before"), ("after", "@after")),
+        names,
+        rows,
+    )
+    pixel_hover = _hover(
+        (
+            ("mostly", "@name{custom}"),
+            ("busy", "@busy{0.0} % of @duration{custom}"),
+            ("begun here", "@begun"),
+            start,
+            ("row", "@row{custom}"),
+        ),
+        names,
+        rows,
+    )
+    event_hover = _hover(
+        (("name", "@name{custom}"), ("took", "@duration{custom}"), start, ("row", "@row{custom}"), ("launch", "@detail")), names, rows
+    )
+    kdims = list(_QUAD)
+    gaps = hv.Rectangles(empty_columns(GAP_NUMBERS, GAP_TEXTS), kdims, [*GAP_NUMBERS[4:], *GAP_TEXTS]).opts(
+        color="color", cmap=list(reason_colors(palette)), clim=(0, len(REASONS) - 1), fill_alpha=0.28, line_width=0, tools=[gap_hover],
+    )  # fmt: skip
+    pixels = hv.Rectangles(empty_columns(PIXEL_NUMBERS), kdims, list(PIXEL_NUMBERS[4:])).opts(line_width=0, tools=[pixel_hover], **colors)
+    events = hv.Rectangles(empty_columns(EVENT_NUMBERS, EVENT_TEXTS), kdims, [*EVENT_NUMBERS[4:], *EVENT_TEXTS]).opts(
+        line_color=palette.surface, line_width=0.8, tools=[event_hover], **colors
+    )
+    labels = hv.Labels(empty_columns(LABEL_NUMBERS, LABEL_TEXTS), list(LABEL_NUMBERS), list(LABEL_TEXTS)).opts(
+        text_font_size="11px", text_align="left", text_baseline="middle", text_color=palette.text
+    )
+    links = hv.Segments(empty_columns(LINK_NUMBERS), list(LINK_NUMBERS)).opts(color=palette.bad, line_width=1.4)
+    chosen = hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_color=palette.text, line_width=2)
+    stretch = hv.Rectangles(empty_columns(_QUAD), kdims).opts(color=palette.accent, fill_alpha=0.12, line_color=palette.accent)
+    hatches = hv.Overlay(
+        [
+            hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_width=0, hooks=[_hatched(hatch, palette.surface)])
+            for hatch in HATCHES
+        ]
+    )
+    return (gaps * pixels * events * hatches * labels * links * chosen * stretch).opts(**_options(palette, ROW_PX), xaxis=None, yaxis=None)
+
+
+def ruler_chart(palette: Palette) -> hv.Element:
+    """The time axis alone; it stays in sight while rows are scrolled."""
+    return hv.Rectangles(empty_columns(_QUAD), list(_QUAD)).opts(
+        **_options(palette, 32), xaxis="top", yaxis=None, xformatter=tick_formatter(TIME_TICKS)
+    )
+
+
+def overview_chart(palette: Palette) -> hv.Element:
+    """All of the trace; a tool on it moves the window."""
+    return hv.Rectangles(empty_columns(_QUAD), list(_QUAD)).opts(
+        **_options(palette, 46), xaxis=None, yaxis=None, color=palette.accent, fill_alpha=0.7, line_width=0, ylim=(0, 1)
+    )

@@ -1,0 +1,131 @@
+"""The rows of a timeline: devices with their streams, threads with their nested ranges; each group can be folded into one row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+LANE: Final = ("track", "process_id", "device_index", "stream_index", "thread_id", "depth")
+"""What tells the lanes of table timeline apart."""
+
+MAX_OPEN_ROW_COUNT: Final = 44
+"""Threads past it are folded until somebody opens them: more rows do not fit on a screen."""
+
+TRACKS: Final = {"kernels": 0, "memory": 1, "ranges": 2}
+TRACK_TITLES: Final = {"kernels": "kernels", "memory": "copies"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """group_id: set where it heads a group, which its button folds."""
+
+    title: str
+    is_head: bool
+    group_id: str = ""
+    is_folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRows:
+    """rows: from the top. places: lanes with the row that they are drawn in; lanes that are folded away are not in it.
+
+    device_rows: the head of each process and device, where its gaps are drawn.
+    """
+
+    rows: tuple[Row, ...]
+    places: pl.DataFrame
+    device_rows: dict[tuple[int | None, int | None], int]
+    thread_rows: dict[tuple[int | None, int | None], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    group_id: str
+    title: str
+    lanes: tuple[dict[str, Any], ...]
+    is_device: bool
+    key: tuple[int | None, int | None]
+
+    @property
+    def open_row_count(self) -> int:
+        """A device has a row of its own over its streams; the head of a thread is its outermost ranges."""
+        return len(self.lanes) + self.is_device
+
+
+def timeline_rows(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.DataFrame, toggled: Collection[str] = ()) -> TimelineRows:
+    """Which lane is drawn in which row.
+
+    Args:
+        lanes: columns LANE, a row for each lane of the trace.
+        devices, processes: of tables trace_devices and trace_processes.
+        toggled: groups that somebody folded, or opened where they are folded by themselves.
+    """
+    rows: list[Row] = []
+    places: list[dict[str, Any]] = []
+    heads: dict[bool, dict[tuple[int | None, int | None], int]] = {True: {}, False: {}}
+    open_row_count = 0
+    for group in _groups(lanes, devices, processes):
+        is_small = open_row_count + group.open_row_count <= MAX_OPEN_ROW_COUNT
+        is_folded = (is_small or group.is_device) == (group.group_id in toggled)
+        open_row_count += 1 if is_folded else group.open_row_count
+        head = len(rows)
+        heads[group.is_device][group.key] = head
+        rows.append(Row(group.title, True, group.group_id if len(group.lanes) > 1 or group.is_device else "", is_folded))
+        for place, lane in enumerate(group.lanes):
+            if is_folded:
+                if lane["track"] == "kernels" or (not group.is_device and place == 0):
+                    places.append(lane | {"row": head})
+            elif not group.is_device and place == 0:
+                places.append(lane | {"row": head})
+            else:
+                places.append(lane | {"row": len(rows)})
+                rows.append(Row(_title(lane), False))
+    schema: dict[str, Any] = {**{name: lanes.schema[name] for name in LANE}, "row": pl.Int32}
+    return TimelineRows(tuple(rows), pl.DataFrame(places, schema=schema), heads[True], heads[False])
+
+
+def _title(lane: dict[str, Any]) -> str:
+    if lane["track"] == "ranges":
+        return f"depth {lane['depth']}" if lane["depth"] is not None else "ranges"
+    stream = "no stream" if lane["stream_index"] is None else f"stream {lane['stream_index']}"
+    return f"{stream} · {TRACK_TITLES[lane['track']]}"
+
+
+def _groups(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.DataFrame) -> list[_Group]:
+    """Process by process in order of rank: devices first, then threads, those with most nested ranges first."""
+    device_names = {(row["process_id"], row["device_index"]): row["device_name"] for row in devices.to_dicts()}
+    process_of = {row["process_id"]: row for row in processes.to_dicts()}
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for lane in lanes.select(LANE).to_dicts():
+        is_device = lane["track"] != "ranges"
+        found.setdefault((is_device, lane["process_id"], lane["device_index"] if is_device else lane["thread_id"]), []).append(lane)
+    process_count = len({process_id for _, process_id, _ in found})
+
+    def order(entry: tuple[tuple[Any, ...], list[dict[str, Any]]]) -> tuple[Any, ...]:
+        (is_device, process_id, number), of_group = entry
+        rank = process_of.get(process_id, {}).get("rank_index")
+        small = -1 if number is None else number
+        return rank is None, rank, process_id is None, process_id, not is_device, 0 if is_device else -len(of_group), small
+
+    groups = []
+    for (is_device, process_id, number), of_group in sorted(found.items(), key=order):
+        within = sorted(of_group, key=lambda lane: (lane["stream_index"] or 0, TRACKS[lane["track"]], lane["depth"] or 0))
+        of_process = "" if process_count < 2 else f" · {_process_title(process_id, process_of.get(process_id, {}))}"
+        if is_device:
+            name = device_names.get((process_id, number))
+            title = ("Device" if number is None else f"GPU {number}") + of_process + (f" · {name}" if name else "")
+        else:
+            title = ("Ranges" if number is None else f"Thread {number}") + of_process
+        group_id = f"{'d' if is_device else 't'}{process_id}.{number}"
+        groups.append(_Group(group_id, title, tuple(within), is_device, (process_id, number)))
+    return groups
+
+
+def _process_title(process_id: int | None, process: dict[str, Any]) -> str:
+    if process.get("rank_index") is not None:
+        return f"rank {process['rank_index']}"
+    system_id = process.get("system_process_id")
+    return f"process {process_id if system_id is None else system_id}"

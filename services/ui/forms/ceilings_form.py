@@ -1,0 +1,23 @@
+"""The form for a measurement of ceilings: what a device itself reaches."""
+
+from __future__ import annotations
+
+from services.core.errors import KernalyseError
+from services.core.model import CeilingMeasurement, RunSpec
+from services.ui.forms.form import BuiltForm, FormName, Group, Place, Values, backend_of, place_fields, place_options, text_of
+
+
+class CeilingsForm:
+    name: FormName = "ceilings"
+    title = "Ceilings"
+
+    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
+        note = "Memory levels, multiply-adds and tensor cores, as the device itself reaches them. Rooflines use them from then on."
+        return (Group("Where", place_fields(values, place), note=note),)
+
+    def build(self, values: Values, place: Place) -> BuiltForm:
+        work = CeilingMeasurement(backend_of(values), text_of(values, "device") or None)
+        return BuiltForm(RunSpec(work), {}, command=("kernalyse", "ceilings", *place_options(values, place)))
+
+    def field_of(self, error: KernalyseError) -> str:
+        return "device" if error.subject.startswith("device ") else "backend"

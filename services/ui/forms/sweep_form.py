@@ -1,0 +1,296 @@
+"""The form for a sweep of kernels: of the node's catalogue, or of a source that was dropped on the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from services.core.errors import KernalyseError
+from services.core.expressions import parse_expression
+from services.core.model import KernelDefinition, KernelSelection, RunSpec, SearchStrategy
+from services.core.words.axis_grammar import parse_argument, parse_axes, parse_axis, parse_blocks, parse_buffer, parse_tie
+from services.core.words.search_words import SearchWords
+from services.core.words.sweep_words import SweepWords
+from services.ui.forms.form import (
+    BuiltForm,
+    Field,
+    FormName,
+    Group,
+    Place,
+    Problems,
+    Values,
+    backend_of,
+    count_of,
+    lines_of,
+    number_of,
+    option,
+    place_fields,
+    place_options,
+    text_of,
+)
+from services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_METHOD, OF_TIME, S_PER_NS, measuring_options, measuring_words
+
+SOURCE_ENDING: Final = ".cu"
+PARAMETER: Final = "p."
+"""Begins the names of fields of parameters."""
+
+STRATEGIES: Final = (("all", "everything"), ("random", "at random until the budget is spent"), ("halving", "the faster half goes on"))
+VALUES_HINT: Final = "1024,2048 or 2**7..2**10 or 32..128:32"
+FIELDS_OF_SUBJECTS: Final = (
+    (re.compile(r"(?:axis|parameter) (block_[xyz])\b"), "blocks"),
+    (re.compile(r"(?:axis|parameter) (\w+)"), PARAMETER),
+    (re.compile(r"(?:values? of|value) parameter (\w+)"), PARAMETER),
+    (re.compile(r"constraint "), "where"),
+    (re.compile(r"macro "), "macros"),
+    (re.compile(r"tie "), "ties"),
+    (re.compile(r"argument "), "arguments"),
+    (re.compile(r"buffer "), "buffers"),
+    (re.compile(r"compiler option "), "compiler_options"),
+    (re.compile(r"(?:the )?block"), "blocks"),
+    (re.compile(r"backend "), "backend"),
+    (re.compile(r"device "), "device"),
+    (re.compile(r"sweep option budget_ns"), "budget"),
+    (re.compile(r"sweep option process_count"), "processes"),
+    (re.compile(r"sweep option strategy"), "strategy"),
+    (re.compile(r"(?:sweep option pairing|a paired comparison)"), "paired"),
+    (re.compile(r"kernel "), "kernel"),
+)
+
+
+class SweepForm:
+    name: FormName = "sweep"
+    title = "Kernel sweep"
+
+    def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
+        kernels = _kernels_of(place)
+        choices = tuple((kernel.kernel_name, kernel.kernel_name) for kernel in kernels)
+        first = _chosen(values, place)
+        described = first.description if first is not None else ""
+        what = [
+            Field("kernel", "Kernel", "select", choices, hint=described, default=choices[0][0] if choices else ""),
+            Field("other_kernel", "And", "select", (("", "no other"), *choices)),
+        ]
+        if place.source is not None:
+            what.append(Field("instance", "Or by name", placeholder="scale<float,16>", hint="An instance of a template."))
+        return (
+            Group("Kernel", tuple(what)),
+            Group("Parameters", (*_parameter_fields(values, place), *SWEEP_FIELDS), note=f"Values: {VALUES_HINT}."),
+            *((Group("Of your source", SOURCE_FIELDS),) if place.source is not None else ()),
+            Group("How to measure", (*OF_TIME, *OF_METHOD)),
+            Group("How much", SEARCH_FIELDS),
+            Group("Where", (*place_fields(values, place), Field("title", "Title", placeholder="what lists call it", max_length=200))),
+        )
+
+    def build(self, values: Values, place: Place) -> BuiltForm:
+        problems = Problems()
+        names = self._kernel_names(values, place)
+        if not names:
+            problems.say("kernel", "Choose one, or drop a .cu file on the page.")
+        words = _words(values, place, problems)
+        kernels = tuple(_selection(name, values, place, words, problems) for name in names)
+        spec = None
+        if not problems.found:
+            try:
+                spec = RunSpec(words.sweep(kernels), title=text_of(values, "title"))
+            except KernalyseError as error:
+                problems.say(self.field_of(error), error.message)
+        return BuiltForm(
+            spec,
+            problems.found,
+            command=_command(names, words, values, place),
+            bundle=tuple(file for file in place.files if not file.name.endswith(SOURCE_ENDING)) if place.source is not None else (),
+            max_duration_s=words.measuring.options().max_duration_ns * S_PER_NS,
+            notices=tuple(words.measuring.notices()),
+        )
+
+    def field_of(self, error: KernalyseError) -> str:
+        if found := re.match(r"measuring option (\w+)", error.subject):
+            return FIELD_OF_OPTION.get(found[1], "")
+        for pattern, name in FIELDS_OF_SUBJECTS:
+            if found := pattern.match(error.subject):
+                return f"{PARAMETER}{found[1]}" if name == PARAMETER else name
+        return "where" if error.subject.startswith("expression") else ""
+
+    def _kernel_names(self, values: Values, place: Place) -> tuple[str, ...]:
+        first = text_of(values, "instance") if place.source is not None else ""
+        chosen = _chosen(values, place)
+        first = first or (chosen.kernel_name if chosen is not None else "")
+        other = text_of(values, "other_kernel")
+        known = {kernel.kernel_name for kernel in _kernels_of(place)}
+        return tuple(name for name in (first, other if other in known else "") if name)
+
+
+SWEEP_FIELDS: Final = (
+    Field("blocks", "Threads per block", placeholder="16x16,32x8", hint="Several are swept."),
+    Field("ties", "Ties", placeholder="M=N, K=N", hint="M always has the value of N."),
+    Field("where", "Only where", placeholder="block_x*block_y <= 1024", hint="Leaves out what this is false for."),
+    Field("macros", "Macros", "lines", placeholder="UNROLL=1,2,4", hint="Compile-time constants, one a line."),
+    Field("arguments", "Scalar arguments", "lines", placeholder="alpha=2.0", hint="One a line."),
+    Field("compiler_options", "Compiler options", "lines", placeholder="--use_fast_math", hint="One a line."),
+)
+SOURCE_FIELDS: Final = (
+    Field("buffers", "Elements behind pointers", "lines", placeholder="a=N*K", hint="One a line; else the product of the two largest."),
+    Field("flop", "Flop of a launch", placeholder="2*N", hint="An FMA is two. Without, it has no place under the roofline."),
+    Field("bytes", "Bytes of a launch", placeholder="12*N", hint="To and from device memory."),
+)
+SEARCH_FIELDS: Final = (
+    Field("strategy", "Strategy", "select", STRATEGIES, default="all"),
+    Field("budget", "Budget, s", "number", hint="Of a search: random or halving."),
+    Field("processes", "Processes", "number", placeholder="1", hint="Everything in each, one after the other."),
+    Field("paired", "Alternate two kernels, block by block, and judge them", "check"),
+    Field("counters", "Once more under ncu, for hardware counters", "check"),
+    Field("in_order", "In order, not shuffled", "check"),
+)
+
+
+def _kernels_of(place: Place) -> tuple[KernelDefinition, ...]:
+    return place.kernels if place.source is None else place.source.kernels
+
+
+def _chosen(values: Values, place: Place) -> KernelDefinition | None:
+    """The kernel of that name, else the first there is."""
+    kernels = _kernels_of(place)
+    name = text_of(values, "kernel")
+    return next((kernel for kernel in kernels if kernel.kernel_name == name), next(iter(kernels), None))
+
+
+def _parameters_of(values: Values, place: Place) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and default values, of all kernels that are chosen, each once."""
+    others = [kernel for kernel in _kernels_of(place) if kernel.kernel_name == text_of(values, "other_kernel")]
+    seen: dict[str, tuple[int, ...]] = {}
+    for kernel in (_chosen(values, place), *others):
+        for parameter in kernel.parameters if kernel is not None else ():
+            seen.setdefault(parameter.name, parameter.default_values)
+    yield from seen.items()
+
+
+def _parameter_fields(values: Values, place: Place) -> Iterator[Field]:
+    for name, defaults in _parameters_of(values, place):
+        usual = ",".join(map(str, defaults))
+        yield Field(
+            f"{PARAMETER}{name}", name, placeholder=usual or "1024,4096", hint="" if usual else "Needs values: nothing is known of it."
+        )
+
+
+def _words(values: Values, place: Place, problems: Problems) -> SweepWords:
+    """Each field by itself, so that everything that is wrong is said beside it."""
+    parameters = tuple(f"{name}={text}" for name, _ in _parameters_of(values, place) if (text := text_of(values, f"{PARAMETER}{name}")))
+    tied = {tie.partition("=")[0].strip() for tie in _ties(values)}
+    for name, defaults in _parameters_of(values, place):
+        text = text_of(values, f"{PARAMETER}{name}")
+        if text:
+            with problems.of(f"{PARAMETER}{name}"):
+                parse_axis(f"{name}={text}")
+        elif not defaults and name not in tied:
+            problems.say(f"{PARAMETER}{name}", f"Give it values: {VALUES_HINT}.")
+    with problems.of("macros"):
+        parse_axes(lines_of(values, "macros"), "-D")
+    with problems.of("ties"):
+        for tie in _ties(values):
+            parse_tie(tie)
+    with problems.of("arguments"):
+        for argument in lines_of(values, "arguments"):
+            parse_argument(argument)
+    with problems.of("blocks"):
+        if text_of(values, "blocks"):
+            parse_blocks(text_of(values, "blocks"))
+    with problems.of("where"):
+        if text_of(values, "where"):
+            parse_expression(text_of(values, "where"))
+    search = _search(values, problems)
+    with problems.of("budget"):
+        search.budget_ns()
+    return SweepWords(
+        parameters=parameters,
+        macros=lines_of(values, "macros"),
+        ties=_ties(values),
+        where=text_of(values, "where"),
+        arguments=lines_of(values, "arguments"),
+        blocks=text_of(values, "blocks") or None,
+        compiler_options=lines_of(values, "compiler_options"),
+        backend=backend_of(values),
+        device_id=text_of(values, "device") or None,
+        measuring=measuring_words(values, problems),
+        search=search,
+    )
+
+
+def _ties(values: Values) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text_of(values, "ties").split(",") if part.strip())
+
+
+def _search(values: Values, problems: Problems) -> SearchWords:
+    budget_s = number_of(values, "budget", problems)
+    strategy = SearchStrategy(values.get("strategy", "all").upper())
+    return SearchWords(
+        is_shuffled="in_order" not in values,
+        strategy=strategy,
+        budget_s=budget_s,
+        process_count=count_of(values, "processes", problems, 1),
+        is_paired="paired" in values,
+        with_counters="counters" in values,
+    )
+
+
+def _selection(name: str, values: Values, place: Place, words: SweepWords, problems: Problems) -> KernelSelection:
+    """Of a source with the definition that was derived of it, and what the form says besides."""
+    if place.source is None:
+        return KernelSelection(name)
+    definition = next((kernel for kernel in place.source.kernels if kernel.kernel_name == name), None)
+    if definition is None:
+        return KernelSelection(name, place.source.source)
+    for field_name in ("flop", "bytes"):
+        with problems.of(field_name):
+            if text_of(values, field_name):
+                parse_expression(text_of(values, field_name))
+    counts: dict[str, str] = {}
+    with problems.of("buffers"):
+        counts = dict(map(parse_buffer, lines_of(values, "buffers")))
+        unknown = counts.keys() - {buffer.name for buffer in definition.buffers}
+        if unknown:
+            known = ", ".join(buffer.name for buffer in definition.buffers)
+            problems.say("buffers", f"Found {min(unknown)}, no pointer of {name}; expected one of {known}.")
+    arguments = {}
+    with problems.of("arguments"):
+        arguments = {argument.name: argument for argument in words.parsed_arguments()}
+    described = replace(
+        definition,
+        flop=text_of(values, "flop") or None,
+        bytes=text_of(values, "bytes") or None,
+        buffers=tuple(
+            replace(buffer, shape=(counts[buffer.name], *buffer.shape[1:])) if buffer.name in counts else buffer
+            for buffer in definition.buffers
+        ),
+        arguments=tuple(arguments.get(argument.name, argument) for argument in definition.arguments),
+    )
+    return KernelSelection(name, place.source.source, described)
+
+
+def _command(names: tuple[str, ...], words: SweepWords, values: Values, place: Place) -> tuple[str, ...]:
+    file_name = "" if place.source is None else f"{place.source.source.file_name}:"
+    of_source = () if place.source is None else tuple(part for line in lines_of(values, "buffers") for part in ("--buffer", line))
+    formulas = () if place.source is None else (*option("--flop", text_of(values, "flop")), *option("--bytes", text_of(values, "bytes")))
+    search = words.search
+    return (
+        *("kernalyse", "bench", *(f"{file_name}{name}" for name in names)),
+        *(part for parameter in words.parameters for part in ("-p", parameter)),
+        *(part for macro in words.macros for part in ("-D", macro)),
+        *option("--block", words.blocks or ""),
+        *(part for tie in words.ties for part in ("--tie", tie)),
+        *option("--where", words.where),
+        *(part for argument in words.arguments for part in ("--arg", argument)),
+        *of_source,
+        *formulas,
+        *(f"--option={one}" for one in words.compiler_options),
+        *measuring_options(values),
+        *(("--strategy", search.strategy.lower()) if search.strategy is not SearchStrategy.ALL else ()),
+        *option("--budget", text_of(values, "budget")),
+        *option("--processes", text_of(values, "processes")),
+        *(("--paired",) if search.is_paired else ()),
+        *(("--counters",) if search.with_counters else ()),
+        *(() if search.is_shuffled else ("--no-shuffle",)),
+        *place_options(values, place),
+        *option("--title", text_of(values, "title")),
+    )

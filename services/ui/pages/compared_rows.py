@@ -1,0 +1,179 @@
+"""What the Compare page asks for, and its rows as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from services.core.model import Run, TableQuery
+from services.ui import theme
+from services.ui.charts import compare
+from services.ui.client import AnalyzerClient
+from services.ui.state import PointsOf
+from services.ui.theme import Palette
+
+ALL_DIFFERENCES: Final = ("device", "method", "cache", "inputs")
+"""What runs may differ in; the page itself asks before it shows ratios that tell of them too."""
+
+FILTERED_BY: Final = ("configuration_index", "category", "dtype", "model_name", "batch_size", "device_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """rows: table comparison with what the page filters by, or of traces table kernel_comparison or layer_comparison.
+
+    name_column: of what rows are about.
+    """
+
+    rows: pl.DataFrame
+    is_of_traces: bool
+    name_column: str
+    is_of_one_run: bool = False
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What both runs differ in beyond the kernel."""
+        if "allowed_differences" not in self.rows.columns:
+            return ()
+        return tuple(self.rows["allowed_differences"].drop_nulls().str.split(",").explode().replace("", None).drop_nulls().unique().sort())
+
+
+async def compared(client: AnalyzerClient, before: Run, after: Run, points: PointsOf) -> Compared:
+    """Raises KernalyseError."""
+    if before.run_id == after.run_id:
+        return Compared(await _of_one_run(client, before.run_id), False, "label", is_of_one_run=True)
+    run_ids = (before.run_id, after.run_id)
+    if before.is_trace and after.is_trace:
+        name_column = "layer" if points == "layer" else "kernel_name"
+        rows = (await client.table(TableQuery("layer_comparison" if points == "layer" else "kernel_comparison", run_ids))).rows
+        return Compared(rows, True, name_column)
+    rows = (await client.table(TableQuery("comparison", run_ids, allowed_differences=ALL_DIFFERENCES))).rows
+    known = [(await client.table(TableQuery("measurements", (run_id,), columns=FILTERED_BY))).rows for run_id in run_ids]
+    of_before = known[0].rename(lambda name: f"{name}_before" if name != "configuration_index" else "baseline_configuration_index")
+    joined = rows.join(known[1], on="configuration_index", how="left").join(of_before, on="baseline_configuration_index", how="left")
+    return Compared(joined.with_columns(pl.coalesce(name, f"{name}_before") for name in FILTERED_BY[1:]), False, "label")
+
+
+async def _of_one_run(client: AnalyzerClient, run_id: str) -> pl.DataFrame:
+    """Configurations of one run that were measured in alternating blocks, as rows of table comparison."""
+    pairs = await client.run_table("paired_comparisons", (run_id,))
+    measured = await client.run_table("measurements", (run_id,))
+    medians = measured.select("configuration_index", "kernel_name", "duration_median_ns", *FILTERED_BY[1:])
+    before = measured.select(baseline_configuration_index="configuration_index", baseline_duration_median_ns="duration_median_ns")
+    return (
+        pairs.join(medians, on="configuration_index", how="left")
+        .join(before, on="baseline_configuration_index", how="left")
+        .with_columns(label=pl.format("{}, before: {}", "label", "baseline_label"), occurrence=pl.lit("MATCHED"))
+    )
+
+
+# ---------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn:
+    """show: of a row's value. is_text: not a number."""
+
+    name: str
+    title: str
+    show: Callable[[Any], str]
+    is_text: bool = False
+
+
+def _text(value: Any) -> str:
+    return theme.UNKNOWN if value in (None, "") else str(value)
+
+
+MEASURED_COLUMNS: Final = (
+    ComparedColumn("label", "Configuration", _text, True),
+    ComparedColumn("verdict", "Verdict", _text, True),
+    ComparedColumn("baseline_duration_median_ns", "Before", theme.duration),
+    ComparedColumn("duration_median_ns", "After", theme.duration),
+    ComparedColumn("duration_ratio", "Change", compare.change),
+    ComparedColumn("interval", "Interval, 99 %", _text),
+    ComparedColumn("cycle_ratio", "In cycles", compare.change),
+    ComparedColumn("processes", "Processes", _text),
+)
+_OF_TRACES: Final = (
+    ComparedColumn("occurrence", "In", lambda value: {"NEW": "new", "GONE": "gone"}.get(value, "both"), True),
+    ComparedColumn("baseline_duration_sum_ns", "Time before", theme.duration),
+    ComparedColumn("duration_sum_ns", "Time after", theme.duration),
+    ComparedColumn("duration_delta_ns", "Change", compare.signed_duration),
+    ComparedColumn("delta_share_ratio", "Of all change", theme.percent),
+    ComparedColumn("duration_ratio", "After ÷ before", compare.change),
+    ComparedColumn("duration_per_launch_ratio", "Of one launch", compare.change),
+    ComparedColumn("baseline_launch_count", "Launches before", theme.count),
+    ComparedColumn("launch_count", "Launches after", theme.count),
+)
+TRACE_COLUMNS: Final[Mapping[str, tuple[ComparedColumn, ...]]] = {
+    "kernel_name": (ComparedColumn("kernel_name", "Kernel", _text, True), *_OF_TRACES),
+    "layer": (ComparedColumn("layer", "Layer", _text, True), *_OF_TRACES),
+}
+
+
+def columns_of(answer: Compared) -> tuple[ComparedColumn, ...]:
+    if answer.is_of_traces:
+        return TRACE_COLUMNS[answer.name_column]
+    missing = {"processes"} if answer.is_of_one_run else set()
+    if answer.rows["cycle_ratio"].null_count() == answer.rows.height:
+        missing.add("cycle_ratio")
+    return tuple(column for column in MEASURED_COLUMNS if column.name not in missing)
+
+
+def table_rows(answer: Compared, rows: pl.DataFrame, palette: Palette) -> list[dict[str, Any]]:
+    """For compared_table.html: each with cells, its verdict's look and the sentence that says why."""
+    names = compare.compared_names(rows, answer.name_column) if answer.is_of_traces else []
+    shown = []
+    for place, row in enumerate(rows.iter_rows(named=True)):
+        if answer.is_of_traces:
+            row[answer.name_column] = names[place]
+        else:
+            row["interval"] = compare.interval(row["duration_ratio_low"], row["duration_ratio_high"])
+            counts = (row.get("baseline_process_count"), row.get("process_count"))
+            row["processes"] = ", ".join(str(count) for count in counts if count is not None)
+        shown.append(
+            {
+                "cells": [column.show(row.get(column.name)) for column in columns_of(answer)],
+                "verdict": None if answer.is_of_traces else _verdict(row, palette),
+                "reason": row.get("reason") or "",
+            }
+        )
+    return shown
+
+
+def _verdict(row: Mapping[str, Any], palette: Palette) -> dict[str, str]:
+    if row["verdict"] is None:
+        return {"word": row["occurrence"].lower(), "symbol": "+" if row["occurrence"] == "NEW" else "−", "color": palette.muted}
+    style = compare.verdict_style(row["verdict"], palette)
+    symbol = "○" if row["verdict"] == "UNDECIDED" else theme.SYMBOLS[style.marker]
+    return {"word": row["verdict"].lower(), "symbol": symbol, "color": style.color}
+
+
+# ---------------------------------------------------------------- what it comes to
+
+
+def tiles(answer: Compared) -> list[dict[str, str]]:
+    if answer.is_of_traces:
+        return _trace_tiles(answer.rows)
+    counts = compare.verdict_counts(answer.rows)
+    mean = [
+        {"name": "Mean ratio of times, geometric", "value": compare.change(counts.mean_ratio)},
+        {"name": "Its interval, 99 %", "value": compare.interval(counts.low, counts.high)},
+    ]
+    found = [{"name": verdict.capitalize(), "value": theme.count(count)} for verdict, count in counts.by_verdict.items()]
+    only = [{"name": "New", "value": theme.count(counts.new)}, {"name": "Gone", "value": theme.count(counts.gone)}]
+    return [*(mean if counts.mean_ratio is not None else []), *found, *only]
+
+
+def _trace_tiles(rows: pl.DataFrame) -> list[dict[str, str]]:
+    before, after = (float(rows[name].fill_null(0).sum()) for name in ("baseline_duration_sum_ns", "duration_sum_ns"))
+    occurrences = {name: rows.filter(pl.col("occurrence") == name).height for name in ("MATCHED", "NEW", "GONE")}
+    return [
+        {"name": "Device time before", "value": theme.duration(before)},
+        {"name": "Device time after", "value": theme.duration(after)},
+        {"name": "Change", "value": f"{compare.signed_duration(after - before)} ({compare.change(after / before if before else None)})"},
+        *({"name": name.capitalize(), "value": theme.count(count)} for name, count in occurrences.items()),
+    ]

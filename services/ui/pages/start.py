@@ -1,0 +1,178 @@
+"""The Run / Import page: forms that start runs on nodes, and traces that are dropped on it."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, Final
+
+from services.core.errors import KernalyseError
+from services.core.model import KernelDefinition, Node, Run
+from services.ui.client import AnalyzerClient
+from services.ui.forms.ceilings_form import CeilingsForm
+from services.ui.forms.command_form import CommandForm
+from services.ui.forms.form import BuiltForm, FormName, Place, SourceKernels
+from services.ui.forms.model_form import ModelForm, PromptForm
+from services.ui.forms.sweep_form import SOURCE_ENDING, SweepForm
+from services.ui.memory import Overview
+from services.ui.pages.form_panel import FormPanel
+from services.ui.pages.import_cards import import_card
+from services.ui.pages.shell import PageBase, fragment
+from services.ui.question import Question
+from services.ui.run_starting import check_run, kernels_of_node, kernels_of_source, start_run
+from services.ui.state import Page, StartTab, ViewState
+from services.ui.uploads.given_files import GivenFile
+from services.ui.uploads.uploads import Uploads
+
+FORMS: Final = (SweepForm(), CommandForm(), ModelForm(), PromptForm(), CeilingsForm())
+TABS: Final[dict[StartTab, str]] = {**{form.name: form.title for form in FORMS}, "import": "Import a trace"}
+MAX_VALUE_LENGTH: Final = 20_000
+
+
+class StartPage(PageBase):
+    page: Page = "start"
+
+    def __init__(self, client: AnalyzerClient, state: ViewState, uploads: Uploads) -> None:
+        super().__init__(client, state)
+        self._uploads = uploads
+        self._unwatch = uploads.imports.watch(self.wake)
+        self._panels: dict[FormName, FormPanel] = {form.name: FormPanel(form) for form in FORMS}
+        self._fragments: dict[str, str] = {}
+        self._kernels: Question[tuple[KernelDefinition, ...]] = Question(self.wake)
+        self._source: Question[SourceKernels] = Question(self.wake)
+        self._checked: Question[Run | KernalyseError] = Question(self.wake)
+        self._is_starting = False
+        self._started: Run | None = None
+
+    def close(self) -> None:
+        self._unwatch()
+        for question in (self._kernels, self._source, self._checked):
+            question.stop()
+        super().close()
+
+    # ------------------------------------------------------------ wishes
+
+    def handle(self, name: str, value: str) -> Any:
+        match name:
+            case "form":
+                self._fill(json.loads(value))
+            case "start-run":
+                self._fill(json.loads(value))
+                return self._start()
+            case "give":
+                said = json.loads(value)
+                self._give(said["form"], str(said["file_id"]))
+            case "take-back":
+                form_name, _, file_id = value.partition("=")
+                panel = self._panels[_form_name(form_name)]
+                panel.file_ids = tuple(kept for kept in panel.file_ids if kept != file_id)
+            case "cancel-import":
+                return self._uploads.imports.find(value).cancel()
+            case "forget-import":
+                self._uploads.imports.forget(value)
+            case _:
+                return super().handle(name, value)
+        return None
+
+    def _fill(self, said: dict[str, Any]) -> None:
+        panel = self._panels[_form_name(said["form"])]
+        panel.values = {str(name)[:200]: str(text)[:MAX_VALUE_LENGTH] for name, text in said["values"].items()}
+
+    def _give(self, form_name: str, file_id: str) -> None:
+        """A file for a form. A second kernel source takes the place of the first."""
+        panel, file = self._panels[_form_name(form_name)], self._uploads.files.find(file_id)
+        if file is None or file_id in panel.file_ids:
+            return
+        kept = self._uploads.files.found(panel.file_ids)
+        is_source = form_name == "sweep" and file.name.endswith(SOURCE_ENDING)
+        panel.file_ids = (*(one.file_id for one in kept if not (is_source and one.name.endswith(SOURCE_ENDING))), file_id)
+
+    async def _start(self) -> None:
+        panel = self._panel
+        if panel is None or self._is_starting:
+            return
+        place = self._place(panel, self._nodes())
+        built = panel.built(place)
+        if built.spec is None:
+            return
+        self._is_starting = True
+        self.wake()
+        try:
+            self._started = await start_run(self.client, built.spec, built.bundle, panel.node_id)
+        except KernalyseError as error:
+            panel.refusal = (built, error)
+        finally:
+            self._is_starting = False
+
+    # ------------------------------------------------------------ one update
+
+    def own_fragments(self, overview: Overview) -> dict[str, str]:
+        nodes = self._nodes()
+        for name, panel in self._panels.items():
+            if panel is self._panel or not self._fragments.get(f"form_{name}"):
+                self._fragments[f"form_{name}"] = self._rendered(panel, nodes, overview)
+        imports = [import_card(upload) for upload in self._uploads.imports.newest_first()]
+        return {
+            **self._fragments,
+            "tabs": fragment("start_tabs.html", tabs=TABS, chosen=self.state.form),
+            "imports": fragment("imports.html", imports=imports),
+            "started": "" if self._started is None else fragment("started.html", run_id=self._started.run_id),
+        }
+
+    @property
+    def _panel(self) -> FormPanel | None:
+        """That of the form which is shown."""
+        return None if self.state.form == "import" else self._panels[self.state.form]
+
+    def _nodes(self) -> tuple[Node, ...]:
+        return tuple(status.node for status in self.client.nodes.overview().nodes if status.node is not None)
+
+    def _rendered(self, panel: FormPanel, nodes: tuple[Node, ...], overview: Overview) -> str:
+        self._ask_for_kernels(panel, overview)
+        place = self._place(panel, nodes)
+        built = panel.built(place)
+        checked = self._check(panel, built, overview) if panel is self._panel else None
+        problem = self._source.problem if self._source_file(panel) is not None else ""
+        return panel.rendered(place, checked, is_starting=self._is_starting, source_problem=problem or self._kernels.problem)
+
+    def _place(self, panel: FormPanel, nodes: tuple[Node, ...]) -> Place:
+        node = next((node for node in nodes if node.node_id == panel.node_id), nodes[0] if len(nodes) == 1 else None)
+        source_file = self._source_file(panel)
+        is_answered = source_file is not None and self._source.answered == (panel.node_id, source_file)
+        return Place(
+            nodes=nodes,
+            node=node,
+            kernels=self._kernels.answer or (),
+            source=self._source.answer if is_answered and not self._source.problem else None,
+            files=self._uploads.files.found(panel.file_ids),
+        )
+
+    def _ask_for_kernels(self, panel: FormPanel, overview: Overview) -> None:
+        if panel.form.name != "sweep":
+            return
+        health = tuple((status.address, status.health) for status in overview.nodes)
+        self._kernels.ask(panel.node_id, partial(kernels_of_node, self.client, panel.node_id), health)
+        source_file = self._source_file(panel)
+        if source_file is not None:
+            call = partial(kernels_of_source, self.client, panel.node_id, source_file)
+            self._source.ask((panel.node_id, source_file), call, health)
+
+    def _source_file(self, panel: FormPanel) -> GivenFile | None:
+        """The kernel source that was given to the form, if any."""
+        if panel.form.name != "sweep":
+            return None
+        return next((file for file in self._uploads.files.found(panel.file_ids) if file.name.endswith(SOURCE_ENDING)), None)
+
+    def _check(self, panel: FormPanel, built: BuiltForm, overview: Overview) -> Run | KernalyseError | None:
+        """What the node says of the run. What needs files that are not there yet is only checked when it is started."""
+        if built.spec is None or not built.is_checkable:
+            return None
+        subject = (built.spec, panel.node_id)
+        health = tuple((status.address, status.health) for status in overview.nodes)
+        self._checked.ask(subject, partial(check_run, self.client, built.spec, panel.node_id), health)
+        return self._checked.answer if self._checked.answered == subject else None
+
+
+def _form_name(name: str) -> FormName:
+    """Raises KeyError for none that there is."""
+    return {form.name: form.name for form in FORMS}[name]  # type: ignore[index]

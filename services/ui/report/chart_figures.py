@@ -1,0 +1,128 @@
+"""A chart as a Matplotlib figure: title, key, chart and note on a sheet of any size."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import holoviews as hv
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from services.ui.charts.names import elided
+from services.ui.charts.printing import FONT_PT, MARKERS, SMALL_FONT_PT, figure_of
+from services.ui.report.document import Chart, Key
+from services.ui.theme import LIGHT, SYMBOLS
+
+PictureFormat = Literal["png", "svg", "pdf"]
+
+DPI: Final = 200
+PX_PER_INCH: Final = 105
+"""Of a chart's height on the page: there it is twelve to thirteen hundred pixels wide, here 9 to 12 inches."""
+
+TITLE_PT: Final = 12.0
+CHARACTERS_PER_INCH: Final = 15.5  # of the small font, in sentences
+LINE_INCHES: Final = 0.165
+KEY_INCHES: Final = 0.22
+MAX_KEY_COUNT: Final = 20
+MAX_NOTE_LINES: Final = 5
+SYMBOL_MARKERS: Final = {SYMBOLS[name]: MARKERS[name] for name in SYMBOLS} | {"▬": "_", "○": "o"}
+"""By the characters of a key: the font of a document need not have these."""
+
+mpl.rcParams["svg.fonttype"] = "none"  # text stays text: it can be searched, and read aloud
+mpl.rcParams["svg.hashsalt"] = "kernalyse"  # the same chart is the same file
+mpl.rcParams["pdf.fonttype"] = 42  # whole fonts, so that text can be searched
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Inches. Of the height that the margins leave a chart takes what it needs."""
+
+    width: float = 9.0
+    height: float | None = None  # None: that of the chart
+    left: float = 0.15
+    right: float = 0.15
+    top: float = 0.12
+    bottom: float = 0.1
+    growth: float = 1.0  # of charts, where there is room
+
+
+PICTURE: Final = Sheet()
+
+
+def picture(chart: Chart, picture_format: PictureFormat, sheet: Sheet = PICTURE, *, with_words: bool = True) -> bytes:
+    """A file. with_words: with title and note, which slides have as text of their own."""
+    with drawn(chart, sheet, with_words=with_words) as figure:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=picture_format, dpi=DPI, metadata={"Date": None} if picture_format == "svg" else None)
+        return buffer.getvalue()
+
+
+@contextmanager
+def drawn(chart: Chart, sheet: Sheet, *, with_words: bool = True) -> Iterator[Figure]:
+    """Title and key above the chart, its note below; the figure lasts as long as the block."""
+    title = [chart.title] if with_words else []
+    note = _wrapped(chart.note, sheet) if with_words else []
+    key_rows = _key_rows(chart.key, sheet.width - sheet.left - sheet.right)
+    above = sheet.top + 0.3 * len(title) + KEY_INCHES * len(key_rows)
+    below = sheet.bottom + LINE_INCHES * len(note)
+    wanted = chart_height(chart) * sheet.growth
+    height = sheet.height or above + wanted + below
+    drawn_height = min(wanted, height - above - below)
+    figure = figure_of(
+        chart.element,
+        (sheet.width, height),
+        (sheet.left / sheet.width, 1 - (above + drawn_height) / height, 1 - sheet.right / sheet.width, 1 - above / height),
+    )
+    try:
+        x = sheet.left / sheet.width
+        for text in title:
+            figure.text(x, 1 - (sheet.top + 0.17) / height, text, fontsize=TITLE_PT, fontweight="bold", color=LIGHT.text, va="center")
+        for row, entries in enumerate(key_rows):
+            _draw_key(figure, entries, sheet, 1 - (sheet.top + 0.3 * len(title) + KEY_INCHES * (row + 0.5)) / height)
+        for row, line in enumerate(note):
+            y = 1 - (above + drawn_height + LINE_INCHES * (row + 0.7)) / height
+            figure.text(x, y, line, fontsize=SMALL_FONT_PT, color=LIGHT.muted, va="center")
+        yield figure
+    finally:
+        plt.close(figure)
+
+
+def chart_height(chart: Chart) -> float:
+    """Inches of the chart alone, in proportion to the browser's."""
+    height_px = hv.Store.lookup_options("bokeh", chart.element, "plot").kwargs.get("height", 300)
+    return float(max(1.3, height_px / PX_PER_INCH))
+
+
+def _wrapped(text: str, sheet: Sheet) -> list[str]:
+    width = int((sheet.width - sheet.left - sheet.right) * CHARACTERS_PER_INCH)
+    return textwrap.wrap(text, width, max_lines=MAX_NOTE_LINES, placeholder=" …")
+
+
+def _key_rows(key: Sequence[Key], width: float) -> list[list[tuple[float, Key, str]]]:
+    """Entries with their place from the left in inches, and their names as shown, row by row."""
+    rows: list[list[tuple[float, Key, str]]] = []
+    x = width
+    for entry in key[:MAX_KEY_COUNT]:
+        name = elided(entry.name)
+        needed = 0.3 + len(name) / 13
+        if x + needed > width:
+            rows.append([])
+            x = 0.0
+        rows[-1].append((x, entry, name))
+        x += needed
+    return rows
+
+
+def _draw_key(figure: Figure, entries: Sequence[tuple[float, Key, str]], sheet: Sheet, y: float) -> None:
+    for x, entry, name in entries:
+        marker = SYMBOL_MARKERS.get(entry.symbol, "s")
+        left = (sheet.left + x) / sheet.width
+        figure.add_artist(Line2D([left + 0.07 / sheet.width], [y], marker=marker, color=entry.color, markersize=6, linestyle="none"))
+        figure.text(left + 0.18 / sheet.width, y, name, fontsize=FONT_PT, color=LIGHT.muted, va="center")

@@ -1,0 +1,177 @@
+"""A document as PDF, on sheets of A4 across: what the run is, a sheet for each chart, then its tables."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib.pyplot as plt
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+
+from services.ui.charts.names import elided
+from services.ui.charts.printing import FONT_PT, SMALL_FONT_PT
+from services.ui.report.chart_figures import Sheet, drawn
+from services.ui.report.document import Document, FigureTable
+from services.ui.theme import LIGHT
+
+A4: Final = Sheet(width=11.69, height=8.27, left=0.7, right=0.7, top=0.6, bottom=0.7, growth=1.35)
+HEIGHT: Final = 8.27
+LINE: Final = 0.2  # inches from one line to the next
+CHARACTER: Final = 0.068  # inches of one, on average, in the small font
+MIN_COLUMN: Final = 5  # characters
+MAX_COLUMN: Final = 70
+MAX_CELL_LINES: Final = 4
+GAP: Final = 0.16  # inches between columns
+SENTENCE_CHARACTERS: Final = 150
+
+
+def write_pdf(path: Path, document: Document) -> None:
+    with PdfPages(path, metadata={"Title": document.title, "Creator": "kernalyse", "CreationDate": None}) as pages:
+        writing = _Writing(pages, document.title)
+        writing.write_facts(document)
+        for table in document.tables:
+            writing.write_table(table)
+        writing.end_sheet()
+        for chart in document.charts:
+            with drawn(chart, A4) as figure:
+                writing.save(figure)
+        for table in document.details:
+            writing.write_table(table)
+        writing.end_sheet()
+
+
+class _Writing:
+    """Lines down a sheet, and the next sheet where one is full."""
+
+    def __init__(self, pages: PdfPages, title: str) -> None:
+        self._pages = pages
+        self._title = elided(title, 100)
+        self._figure: Figure | None = None
+        self._y = 0.0  # inches from the top of what comes next
+        self._count = 0
+
+    def save(self, figure: Figure) -> None:
+        """With the document's name and the sheet's number at its foot."""
+        self._count += 1
+        style: dict[str, Any] = {"fontsize": SMALL_FONT_PT, "color": LIGHT.muted}
+        figure.text(A4.left / A4.width, 0.35 / HEIGHT, self._title, **style)
+        figure.text(1 - A4.right / A4.width, 0.35 / HEIGHT, str(self._count), ha="right", **style)
+        self._pages.savefig(figure)
+
+    def end_sheet(self) -> None:
+        if self._figure is not None:
+            self.save(self._figure)
+            plt.close(self._figure)
+            self._figure = None
+
+    def write_facts(self, document: Document) -> None:
+        for line in textwrap.wrap(document.title, 70, max_lines=3, placeholder=" …"):
+            self._write(line, size=18, weight="bold", height=0.36)
+        self._y += 0.15
+        for name, value in document.facts:
+            lines = textwrap.wrap(value, 120, max_lines=4, placeholder=" …") or [""]
+            for number, line in enumerate(lines):
+                if number == 0:
+                    self._write(name, color=LIGHT.muted, height=0)
+                self._write(line, x=1.7, size=FONT_PT + 0.5, height=0.22)
+
+    def write_table(self, table: FigureTable) -> None:
+        self._need(0.36 + LINE * (len(table.lead) + min(6, len(table.rows) + 1)))
+        self._y += 0.18
+        self._write(table.title, size=12, weight="bold", height=0.3)
+        for sentence in table.lead:
+            self._write_sentence(sentence)
+        if table.rows:
+            self._write_rows(table)
+        if table.note:
+            self._write_sentence(table.note)
+
+    def _write_sentence(self, sentence: str) -> None:
+        for line in textwrap.wrap(sentence, SENTENCE_CHARACTERS, max_lines=8, placeholder=" …"):
+            self._write(line, color=LIGHT.muted, height=LINE)
+
+    def _write_rows(self, table: FigureTable) -> None:
+        columns = _columns(table)
+        self._write_row(table.headings, columns, is_heading=True)
+        for row in table.rows:
+            if self._need(LINE * max(len(_lines(cell, column)) for cell, column in zip(row, columns, strict=True))):
+                self._write_row(table.headings, columns, is_heading=True)
+            self._write_row(row, columns, is_heading=False)
+
+    def _write_row(self, cells: Sequence[str], columns: Sequence[_Column], *, is_heading: bool) -> None:
+        for line in itertools.zip_longest(*(_lines(cell, column) for cell, column in zip(cells, columns, strict=True)), fillvalue=""):
+            for text, column in zip(line, columns, strict=True):
+                self._write(
+                    text,
+                    x=column.x + (column.width if column.is_numeric else 0),
+                    color=LIGHT.muted if is_heading else LIGHT.text,
+                    weight="bold" if is_heading else "normal",
+                    align="right" if column.is_numeric else "left",
+                    height=0,
+                )
+            self._y += LINE * 0.8
+        self._y += LINE * 0.2
+
+    def _need(self, height: float) -> bool:
+        """Begins a new sheet where there is less room than that; answers whether it has."""
+        if self._figure is not None and self._y + height <= HEIGHT - A4.bottom:
+            return False
+        self.end_sheet()
+        self._figure = plt.figure(figsize=(A4.width, HEIGHT))
+        self._y = A4.top
+        return True
+
+    def _write(
+        self,
+        text: str,
+        *,
+        x: float = 0.0,
+        size: float = SMALL_FONT_PT,
+        color: str = LIGHT.text,
+        weight: str = "normal",
+        align: str = "left",
+        height: float = LINE,
+    ) -> None:
+        """x: inches from the margin. height: that the line takes; 0: the next one stands beside it."""
+        self._need(max(height, LINE))
+        assert self._figure is not None
+        place = ((A4.left + x) / A4.width, 1 - (self._y + 0.1) / HEIGHT)
+        self._figure.text(*place, text, fontsize=size, color=color, fontweight=weight, ha=align, va="center")
+        self._y += height
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Inches from the margin."""
+
+    x: float
+    width: float
+    character_count: int
+    is_numeric: bool
+
+
+def _lines(cell: str, column: _Column) -> list[str]:
+    """A long cell takes several; one that is too long for these loses its middle."""
+    text = elided(cell, column.character_count * MAX_CELL_LINES)
+    return textwrap.wrap(text, column.character_count) or [""]
+
+
+def _columns(table: FigureTable) -> list[_Column]:
+    """As wide as their cells; where that is too wide together, the widest give way first."""
+    counts = [
+        min(MAX_COLUMN, max(MIN_COLUMN, len(heading), *(len(" ".join(row[place].split())) for row in table.rows)))
+        for place, heading in enumerate(table.headings)
+    ]
+    room = A4.width - A4.left - A4.right - GAP * (len(counts) - 1)
+    while sum(counts) * CHARACTER > room and max(counts) > MIN_COLUMN:
+        counts[counts.index(max(counts))] -= 1
+    columns, x = [], 0.0
+    for heading, count in zip(table.headings, counts, strict=True):
+        columns.append(_Column(x, count * CHARACTER, count, heading in table.numeric))
+        x += count * CHARACTER + GAP
+    return columns

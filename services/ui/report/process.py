@@ -1,0 +1,74 @@
+"""A process that draws one document: a task and tables lie in a folder, and there the document goes.
+
+HoloViews and Matplotlib take seconds and 300 MB to load and are not made for threads; whatever they do ends with this process.
+It ends by itself when nobody waits any more, or when it takes more than it may.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask, ReportFormat
+
+MAX_MEMORY_BYTES: Final = 4 * 1024**3
+MAX_PROCESSOR_S: Final = 240
+PARENT_GONE_STATUS: Final = 3
+
+
+def main(folder: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_PROCESSOR_S, MAX_PROCESSOR_S))
+    warnings.simplefilter("ignore")  # of signs that no font has: the others of the name are shown
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    draw(DrawingTask.read(folder), folder)
+
+
+def draw(task: DrawingTask, folder: Path) -> Path:
+    """Writes the document beside its tables; answers with its path."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from services.ui.report.run_document import run_document
+
+    tables = {path.stem: pl.read_ipc(path) for path in sorted(folder.glob(f"*{TABLE_SUFFIX}"))}
+    document = run_document(task, tables)
+    path = folder / f"{DOCUMENT_NAME}.{task.format}"
+    match task.format:
+        case ReportFormat.HTML:
+            from services.ui.report.html_page import write_page
+
+            write_page(path, document)
+        case ReportFormat.PDF:
+            from services.ui.report.pdf import write_pdf
+
+            write_pdf(path, document)
+        case ReportFormat.PPTX:
+            from services.ui.report.powerpoint import write_powerpoint
+
+            write_powerpoint(path, document)
+        case ReportFormat.PNG | ReportFormat.SVG:
+            from services.ui.report.pictures import write_pictures
+
+            write_pictures(path, document, "png" if task.format is ReportFormat.PNG else "svg")
+        case _:
+            raise ValueError(f"{task.format} is not drawn")
+    return path
+
+
+def _end_with_parent(parent_id: int) -> None:
+    while os.getppid() == parent_id:
+        time.sleep(1)
+    os._exit(PARENT_GONE_STATUS)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,241 @@
+"""What the Timeline page asks of the analyzer, and how it understands the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from services.core.errors import NotFoundError
+from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from services.ui.charts.timeline_rows import LANE
+from services.ui.client import AnalyzerClient
+from services.ui.time_window import TileRequest, TimeWindow
+
+OUTLINE_PIXEL_COUNT: Final = 1_000
+MAX_GAP_COUNT: Final = 1_500
+MIN_GAP_PX: Final = 4
+MAX_DETAILED_COUNT: Final = 4_000
+"""Launches whose details are fetched for hovers; where more are in sight a hover tells their name and time."""
+
+MAX_SUMMARY_ROWS: Final = 200
+WORKED_OUT_TIMEOUT_S: Final = 900.0
+"""Of what the analyzer works out once for a trace: ten million kernels take it half a minute, on a busy machine longer."""
+
+TABLE_OF_TRACK: Final = {"kernels": "kernel_launches", "memory": "memory_ops", "ranges": "ranges"}
+GAP_COLUMNS: Final = ("process_id", "device_index", "start_ns", "duration_ns", "reason", "kernel_before", "kernel_after", "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What is asked of a trace once. tile: all of it, in OUTLINE_PIXEL_COUNT pixels."""
+
+    run_id: str
+    tile: pl.DataFrame
+    lanes: pl.DataFrame
+    devices: pl.DataFrame
+    processes: pl.DataFrame
+
+    @property
+    def whole(self) -> TimeWindow:
+        if self.tile.is_empty():
+            return TimeWindow(0, 1)
+        start_ns, end_ns = self.tile.select(pl.col("start_ns").min(), end=(pl.col("start_ns") + pl.col("duration_ns")).max()).row(0)
+        return TimeWindow(start_ns, max(end_ns, start_ns + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """rows: of table timeline. is_exact: everything in the window is there one by one."""
+
+    run_id: str
+    request: TileRequest
+    rows: pl.DataFrame
+    is_exact: bool
+
+    def serves(self, run_id: str, view: TimeWindow, whole: TimeWindow, pixel_ns: float) -> bool:
+        if self.run_id != run_id:
+            return False
+        if self.is_exact:
+            return view.clipped(whole).within(self.request.window)
+        return self.request.serves(view, whole, pixel_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One event of those whose name was searched. index: among them, from 0; count: of them."""
+
+    index: int
+    count: int
+    event: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One kernel, copy or range with all that its table says. launch: row of api_calls; names of what its row refers to."""
+
+    track: str
+    row: dict[str, Any]
+    name: str
+    layer: str = ""
+    call: dict[str, Any] | None = None
+    call_name: str = ""
+
+    @property
+    def start_ns(self) -> int:
+        return int(self.row["start_ns"])
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + max(int(self.row["duration_ns"] or 0), 0)
+
+
+def event_of(text: str) -> tuple[str, int] | None:
+    """From "kernels.17": track and row of its table; None: it is no event."""
+    track, _, number = text.partition(".")
+    return (track, int(number)) if track in TABLE_OF_TRACK and number.isdecimal() and len(number) < 12 else None
+
+
+class TimelineQuestions:
+    """Of one analyzer. Every method raises KernalyseError."""
+
+    def __init__(self, client: AnalyzerClient) -> None:
+        self._client = client
+
+    async def outline(self, run_id: str) -> Outline:
+        query = TableQuery("timeline", (run_id,), pixel_count=OUTLINE_PIXEL_COUNT)
+        tile = (await self._client.table(query, WORKED_OUT_TIMEOUT_S)).rows
+        devices, processes = [await self._client.run_table(name, (run_id,)) for name in ("trace_devices", "trace_processes")]
+        return Outline(run_id, tile, tile.select(LANE).unique(maintain_order=True), devices, processes)
+
+    async def tile(self, run_id: str, request: TileRequest) -> Tile:
+        window = request.window
+        query = TableQuery(
+            "timeline", (run_id,), window_start_ns=window.start_ns, window_end_ns=window.end_ns, pixel_count=request.pixel_count
+        )
+        rows = (await self._client.table(query)).rows
+        return Tile(run_id, request, rows, rows["row_index"].null_count() == 0)
+
+    async def gaps(self, run_id: str, request: TileRequest) -> pl.DataFrame:
+        """Those of the window that are long enough to be seen, longest first."""
+        longest_first = (SortKey("duration_ns", True),)
+        longest = await self._client.table(
+            TableQuery("gaps", (run_id,), limit=1, columns=("duration_ns",), order_by=longest_first), WORKED_OUT_TIMEOUT_S
+        )
+        reach_ns = int(longest.rows["duration_ns"][0]) if longest.rows.height else 0
+        filters = (
+            Filter("start_ns", str(request.window.start_ns - reach_ns), FilterOperator.GREATER_EQUAL),
+            Filter("start_ns", str(request.window.end_ns), FilterOperator.LESS),
+            Filter("duration_ns", str(max(1, int(request.pixel_ns * MIN_GAP_PX))), FilterOperator.GREATER_EQUAL),
+        )
+        query = TableQuery("gaps", (run_id,), filters=filters, order_by=longest_first, limit=MAX_GAP_COUNT, columns=GAP_COLUMNS)
+        found = (await self._client.table(query)).rows
+        return found.filter(pl.col("start_ns") + pl.col("duration_ns") > request.window.start_ns)
+
+    async def summary(self, run_id: str, window: TimeWindow) -> pl.DataFrame:
+        """Table window_summary: devices, then what took longest."""
+        query = TableQuery(
+            "window_summary", (run_id,), window_start_ns=window.start_ns, window_end_ns=window.end_ns, limit=MAX_SUMMARY_ROWS
+        )
+        return (await self._client.table(query, WORKED_OUT_TIMEOUT_S)).rows
+
+    # ------------------------------------------------------------ names
+
+    async def match_count(self, run_id: str, filters: tuple[Filter, ...]) -> int:
+        return (await self._client.table(TableQuery("timeline_matches", (run_id,), filters=filters, limit=1))).total_row_count
+
+    async def match_after(self, run_id: str, filters: tuple[Filter, ...], start_ns: int) -> Match | None:
+        """The first that starts no earlier; where there is none, the first of all."""
+        query = TableQuery("timeline_matches", (run_id,), filters=filters, window_start_ns=start_ns, limit=1)
+        found = await self._client.table(query)
+        if found.rows.is_empty():
+            return await self.match_at(run_id, filters, 0)
+        return _match(found.rows, found.rows["match_index"][0] + found.total_row_count)
+
+    async def match_at(self, run_id: str, filters: tuple[Filter, ...], index: int) -> Match | None:
+        """The one with that index, counted round and round; None: nothing matches."""
+        count = await self.match_count(run_id, filters)
+        if count == 0:
+            return None
+        found = await self._client.table(TableQuery("timeline_matches", (run_id,), filters=filters, offset=index % count, limit=1))
+        return _match(found.rows, count)
+
+    async def match_of(self, run_id: str, filters: tuple[Filter, ...], event: Event, row_index: int) -> int | None:
+        """Index of an event among those that match."""
+        query = TableQuery("timeline_matches", (run_id,), filters=filters, window_start_ns=event.start_ns, window_end_ns=event.start_ns + 1)
+        found = (await self._client.table(query)).rows.filter(pl.col("row_index") == row_index, pl.col("track") == event.track)
+        return None if found.is_empty() else int(found["match_index"][0])
+
+    # ------------------------------------------------------------ events
+
+    async def event(self, run_id: str, text: str) -> Event:
+        """text: see event_of. Raises NotFoundError: there is none of that number."""
+        wanted = event_of(text)
+        rows = [] if wanted is None else await self._row(run_id, TABLE_OF_TRACK[wanted[0]], wanted[1])
+        if wanted is None or not rows or rows[0]["start_ns"] is None:
+            raise NotFoundError(f"event {text} of run {run_id}", found="none", expected="a number of one", remedy="Choose one by a click.")
+        (row,), track = rows, wanted[0]
+        if track == "memory":
+            return Event(track, row, " ".join(word for word in (row["kind"], row["direction"]) if word))
+        name = await self._name(run_id, row["name_index"])
+        if track == "ranges":
+            return Event(track, row, name)
+        layers = [] if row["range_index"] is None else await self._row(run_id, "ranges", row["range_index"])
+        calls = [] if row["api_call_index"] is None else await self._row(run_id, "api_calls", row["api_call_index"])
+        layer = await self._name(run_id, layers[0]["name_index"]) if layers else ""
+        call_name = await self._name(run_id, calls[0]["name_index"]) if calls else ""
+        return Event(track, row, name, layer, calls[0] if calls else None, call_name)
+
+    async def _row(self, run_id: str, table_name: str, number: int) -> list[dict[str, Any]]:
+        return (await self._client.table(TableQuery(table_name, (run_id,), offset=number, limit=1))).rows.to_dicts()
+
+    async def _name(self, run_id: str, number: int | None) -> str:
+        rows = [] if number is None else await self._row(run_id, "trace_names", number)
+        return str(rows[0]["name"]) if rows else ""
+
+    async def details(self, run_id: str, first: int, last: int) -> dict[int, str]:
+        """What a hover tells of launches, by launch_index: those from the first to the last."""
+        columns = (
+            "launch_index",
+            "stream_index",
+            "correlation_id",
+            "range_index",
+            *(f"{kind}_{axis}" for kind in ("grid", "block") for axis in "xyz"),
+        )
+        query = TableQuery("kernel_launches", (run_id,), offset=first, limit=last - first + 1, columns=columns)
+        rows = (await self._client.table(query)).rows
+        layers = await self._layers(run_id, rows["range_index"].drop_nulls())
+        return {row["launch_index"]: _detail(row, layers) for row in rows.to_dicts()}
+
+    async def _layers(self, run_id: str, range_index: pl.Series) -> dict[int, str]:
+        """Names of ranges by number, where they lie close enough to each other to be fetched together."""
+        first, last = (range_index.min(), range_index.max()) if range_index.len() else (0, -1)
+        if not isinstance(first, int) or not isinstance(last, int) or not 0 <= last - first <= 4 * MAX_DETAILED_COUNT:
+            return {}
+        query = TableQuery("ranges", (run_id,), offset=first, limit=last - first + 1, columns=("range_index", "name_index"))
+        ranges = (await self._client.table(query)).rows.filter(pl.col("range_index").is_in(range_index.unique().implode()))
+        numbers = ranges["name_index"].unique().to_list()
+        names = dict(zip(numbers, await asyncio.gather(*(self._name(run_id, number) for number in numbers[:64])), strict=False))
+        return {number: names.get(name, "") for number, name in ranges.select("range_index", "name_index").iter_rows()}
+
+
+def _match(rows: pl.DataFrame, count: int) -> Match:
+    row = rows.row(0, named=True)
+    return Match(
+        row["match_index"], count, f"{row['track']}.{row['row_index']}", row["start_ns"], row["start_ns"] + max(row["duration_ns"], 0)
+    )
+
+
+def _detail(row: dict[str, Any], layers: dict[int, str]) -> str:
+    parts = [f"stream {row['stream_index']}"] if row["stream_index"] is not None else []
+    for kind in ("grid", "block"):
+        if row[f"{kind}_x"] is not None:
+            parts.append(f"{kind} " + "×".join(str(row[f"{kind}_{axis}"] or 1) for axis in "xyz"))
+    if row["correlation_id"] is not None:
+        parts.append(f"correlation {row['correlation_id']}")
+    layer = layers.get(row["range_index"], "")
+    return " · ".join([*parts, f"in {layer}"] if layer else parts)

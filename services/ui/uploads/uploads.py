@@ -1,0 +1,29 @@
+"""Everything that browsers send to one dashboard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.ui.client import AnalyzerClient
+from services.ui.uploads.given_files import GivenFiles
+from services.ui.uploads.handlers import GivenFileHandler, ImportHandler, ImportsHandler
+from services.ui.uploads.imports import Imports
+
+
+class Uploads:
+    """On the server's loop."""
+
+    def __init__(self, client: AnalyzerClient) -> None:
+        self.imports = Imports(client)
+        self.files = GivenFiles()
+
+    def patterns(self) -> list[tuple[str, Any, dict[str, Any]]]:
+        """Paths, handlers and their arguments, for the server."""
+        return [
+            (r"/imports", ImportsHandler, {"imports": self.imports}),
+            (r"/imports/([0-9a-f]{32})", ImportHandler, {"imports": self.imports}),
+            (r"/files", GivenFileHandler, {"files": self.files}),
+        ]
+
+    def close(self) -> None:
+        self.files.close()

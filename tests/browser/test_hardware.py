@@ -1,0 +1,110 @@
+"""Peaks and thresholds on the Roofline page: what is typed, who sees it, and two people at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from tests.browser.conftest import Visit
+from tests.unit.test_commands import CONFIG, CONV, MM, MUL
+
+pytestmark = pytest.mark.browser
+
+BANDWIDTH: Final = "Memory bandwidth"
+MM_BYTES_PER_S: Final = 15.8e9  # of CONFIG's 50 GB/s: 31.6 %
+
+
+@pytest.fixture
+def run_id(visit: Visit, tmp_path: Path) -> str:
+    """Of a list of operations with a roofline_config.json beside it."""
+    path = tmp_path / "commands.json"
+    path.write_text(json.dumps([CONV, MUL, MM]))
+    (tmp_path / "roofline_config.json").write_text(json.dumps(CONFIG))
+    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
+    return found
+
+
+def opened(visit: Visit, run_id: str) -> Page:
+    page = visit.open(f"/roofline?runs={run_id}")
+    page.locator("#f-hardware summary").click()
+    expect(page.get_by_label(BANDWIDTH)).to_be_visible()
+    return page
+
+
+def efficiency(page: Page) -> Locator:
+    return page.locator("#f-results tbody tr", has_text="ID_MM").locator(".meter").locator("..")
+
+
+def apply(page: Page, **typed: str) -> None:
+    for name, text in typed.items():
+        page.locator(f"#f-hardware [name={name}]").fill(text)
+    page.locator("#f-hardware button[type=submit]").click()
+
+
+def test_real_time_configuration_and_config_persistence(visit: Visit, run_id: str) -> None:
+    """What is applied in one tab is seen in every other, survives a reload, and comes out as roofline_config.json."""
+    first, second = opened(visit, run_id), opened(visit, run_id)
+    expect(first.get_by_label(BANDWIDTH)).to_have_value("50")
+    expect(efficiency(first)).to_have_text("31.6 %")
+
+    for text in ("0", "inf"):  # what else is refused, tests of fields say
+        apply(first, bandwidth=text)
+        expect(first.locator("#hw-bandwidth-note")).to_contain_text(f"Found '{text}'")
+        expect(first.get_by_label(BANDWIDTH)).to_have_attribute("aria-invalid", "true")
+    apply(first, memory_threshold="101")
+    expect(first.locator("#hw-memory_threshold-note")).to_contain_text("a percentage over 0 and at most 100")
+    expect(efficiency(second)).to_have_text("31.6 %")  # nothing of that was applied
+
+    apply(first, bandwidth="0.02 TB/s", memory_threshold="80", peak="64")
+    for page in (first, second):
+        expect(efficiency(page)).to_have_text("79.0 %")
+        expect(page.get_by_label(BANDWIDTH)).to_have_value("20")
+    first.reload()
+    expect(efficiency(first)).to_have_text("79.0 %")
+
+    link = second.get_by_role("link", name="Download roofline_config.json").get_attribute("href")
+    answer = visit.context.request.get(f"{visit.dashboard.url}{link}")
+    assert answer.json() == {"peak_tops": 64, "mem_bw": 20, "mem_thresh": 80, "comp_thresh": CONFIG["comp_thresh"]}
+
+
+def test_two_people_editing_peaks_at_once(visit: Visit, run_id: str) -> None:
+    """Who was second sees both values before anything of the other's is lost."""
+    first, second = opened(visit, run_id), opened(visit, run_id)
+    second.get_by_label(BANDWIDTH).fill("25")
+    apply(first, bandwidth="40")
+    expect(efficiency(second)).to_have_text("39.5 %")
+    expect(second.get_by_label(BANDWIDTH)).to_have_value("25")  # what was typed stays
+
+    apply(second)
+    refusal = second.locator("#f-hardware .problem.block")
+    expect(refusal).to_contain_text("40 GB/s")
+    expect(refusal).to_contain_text("this edit has 25 GB/s")
+    expect(efficiency(first)).to_have_text("39.5 %")
+    apply(second)
+    for page in (first, second):
+        expect(efficiency(page)).to_have_text("63.2 %")
+
+
+def test_auto_reload(visit: Visit, tmp_path: Path) -> None:
+    """A file that is followed changes, and so do pages that show it."""
+    path = tmp_path / "commands.json"
+
+    def send(*operations: dict[str, object]) -> str:
+        path.write_text(json.dumps(operations))
+        upload = TraceUpload([OutgoingTrace(path)], lambda _: None, source_id="followed by a test")
+        found: str = upload.send(visit.dashboard.stub).run.run_id
+        return found
+
+    run_id = send(CONV, MUL)
+    roofline, live, kernels = (visit.open(f"/{name}?runs={run_id}") for name in ("roofline", "live", "kernels"))
+    for page, rows in ((roofline, "#f-results"), (live, "#f-results"), (kernels, "#f-table")):
+        expect(page.locator(f"{rows} tbody tr")).to_have_count(2)
+    assert send(CONV | {"name": "renamed"}, MUL, MM) == run_id
+    for page, rows in ((roofline, "#f-results"), (live, "#f-results"), (kernels, "#f-table")):
+        expect(page.locator(f"{rows} tbody tr")).to_have_count(3)
+        expect(page.locator(rows)).to_contain_text("renamed")

@@ -1,0 +1,76 @@
+"""The Nodes page: a node added, looked at, and removed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visit
+from tests.browser.test_live import drawn_count, eventually
+from tests.private_folder import private_folder
+from tests.service_processes import ServiceProcess, ServiceProcesses
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def profiler() -> Iterator[ServiceProcess]:
+    """One more, that nobody collects from."""
+    with private_folder() as folder:
+        services = ServiceProcesses(folder)
+        try:
+            yield services.start("profiler", "--telemetry-interval-s", "0.2")
+        finally:
+            services.stop_all()
+
+
+def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServiceProcess) -> None:
+    page = visit.open("/nodes")
+    cards = page.locator("#f-node_list .run-row")
+    expect(cards).to_have_count(1)
+    expect(page.locator("#f-devices .device-entry").first).to_contain_text("opencl:")
+    page.locator("#f-add_node summary").click()
+
+    def add(address: str, token: str, certificate: str = "") -> None:
+        page.get_by_label("Address").fill(address)
+        page.get_by_label("Token").fill(token)
+        page.get_by_label("CA certificate").fill(certificate)
+        page.get_by_role("button", name="Add", exact=True).click()
+
+    problem = page.locator("#f-add_node .problem")
+    add("nowhere", "x")
+    expect(problem).to_contain_text("expected host:port or unix:PATH")
+    add(profiler.address, "a wrong one")
+    expect(problem).to_contain_text("token")
+    add(profiler.address, profiler.token, "no PEM")
+    expect(problem).to_contain_text("no PEM certificate")
+    add(profiler.address, profiler.token)
+    expect(cards).to_have_count(2)
+    expect(problem).to_have_count(0)
+    expect(page.get_by_label("Token")).to_have_value("")
+
+    # What was added is shown, and the address says so.
+    page.wait_for_url(lambda url: "node=" in url)
+    expect(page.locator("#f-node")).to_contain_text(profiler.address)
+    eventually(lambda: drawn_count(page, "utilization:series0") > 1)
+    expect(page.locator(".of-power")).to_be_hidden()  # no reading has such a figure
+    expect(page.locator("#f-node_runs")).to_contain_text("Idle")
+
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_role("button", name="Keep it").click()
+    expect(cards).to_have_count(2)
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.get_by_role("button", name="Remove the node").click()
+    expect(cards).to_have_count(1)
+    expect(page.locator("#f-node")).not_to_contain_text(profiler.address)
+
+
+def test_what_a_node_runs_links_to_it(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", title="seen from its node", seconds=3, sizes=(65_536,) * 1)
+    page = visit.open("/nodes")
+    link = page.locator("#f-node_runs a", has_text="seen from its node")
+    expect(link).to_have_attribute("href", f"/live?runs={run.run_id}")
+    visit.dashboard.cancel(run.run_id)
+    expect(link).to_have_count(0)

@@ -1,0 +1,54 @@
+"""Documents with charts: asked for by the command, drawn by the analyzer's process, and what may go wrong with that."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from services.analyzer.writers import drawing
+from services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
+from services.core.report import DrawingTask, Report, ReportFormat
+from tests.command import kernalyse
+from tests.integration.test_compare import document
+
+TASK = DrawingTask(ReportFormat.PDF, Report("Report of a run", ()), "run-1", "a run")
+
+
+def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(private_folders: Path, tmp_path: Path) -> None:
+    before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
+    baseline, _ = (re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in (before, after))  # type: ignore[union-attr]
+    page, pictures = tmp_path / "out" / "page.html", tmp_path / "out" / "pictures"
+    done = kernalyse("export", "last", "--against", baseline, "--html", page, "--png", pictures)
+    assert done.returncode == 0, done.stderr
+    assert 'data-chart="Speed-up of each configuration"' in page.read_text()
+    assert "×1.1" in page.read_text()
+    assert (pictures / "01-speed-up-of-each-configuration.png").read_bytes().startswith(b"\x89PNG")
+
+    report = tmp_path / "report.pdf"
+    done = kernalyse("report", before, "--format", "pdf", "-o", report)
+    assert done.returncode == 0, done.stderr
+    assert report.read_bytes().startswith(b"%PDF")
+
+
+def test_what_cannot_be_asked_for_is_refused_with_the_option(private_folders: Path) -> None:
+    alone = kernalyse("export", "last", "--against", "other")
+    assert (alone.returncode, "option --against" in alone.stderr) == (2, True), alone.stderr
+    nowhere = kernalyse("report", "last", "--format", "pdf")
+    assert (nowhere.returncode, "Add -o FILE" in nowhere.stderr) == (2, True), nowhere.stderr
+
+
+def test_libraries_that_are_missing_are_named_with_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "LIBRARIES", ("holoviews", "no_such_library"))
+    with pytest.raises(BackendUnavailableError, match=r"no no_such_library .*kernalyse\[analyzer,ui\]"):
+        drawing.drawn(TASK, {})
+
+
+def test_a_process_that_fails_or_takes_too_long_costs_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "PROGRAM", "services.ui.report.nothing")
+    with pytest.raises(InternalError, match=r"No module named services\.ui\.report\.nothing"):
+        drawing.drawn(TASK, {})
+    monkeypatch.setattr(drawing, "TIME_LIMIT_S", 0.001)
+    with pytest.raises(LimitReachedError, match=r"more than 0\.001 s of drawing"):
+        drawing.drawn(TASK, {})

@@ -1,0 +1,170 @@
+"""Documents of runs: HTML, PDF, PowerPoint and pictures of the same charts, read back; hostile names and figures break none."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pytest
+from pptx import Presentation
+from pypdf import PdfReader
+
+from services.analyzer.event_rows import frame_of
+from services.analyzer.schema import table_named
+from services.core.report import DrawingTask, Report, ReportFormat, Section
+from services.ui.charts.models import Bar, bar_chart
+from services.ui.charts.names import elided
+from services.ui.charts.printing import figure_of
+from services.ui.charts.stacks import Stretch, stacked_bars
+from services.ui.report.chart_figures import picture
+from services.ui.report.document import Chart, Key
+from services.ui.report.pictures import file_stem
+from services.ui.report.process import draw
+from services.ui.report.run_charts import run_charts
+from services.ui.theme import CLOCK_TICKS, DURATION_TICKS, LIGHT, PERCENT_TICKS, RATIO_TICKS, SI_TICKS
+from tests.unit.run_results import sweep_results
+
+HOSTILE: Final = ("</script><script>alert(1)</script>", "$_0::operator()$", "=HYPERLINK(1)", "long" * 2500, "\x1b[2Jred\x00", "")
+NAN: Final = float("nan")
+
+
+def rows(table_name: str, *given: dict[str, Any]) -> pl.DataFrame:
+    return frame_of(table_named(table_name), [{"run_id": "run-1", **row} for row in given])
+
+
+@pytest.fixture(scope="module")
+def sweep_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
+    return {"kernels": rows("kernels"), **sweep_results(tmp_path_factory.mktemp("store")).frames}
+
+
+@pytest.fixture(scope="module")
+def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Of a sweep and of a trace at once, with names and figures of every bad kind."""
+    kernels = [
+        {"kernel_name": name, "launch_count": 3, "duration_sum_ns": 10**index, "share_ratio": 0.1} for index, name in enumerate(HOSTILE)
+    ]
+    device = {"process_id": 1, "device_index": 0, "device_name": "H100", "span_ns": 100, "busy_ns": 60, "idle_ns": 40}
+    frames = {name: frame for name, frame in sweep_tables.items() if name != "configurations"}  # its heatmap draws no names
+    roofline = frames["roofline"]
+    bad = [(0.0, 1e9), (-1.0, 1e9), (NAN, 1e9), (1.0, NAN), (float("inf"), 1e9), (1.0, None)]
+    spoiled = [
+        roofline.head(1).with_columns(
+            configuration_index=pl.lit(100 + index, dtype=roofline["configuration_index"].dtype),
+            intensity_flop_per_byte=pl.lit(intensity),
+            achieved_flop_per_s=pl.lit(rate, dtype=pl.Float64),
+            label=pl.lit(HOSTILE[index]),
+        )
+        for index, (intensity, rate) in enumerate(bad)
+    ]
+    return {
+        **frames,
+        "roofline": pl.concat([roofline, *spoiled]),
+        "kernels": rows("kernels", *kernels, {"kernel_name": "none", "duration_sum_ns": 0}, {"kernel_name": "unknown"}),
+        "layers": rows("layers", {"layer": HOSTILE[0], "duration_sum_ns": 5, "launch_count": 1, "share_ratio": 1.0}, {"layer": None}),
+        "breakdown": rows("breakdown", device | {"compute_ns": 60, "communication_ns": 20, "overlap_ns": 20, "memory_only_ns": 10}),
+    }
+
+
+REPORT: Final = Report(
+    "Report of a run",
+    (
+        Section("Run", facts=(("Run", "run-1"), ("Source", HOSTILE[0]), ("Device", "NVIDIA H100"))),
+        Section("Notes", sentences=(HOSTILE[3], "Two clocks were told.")),
+        Section("Kernels", ("Longest first.",), ("kernel", "time"), (False, True), tuple((name, "1 ms") for name in HOSTILE)),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> dict[ReportFormat, Path]:
+    folder = tmp_path_factory.mktemp("documents")
+    for name, frame in tables.items():
+        if not frame.is_empty():
+            frame.write_ipc(folder / f"{name}.arrow")
+    return {chosen: draw(DrawingTask(chosen, REPORT, "run-1", f"a run {HOSTILE[0]}"), folder) for chosen in ReportFormat if chosen.is_drawn}
+
+
+TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "What the devices did", "Samples"]
+
+
+def test_a_run_has_a_chart_for_each_table_that_tells_something(
+    tables: dict[str, pl.DataFrame], sweep_tables: dict[str, pl.DataFrame]
+) -> None:
+    of_sweep = ["Roofline", "Heatmap of flop rate", "Arithmetic intensity", "Flop rate", "Samples"]
+    assert [chart.title for chart in run_charts(sweep_tables)] == of_sweep
+    charts = {chart.title: chart for chart in run_charts(tables)}
+    assert list(charts) == TITLES
+    assert "6 without a flop count have no place here." in charts["Roofline"].note
+    assert [entry.name for entry in charts["What the devices did"].key] == ["computing", "computing and communicating", "copying", "idle"]
+    assert run_charts({}) == []
+
+
+def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documents: dict[ReportFormat, Path]) -> None:
+    page = documents[ReportFormat.HTML].read_text()
+    without_library = page.replace(re.search(r"<script>.*?</script>", page, re.DOTALL).group(), "", 1)  # type: ignore[union-attr]
+    assert not re.search(r"(src|href)=.?https?:|@import|url\(", without_library)
+    assert HOSTILE[0] not in page
+    assert html.escape(HOSTILE[3]) in page  # tables have whole names
+    assert [title for title in TITLES if f'data-chart="{title}"' not in page] == []
+
+
+def test_pdf_has_the_runs_facts_a_sheet_for_each_chart_and_its_tables(documents: dict[ReportFormat, Path]) -> None:
+    sheets = [page.extract_text() for page in PdfReader(documents[ReportFormat.PDF]).pages]
+    assert "NVIDIA H100" in sheets[0]
+    assert [next((title for title in TITLES if text.lstrip().startswith(title) or title in text), None) for text in sheets[1:6]] == TITLES
+    assert "Arithmetic intensity (flop/B)" in sheets[1]
+    assert "1 ms" in sheets[-1]
+    assert "$_0::operator()$" in sheets[2]  # a dollar begins no formula
+
+
+def test_powerpoint_has_a_slide_for_each_chart_with_native_words_and_tables(documents: dict[ReportFormat, Path]) -> None:
+    slides = list(Presentation(str(documents[ReportFormat.PPTX])).slides)
+    assert [slide.shapes.title.text_frame.text for slide in slides[1:6]] == TITLES
+    for slide in slides[1:6]:
+        (shown,) = [shape for shape in slide.shapes if shape.shape_type == 13]
+        assert shown.image.size[0] > 2000
+        assert shown._element.nvPicPr.cNvPr.get("descr").startswith("Chart: ")
+    (table,) = [shape.table for slide in slides for shape in slide.shapes if shape.has_table]
+    assert [len(table.rows), len(table.columns)] == [1 + len(HOSTILE), 2]
+    assert len(table.cell(4, 0).text_frame.text) < 60
+
+
+def test_pictures_are_a_zip_of_files_that_their_charts_name(documents: dict[ReportFormat, Path]) -> None:
+    for chosen, head in ((ReportFormat.PNG, b"\x89PNG"), (ReportFormat.SVG, b"<?xml")):
+        with zipfile.ZipFile(documents[chosen]) as archive:
+            assert archive.namelist() == [f"{number:02d}-{file_stem(title)}.{chosen}" for number, title in enumerate(TITLES, start=1)]
+            assert all(archive.read(name).startswith(head) for name in archive.namelist())
+    assert file_stem("../../etc/<b>") == "etc-b"
+
+
+def test_matplotlib_draws_what_bokeh_shows() -> None:
+    element = bar_chart(["a", "b"], [[Bar(2e9, 1e9, 3e9), None], [Bar(4e9), Bar(1e9)]], "flop/s", LIGHT, ticks=SI_TICKS)
+    axes = figure_of(element, (4, 3)).axes[0]
+    boxes = [box for collection in axes.collections for box in collection.get_paths() if type(collection).__name__ == "PatchCollection"]
+    assert sorted(box.vertices[:, 1].max() for box in boxes) == [1e9, 2e9, 4e9]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
+    assert axes.get_ylabel() == "flop/s"
+    assert axes.yaxis.get_major_formatter()(2e9, 0) == "2 G"
+
+
+def test_figures_at_ticks_read_as_in_the_browser() -> None:
+    assert [DURATION_TICKS.text(value) for value in (0, 0.5, 1500, 2e6, 1e10)] == ["0 ns", "0.5 ns", "1.5 µs", "2 ms", "10 s"]
+    assert [SI_TICKS.text(value) for value in (0, 12, 1e12)] == ["0", "12", "1 T"]
+    assert [PERCENT_TICKS.text(50), RATIO_TICKS.text(1.25), CLOCK_TICKS.text(0)] == ["50 %", "×1.25", "00:00:00"]
+
+
+def test_long_names_keep_both_ends_and_bars_without_length_are_left_out() -> None:
+    name = "void begin" + "x" * 500 + "end(int)"
+    stack = [Stretch(0.0, LIGHT.bad, "nothing"), Stretch(5.0, LIGHT.good, "all")]
+    bars = stacked_bars([name], [stack], "time", LIGHT, DURATION_TICKS)
+    assert len(bars.Rectangles.I) == 1
+    assert elided(name).startswith("void begin")
+    assert elided(name).endswith("end(int)")
+    chart = Chart("t", bars, note=name, key=[Key(name, LIGHT.good)])
+    assert picture(chart, "png").startswith(b"\x89PNG")
+    assert io.BytesIO(picture(chart, "svg")).read().startswith(b"<?xml")

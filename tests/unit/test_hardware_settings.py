@@ -1,0 +1,169 @@
+"""Ceilings and thresholds by hand: of devices of nodes, of imported runs and of traces; two edits at once; later states of a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from services.analyzer.archive import write_frames
+from services.analyzer.event_rows import frame_of
+from services.analyzer.hardware_settings import HardwareSettings
+from services.analyzer.imported_run import numbered
+from services.analyzer.run_tables import run_table
+from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE
+from services.analyzer.store import Store
+from services.analyzer.threshold_table import THRESHOLDS
+from services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError, RunNotFoundError
+from services.core.model import Ceiling, Device, HardwareKey, ImportedTrace, Run, RunSpec, RunState, Thresholds
+from tests.unit.test_trace_roofline import model_trace
+
+LIST_ID, TRACE_ID = "imported-list", "imported-trace"
+NPU = HardwareKey("", "npu", LIST_ID)
+LIMITS = Thresholds(0.4, 0.6)
+
+
+def missing(node_id: str, device_id: str) -> Device:
+    raise DeviceNotFoundError(f"device {device_id}", found="no such device")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def settings(store: Store) -> HardwareSettings:
+    return HardwareSettings(store, missing)
+
+
+def add(store: Store, run_id: str, frames: Mapping[str, pl.DataFrame], *, device_id: str | None = None, digest: str = "sha256:0") -> bool:
+    stored, next_event_index = numbered(run_id, frames)
+    folder = Path(tempfile.mkdtemp(dir=store.arrivals_folder))
+    write_frames(folder, stored)
+    count = None if device_id is None else 1
+    spec = RunSpec(ImportedTrace("a.json", digest, "commands"))
+    run = Run(run_id, "", spec, RunState.SUCCEEDED, datetime(2026, 1, 1, tzinfo=UTC), device_id=device_id, total_configuration_count=count)
+    return store.add_imported(run, folder, next_event_index)
+
+
+def add_list(store: Store, *, bytes_per_s: float = 50e9, digest: str = "sha256:0") -> bool:
+    """One operation of 10 flop/B and 5 GB/s, and a file that states the memory's bandwidth."""
+    operation = {"configuration_index": 0, "device_id": "npu", "label": "mm", "dtype": "float32", "path": "fma", "flop": 50.0, "bytes": 5.0}
+    stated = [ceiling_row("dram", "bytes_per_s", bytes_per_s), ceiling_row("float32", "flop_per_s", 1e15)]
+    limits = {"device_id": "npu", "memory_inefficient_ratio": 0.4, "compute_inefficient_ratio": 0.6}
+    frames = {
+        MEASUREMENTS.table_name: frame_of(MEASUREMENTS, [operation | {"duration_mean_ns": 1.0}]),
+        CEILINGS.table_name: frame_of(CEILINGS, stated),
+        THRESHOLDS.table_name: frame_of(THRESHOLDS, [limits]),
+    }
+    return add(store, LIST_ID, frames, device_id="npu", digest=digest)
+
+
+def ceiling_row(name: str, unit: str, value: float) -> dict[str, Any]:
+    path = "copy" if unit == "bytes_per_s" else "fma"
+    return {"device_id": "npu", "ceiling_name": name, "unit": unit, "value": value, "path": path, "source": "user"}
+
+
+def bandwidth(value: float, device_id: str = "npu") -> Ceiling:
+    return Ceiling(device_id, "dram", "bytes_per_s", value, "copy", "user")
+
+
+def efficiency(store: Store, run_id: str = LIST_ID) -> float:
+    found: float = run_table(store, ROOFLINE, [run_id]).collect()["efficiency_ratio"][0]
+    return found
+
+
+def test_what_a_file_states_counts_until_something_else_is_set(store: Store, settings: HardwareSettings) -> None:
+    add_list(store)
+    before = settings.get(NPU)
+    assert (before.device, before.thresholds) == (None, LIMITS)
+    assert {ceiling.value for ceiling in before.ceilings} == {50e9, 1e15}
+    assert efficiency(store) == pytest.approx(0.1)
+
+    after = settings.update(NPU, [bandwidth(10e9)], Thresholds(0.9, 0.6), before.etag)
+    assert [(ceiling.ceiling_name, ceiling.value, ceiling.source) for ceiling in after.ceilings] == [("dram", 10e9, "user")]
+    assert after.ceilings[0].measured_unix_ns is not None
+    assert after.etag != before.etag
+    row = run_table(store, ROOFLINE, [LIST_ID]).collect().row(0, named=True)
+    assert row["compute_ceiling_flop_per_s"] is None  # it was left out, and the file does not bring it back
+    assert settings.update(NPU, [bandwidth(10e9), Ceiling("npu", "float32", "flop_per_s", 1e15, "fma", "user")], None, "").thresholds == (
+        Thresholds(0.9, 0.6)
+    )
+    row = run_table(store, ROOFLINE, [LIST_ID]).collect().row(0, named=True)
+    assert (row["efficiency_ratio"], row["efficiency_category"]) == (pytest.approx(0.5), "memory inefficient")
+
+
+def test_an_edit_of_an_outdated_state_is_refused_and_names_both_values(store: Store, settings: HardwareSettings) -> None:
+    add_list(store)
+    begun = settings.get(NPU).etag
+    settings.update(NPU, [bandwidth(80e9)], LIMITS, begun)
+    with pytest.raises(HardwareChangedError) as refused:
+        settings.update(NPU, [bandwidth(70e9)], LIMITS, begun)
+    assert "dram bandwidth 80 GB/s, where this edit has 70 GB/s" in refused.value.message
+    assert "threshold" not in refused.value.message  # of these both have the same
+    assert settings.get(NPU).ceilings[0].value == 80e9
+    settings.update(NPU, [bandwidth(80e9)], LIMITS, begun)  # says what holds already
+    settings.update(NPU, [bandwidth(70e9)], LIMITS, settings.get(NPU).etag)
+
+
+def test_a_later_state_of_a_file_keeps_what_was_set_unless_it_states_something_else(store: Store, settings: HardwareSettings) -> None:
+    add_list(store)
+    settings.update(NPU, [bandwidth(25e9), Ceiling("npu", "float32", "flop_per_s", 1e15, "fma", "user")], None, "")
+    assert not add_list(store)  # the same state
+    assert add_list(store, digest="sha256:1")
+    assert efficiency(store) == pytest.approx(0.2)
+    assert add_list(store, bytes_per_s=100e9, digest="sha256:2")
+    assert efficiency(store) == pytest.approx(0.05)
+
+
+def test_a_query_that_began_before_a_later_state_ends_with_what_it_began_with(store: Store) -> None:
+    add_list(store)
+    begun = run_table(store, ROOFLINE, [LIST_ID])
+    add_list(store, bytes_per_s=100e9, digest="sha256:1")
+    assert begun.collect()["efficiency_ratio"][0] == pytest.approx(0.1)
+    assert efficiency(store) == pytest.approx(0.05)
+
+
+def test_kernels_and_layers_of_a_trace_are_held_against_what_is_set_for_it(store: Store, settings: HardwareSettings) -> None:
+    add(store, TRACE_ID, {name: frame.collect() for name, frame in model_trace().items()})
+    before = of_add(store)
+    key = HardwareKey("", before["device_id"], TRACE_ID)
+    settings.update(key, [bandwidth(before["achieved_bytes_per_s"] * 4, key.device_id)], Thresholds(0.3, 0.3), "")
+    row = of_add(store)
+    assert row["efficiency_ratio"] == pytest.approx(0.25)
+    assert (row["ceiling_source"], row["efficiency_category"]) == ("user", "memory inefficient")
+    settings.update(key, [], None, "")
+    assert of_add(store)["ceiling_source"] == "datasheet"
+
+
+def of_add(store: Store) -> dict[str, Any]:
+    return run_table(store, ROOFLINE, [TRACE_ID]).filter(pl.col("kernel_name") == "add").collect().row(0, named=True)
+
+
+def test_what_is_not_there_and_what_cannot_be_is_refused(store: Store, settings: HardwareSettings) -> None:
+    add_list(store)
+    with pytest.raises(RunNotFoundError):
+        settings.get(HardwareKey("", "npu", "imported-none"))
+    with pytest.raises(DeviceNotFoundError, match="one of npu"):
+        settings.get(HardwareKey("", "tpu", LIST_ID))
+    for value in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(InvalidRequestError, match="ceiling dram of npu: value"):
+            settings.update(NPU, [bandwidth(value)], None, "")
+    with pytest.raises(InvalidRequestError, match="several values"):
+        settings.update(NPU, [bandwidth(1.0), bandwidth(2.0)], None, "")
+
+
+def test_what_was_set_for_a_run_goes_with_it(store: Store, settings: HardwareSettings) -> None:
+    add_list(store)
+    settings.update(NPU, [bandwidth(80e9)], None, "")
+    store.delete_run(LIST_ID)
+    add_list(store)
+    assert efficiency(store) == pytest.approx(0.1)

@@ -289,3 +289,18 @@ def signed_duration(value_ns: float | None) -> str:
 def short_name(name: str) -> str:
     """Both ends of a long one: names of one kernel begin alike."""
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH // 2]}…{name[-(NAME_LENGTH // 2 - 1) :]}"
+
+
+def verdict_symbol(verdict: str) -> str:
+    """Its shape as a character."""
+    return "○" if verdict == "UNDECIDED" else theme.SYMBOLS[VERDICT_MARKERS[verdict]]
+
+
+def legend_of(rows: pl.DataFrame, palette: Palette) -> list[dict[str, str]]:
+    """name, color and symbol of the verdicts that occur. Input: table comparison."""
+    present = set(rows["verdict"].drop_nulls())
+    return [
+        {"name": verdict.lower(), "color": verdict_style(verdict, palette).color, "symbol": verdict_symbol(verdict)}
+        for verdict in VERDICTS
+        if verdict in present
+    ]

@@ -22,6 +22,7 @@ from services.ui.charts.names import elided
 from services.ui.charts.printing import figure_of
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.chart_figures import picture
+from services.ui.report.comparison_charts import comparison_charts
 from services.ui.report.document import Chart, Key
 from services.ui.report.pictures import file_stem
 from services.ui.report.process import draw
@@ -102,6 +103,31 @@ def test_a_run_has_a_chart_for_each_table_that_tells_something(
     assert "6 without a flop count have no place here." in charts["Roofline"].note
     assert [entry.name for entry in charts["What the devices did"].key] == ["computing", "computing and communicating", "copying", "idle"]
     assert run_charts({}) == []
+
+
+def test_a_model_has_an_icicle_of_each_variant() -> None:
+    layer = {"duration_sum_ns": 100, "launch_count": 1, "efficiency_ratio": 0.5}
+    tree = [
+        {**layer, "variant": variant, "layer_path": path, "parent_path": parent, "layer": path, "depth": depth}
+        for variant in ("baseline", "fused")
+        for path, parent, depth in (("blocks", None, 0), ("blocks/0", "blocks", 1))
+    ]
+    charts = run_charts({"layer_tree": rows("layer_tree", *tree)})
+    assert [chart.title for chart in charts] == ["Layers, baseline", "Layers, fused"]
+    assert [entry.name for entry in charts[0].key] == ["50 to 75 %"]
+
+
+def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:
+    verdict = {"label": "saxpy N=1000", "duration_ratio": 0.5, "duration_ratio_low": 0.4, "duration_ratio_high": 0.6, "verdict": "FASTER"}
+    other = sweep_tables["roofline"].with_columns(run_id=pl.lit("run-0"))
+    roofline = pl.concat([other, sweep_tables["roofline"]])
+    charts = comparison_charts({"comparison": rows("comparison", verdict, {"label": "new"}), "roofline": roofline}, "run-1", "run-0")
+    assert [chart.title for chart in charts] == ["Speed-up of each configuration", "Rooflines of both runs"]
+    assert [[entry.name for entry in chart.key] for chart in charts] == [["faster"], ["before", "after"]]
+    changes = [{"kernel_name": name, "duration_delta_ns": index - 2, "occurrence": "MATCHED"} for index, name in enumerate(HOSTILE)]
+    charts = comparison_charts({"kernel_comparison": rows("kernel_comparison", *changes)}, "run-1", "run-0")
+    assert [chart.title for chart in charts] == ["Kernels that changed most"]
+    assert charts[0].note.startswith("Device time of the second trace less that of the first")
 
 
 def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documents: dict[ReportFormat, Path]) -> None:

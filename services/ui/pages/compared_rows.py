@@ -148,13 +148,13 @@ def table_rows(answer: Compared, rows: pl.DataFrame, palette: Palette) -> list[d
 def _verdict(row: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     if row["verdict"] is None:
         return {"word": row["occurrence"].lower(), "symbol": "+" if row["occurrence"] == "NEW" else "−", "color": palette.muted}
-    color = compare.verdict_style(row["verdict"], palette).color
-    return {"word": row["verdict"].lower(), "symbol": compare.verdict_symbol(row["verdict"]), "color": color}
+    style = compare.verdict_style(row["verdict"], palette)
+    return {"word": row["verdict"].lower(), "symbol": compare.verdict_symbol(row["verdict"], style), "color": style.color}
 
 
 def verdict_legend(rows: pl.DataFrame, palette: Palette) -> list[LegendEntry]:
     """The verdicts that occur."""
-    return [LegendEntry(**entry) for entry in compare.legend_of(rows, palette)]
+    return [LegendEntry(*entry) for entry in compare.legend_of(rows, palette)]
 
 
 # ---------------------------------------------------------------- what it comes to

@@ -82,7 +82,7 @@ def test_a_layer_is_looked_into_and_left_by_click_key_and_button(visit: Visit, t
     crumbs.get_by_role("button", name="All layers").click()
     page.wait_for_url(lambda url: "layer=" not in url)
     page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    eventually(lambda: page.evaluate("document.querySelector('main').scrollWidth") <= 390)
     gone = visit.open(f"/layers?runs={trace_id}&layer=gone")
     expect(gone.locator("#f-crumbs")).to_contain_text("no layer gone")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ class Archive:
             run_id, _, number = path.name.partition(STATE_MARK)
             if number:
                 self._numbers[run_id] = max(int(number), self._numbers.get(run_id, 0))
+        self._schemas: dict[Path, tuple[tuple[str, pl.DataType], ...]] = {}
 
     def write(self, run_id: str, frames: Mapping[str, pl.DataFrame]) -> None:
         """Replaces the run's folder; empty tables get no file."""
@@ -56,9 +58,18 @@ class Archive:
         _sync(self._root)
 
     def scan(self, table: Table, run_ids: Sequence[str]) -> list[pl.LazyFrame]:
-        """The table's rows of these runs, with this version's columns."""
-        paths = (self._folder(run_id) / f"{table.table_name}.parquet" for run_id in run_ids)
-        return [table.conform(pl.scan_parquet(path)) for path in paths if path.exists()]
+        """The table's rows of these runs, with this version's columns.
+
+        Files of one schema in a row are one scan: the plan of a query over hundreds of scans takes longer than the query.
+        """
+        paths = [path for run_id in run_ids if (path := self._folder(run_id) / f"{table.table_name}.parquet").exists()]
+        return [table.conform(pl.scan_parquet(list(alike))) for _, alike in groupby(paths, self._schema)]
+
+    def _schema(self, path: Path) -> tuple[tuple[str, pl.DataType], ...]:
+        """Columns of a file, read once: files never change, runs are replaced whole."""
+        if path not in self._schemas:
+            self._schemas[path] = tuple(pl.read_parquet_schema(path).items())
+        return self._schemas[path]
 
     def has(self, table: Table, run_id: str) -> bool:
         """Whether the run has rows of the table."""
@@ -92,6 +103,8 @@ class Archive:
         return self._root / (f"{run_id}{STATE_MARK}{number}" if number else run_id)
 
     def delete(self, run_id: str) -> None:
+        for path in [path for path in self._schemas.copy() if path.parent.name.partition(STATE_MARK)[0] == run_id]:
+            self._schemas.pop(path, None)
         number = self._numbers.pop(run_id, 0)
         for state in {0, max(0, number - 1), number}:
             shutil.rmtree(self._state(run_id, state), ignore_errors=True)

@@ -14,7 +14,7 @@ from services.core.words.usage import UsageError
 if TYPE_CHECKING:
     from services.analyzer.table import Table
 
-TIMELINE: Final = "timeline"
+WINDOWED: Final = ("timeline", "timeline_matches", "window_summary")
 CONDITION: Final = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
 OPERATORS: Final = {
     "=": FilterOperator.EQUAL,
@@ -53,7 +53,7 @@ class RowChoice:
     """What is asked of every table that has it.
 
     max_row_count, depth: None: not given.
-    window: of table timeline.
+    window: of tables of a timeline.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -81,8 +81,10 @@ class RowChoice:
             _refuse_unknown(f"option --sort {key.column}", key.column, tables)
         if self.depth is not None and not any(has_depth(table.table_name) for table in tables):
             raise UsageError(f"option --depth {self.depth}", found="no table that has depths", expected="layers", remedy="Leave it out.")
-        if self.window != WHOLE and TIMELINE not in [table.table_name for table in tables]:
-            raise UsageError("options --window and --pixels", found="no table that is drawn", expected=TIMELINE, remedy="Leave them out.")
+        if self.window != WHOLE and not any(table.table_name in WINDOWED for table in tables):
+            raise UsageError(
+                "options --window and --pixels", found="no table of a window", expected=" or ".join(WINDOWED), remedy="Leave them out."
+            )
         return [self._query(table) for table in tables]
 
     def _query(self, table: Table) -> TableQuery:
@@ -95,7 +97,7 @@ class RowChoice:
             limit=self.max_row_count or 0,
             depth=self.depth if has_depth(table.table_name) else None,
         )
-        if table.table_name == TIMELINE:
+        if table.table_name in WINDOWED:
             window = self.window
             query = replace(query, window_start_ns=window.start_ns, window_end_ns=window.end_ns, pixel_count=window.pixel_count)
         # A sweep measures its configurations in a shuffled order: the first of them are not the first rows.

@@ -182,7 +182,7 @@ def show(
     top: Annotated[int | None, typer.Option("--top", metavar="N", help="The first N rows only.")] = None,
     window: Annotated[
         str | None,
-        typer.Option("--window", metavar="START..END", help="Of timeline: what to draw, e.g. 1.2s..1.3s of the session; else all."),
+        typer.Option("--window", metavar="START..END", help="Of timeline and window_summary: e.g. 1.2s..1.3s of the session; else all."),
     ] = None,
     pixels: Annotated[
         int | None, typer.Option("--pixels", metavar="N", help="Of timeline: pixels that the window is drawn on; else 1000.")

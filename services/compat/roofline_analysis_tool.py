@@ -3,7 +3,7 @@
 It is `kernalyse follow`: commands.json, roofline_config.json and op_registry.py of the folder are watched, and what is set on the
 page is kept in roofline_config.json. Starting it in a folder runs that folder's op_registry.py.
 
-Installed, this file is also a top-level module. It holds names only; docs/commands.md says more.
+Installed, this file is also a top-level module. It holds names only; docs/operation_lists.md says more.
 """
 
 from __future__ import annotations

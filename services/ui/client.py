@@ -44,7 +44,7 @@ RETRY_S: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses before the first, second, … attempt to reconnect; the last one from then on."""
 
 CALL_TIMEOUT_S: Final = 20.0
-REPORT_TIMEOUT_S: Final = 240.0
+REPORT_TIMEOUT_S: Final = 330.0
 MAX_REMEMBERED_RUNS: Final = 24
 """Runs kept although nobody looks at them any more: going back to one is immediate."""
 
@@ -187,16 +187,15 @@ class AnalyzerClient:
 
         return await self._ask(translated())
 
-    async def table(self, query: TableQuery) -> TablePage:
+    async def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
         """Raises KernalyseError."""
+        return await self._ask(self._table(query, timeout_s))
 
-        return await self._ask(self._table(query))
-
-    async def _table(self, query: TableQuery) -> TablePage:
+    async def _table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
         frames: list[pl.DataFrame] = []
         total_row_count = 0
         with translated_errors():
-            async for response in self._stub.GetTable(encode(query), timeout=CALL_TIMEOUT_S):
+            async for response in self._stub.GetTable(encode(query), timeout=timeout_s):
                 total_row_count = total_row_count or response.total_row_count
                 frames.append(await asyncio.to_thread(_frame, response.chunk.arrow_ipc))
         rows = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
@@ -338,7 +337,7 @@ class AnalyzerClient:
             request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
             with translated_errors():
                 async for response in self._stub.WatchRun(request):
-                    frames = await asyncio.to_thread(_frames, response.tables)
+                    frames = await asyncio.to_thread(frames_of, response.tables)
                     run = decode(response.run, Run) if response.HasField("run") else None
                     memory.receive(run, frames, response.next_event_index)
                     self._on_news()
@@ -362,7 +361,7 @@ def _refusal(error: KernalyseError) -> str:
     return f"The analyzer refuses the dashboard's token: {error.message}"
 
 
-def _frames(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
+def frames_of(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
     """By name of the table; a large one comes in several chunks."""
     parts: dict[str, list[pl.DataFrame]] = {}
     for chunk in chunks:

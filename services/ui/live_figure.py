@@ -138,6 +138,10 @@ class LiveFigure:
         self._set_spans.pop(axis, None)
         self.follow(axis, start, end)
 
+    def forget_moves(self) -> None:
+        """What is followed next is shown, although the user has moved the axes: something else is drawn now."""
+        self._set_spans = {}
+
     def name_ticks(self, names: Mapping[int, str] | Mapping[float, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
         """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
         axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]

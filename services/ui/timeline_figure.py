@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 from bokeh.events import SelectionGeometry, Tap
 from bokeh.models import BoxSelectTool, PanTool, Range1d, RangeTool, WheelZoomTool
@@ -57,8 +57,7 @@ class TimelineFigure:
     def _connect(self) -> None:
         body, ruler, overview = (part.figure for part in (self.body, self.ruler, self.overview))
         self._range = Range1d(start=0, end=1, min_interval=MIN_LENGTH_NS)
-        body.update(name="timeline-body", x_range=self._range)
-        ruler.update(name="timeline-ruler", x_range=self._range)
+        body.x_range = ruler.x_range = self._range
         ruler.xgrid.visible = ruler.ygrid.visible = body.ygrid.visible = False
         for part in (body, ruler, overview):
             part.update(margin=0, min_border=0, min_border_left=0, min_border_right=EDGE_PX, min_border_top=0, min_border_bottom=0)
@@ -78,8 +77,8 @@ class TimelineFigure:
         self._range.on_change("end", self._moved)
 
     def _marked(self, event: SelectionGeometry) -> None:
-        if event.final and event.geometry.get("type") == "rect":
-            self._on_stretch(event.geometry["x0"], event.geometry["x1"])
+        if event.final and event.geometry is not None and event.geometry["type"] == "rect":
+            self._on_stretch(float(event.geometry["x0"]), float(event.geometry["x1"]))
 
     def _moved(self, _name: str, _old: float, _new: float) -> None:
         if not self._is_moving_itself:
@@ -89,8 +88,8 @@ class TimelineFigure:
 
     @property
     def view(self) -> TimeWindow:
-        start = round(self._range.start)
-        return TimeWindow(start, max(round(self._range.end), start + 1))
+        start, end = (round(cast(float, edge)) for edge in (self._range.start, self._range.end))
+        return TimeWindow(start, max(end, start + 1))
 
     @property
     def width_px(self) -> int:

@@ -21,6 +21,9 @@ MAX_DETAILED_COUNT: Final = 4_000
 """Launches whose details are fetched for hovers; where more are in sight a hover tells their name and time."""
 
 MAX_SUMMARY_ROWS: Final = 200
+WORKED_OUT_TIMEOUT_S: Final = 900.0
+"""Of what the analyzer works out once for a trace: ten million kernels take it half a minute, on a busy machine longer."""
+
 TABLE_OF_TRACK: Final = {"kernels": "kernel_launches", "memory": "memory_ops", "ranges": "ranges"}
 GAP_COLUMNS: Final = ("process_id", "device_index", "start_ns", "duration_ns", "reason", "kernel_before", "kernel_after", "call")
 
@@ -104,10 +107,10 @@ class TimelineQuestions:
         self._client = client
 
     async def outline(self, run_id: str) -> Outline:
-        names = ("trace_devices", "trace_processes")
-        whole = self._client.table(TableQuery("timeline", (run_id,), pixel_count=OUTLINE_PIXEL_COUNT))
-        answer, devices, processes = await asyncio.gather(whole, *(self._client.run_table(name, (run_id,)) for name in names))
-        return Outline(run_id, answer.rows, answer.rows.select(LANE).unique(maintain_order=True), devices, processes)
+        query = TableQuery("timeline", (run_id,), pixel_count=OUTLINE_PIXEL_COUNT)
+        tile = (await self._client.table(query, WORKED_OUT_TIMEOUT_S)).rows
+        devices, processes = [await self._client.run_table(name, (run_id,)) for name in ("trace_devices", "trace_processes")]
+        return Outline(run_id, tile, tile.select(LANE).unique(maintain_order=True), devices, processes)
 
     async def tile(self, run_id: str, request: TileRequest) -> Tile:
         window = request.window
@@ -120,7 +123,9 @@ class TimelineQuestions:
     async def gaps(self, run_id: str, request: TileRequest) -> pl.DataFrame:
         """Those of the window that are long enough to be seen, longest first."""
         longest_first = (SortKey("duration_ns", True),)
-        longest = await self._client.table(TableQuery("gaps", (run_id,), limit=1, columns=("duration_ns",), order_by=longest_first))
+        longest = await self._client.table(
+            TableQuery("gaps", (run_id,), limit=1, columns=("duration_ns",), order_by=longest_first), WORKED_OUT_TIMEOUT_S
+        )
         reach_ns = int(longest.rows["duration_ns"][0]) if longest.rows.height else 0
         filters = (
             Filter("start_ns", str(request.window.start_ns - reach_ns), FilterOperator.GREATER_EQUAL),
@@ -136,7 +141,7 @@ class TimelineQuestions:
         query = TableQuery(
             "window_summary", (run_id,), window_start_ns=window.start_ns, window_end_ns=window.end_ns, limit=MAX_SUMMARY_ROWS
         )
-        return (await self._client.table(query)).rows
+        return (await self._client.table(query, WORKED_OUT_TIMEOUT_S)).rows
 
     # ------------------------------------------------------------ names
 

@@ -42,7 +42,7 @@ def test_every_chart_downloads_as_png_svg_and_csv(visit: Visit, run_id: str) -> 
     expect(page.locator(".card.chart .chart-menu")).to_have_count(page.locator(".card.chart").count())
     expect(page.locator("#f-results tr").nth(1)).to_be_visible()
     name, picture = downloaded(page, "Download chart Roofline", "PNG")
-    assert name == "live-sweep-json-roofline.png"
+    assert name == "live-saxpy-roofline.png"
     size = page.locator(".of-points .bk-Figure").bounding_box()
     assert size is not None
     assert Image.open(io.BytesIO(picture)).width >= 2 * int(size["width"]) - 2
@@ -51,7 +51,7 @@ def test_every_chart_downloads_as_png_svg_and_csv(visit: Visit, run_id: str) -> 
     assert words[0] == "Roofline"
     assert "Arithmetic intensity (flop/B)" in words
     name, figures = downloaded(page, "Download chart Roofline", "CSV")
-    assert name == "live-sweep-json-roofline.csv"
+    assert name == "live-saxpy-roofline.csv"
     tables = list(csv.reader(io.StringIO(figures.decode("utf-8-sig"))))
     heads = [row for row in tables if row and row[0] == "layer"]
     points = next(head for head in heads if "label" in head)

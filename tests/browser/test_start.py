@@ -147,14 +147,14 @@ def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) 
 
 def test_traces_are_dropped_read_and_linked(visit: Visit) -> None:
     page = visit.open("/start")
-    drop(page, ("<b>one</b>.json", trace("one")), ("two.json", trace("two")), ("README.md", b"# no trace\n"))
+    drop(page, ("<b>one.json", trace("one")), ("two.json", trace("two")), ("README.md", b"# no trace\n"))
     imports = page.locator("#f-imports .import")
     expect(imports.locator(".state.succeeded")).to_have_count(2)
     wrong = imports.filter(has_text="README.md")
     expect(wrong.locator(".problem")).to_contain_text("found content that begins with")
     wrong.get_by_role("button", name="Take README.md from the list").click()
     expect(imports).to_have_count(2)
-    one = imports.filter(has_text="<b>one</b>.json")
+    one = imports.filter(has_text="<b>one.json")
     one.get_by_role("link", name="Kernels").click()
     expect(page.locator("#f-table tbody tr")).to_contain_text("gemm")
 
@@ -200,9 +200,24 @@ def test_pages_of_others_send_no_files(visit: Visit) -> None:
     assert page.request.get(f"{url}/{'0' * 32}").status == 404
 
 
-@pytest.mark.parametrize("form", ["sweep", "command", "import"])
-@pytest.mark.parametrize("width", [2560, 390])
-def test_forms_fit_the_screen(visit: Visit, form: str, width: int) -> None:
-    page = visit.open(f"/start?form={form}&theme=dark")
-    page.set_viewport_size({"width": width, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_forms_fit_the_screen(visit: Visit) -> None:
+    page = visit.open("/start?theme=dark")
+    for width in (2560, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            assert page.locator("main").evaluate("main => main.scrollWidth") <= width
+
+
+def test_a_stopped_sweep_is_continued_and_repeated(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", seconds=30, sizes=(1024, 2048))
+    visit.dashboard.cancel(run.run_id)
+    eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
+    for button, continues in (("Measure what is left", run.run_id), ("Run again", None)):
+        page = visit.open(f"/start?runs={run.run_id}")
+        page.get_by_role("button", name=button).click()
+        page.wait_for_url(re.compile(r"/live\?runs="))
+        again = visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
+        visit.dashboard.cancel(again.run_id)
+        assert again.run_id != run.run_id
+        assert again.spec.continues_run_id == continues

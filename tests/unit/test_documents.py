@@ -22,6 +22,7 @@ from services.ui.charts.names import elided
 from services.ui.charts.printing import figure_of
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.chart_figures import picture
+from services.ui.report.comparison_charts import comparison_charts
 from services.ui.report.document import Chart, Key
 from services.ui.report.pictures import file_stem
 from services.ui.report.process import draw
@@ -38,13 +39,18 @@ def rows(table_name: str, *given: dict[str, Any]) -> pl.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
+def sweep_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
+    return {"kernels": rows("kernels"), **sweep_results(tmp_path_factory.mktemp("store")).frames}
+
+
+@pytest.fixture(scope="module")
+def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Of a sweep and of a trace at once, with names and figures of every bad kind."""
     kernels = [
         {"kernel_name": name, "launch_count": 3, "duration_sum_ns": 10**index, "share_ratio": 0.1} for index, name in enumerate(HOSTILE)
     ]
     device = {"process_id": 1, "device_index": 0, "device_name": "H100", "span_ns": 100, "busy_ns": 60, "idle_ns": 40}
-    frames = sweep_results(tmp_path_factory.mktemp("store")).frames
+    frames = {name: frame for name, frame in sweep_tables.items() if name != "configurations"}  # its heatmap draws no names
     roofline = frames["roofline"]
     bad = [(0.0, 1e9), (-1.0, 1e9), (NAN, 1e9), (1.0, NAN), (float("inf"), 1e9), (1.0, None)]
     spoiled = [
@@ -87,12 +93,41 @@ def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPath
 TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "What the devices did", "Samples"]
 
 
-def test_a_run_has_a_chart_for_each_table_that_tells_something(tables: dict[str, pl.DataFrame]) -> None:
+def test_a_run_has_a_chart_for_each_table_that_tells_something(
+    tables: dict[str, pl.DataFrame], sweep_tables: dict[str, pl.DataFrame]
+) -> None:
+    of_sweep = ["Roofline", "Heatmap of flop rate", "Arithmetic intensity", "Flop rate", "Samples"]
+    assert [chart.title for chart in run_charts(sweep_tables)] == of_sweep
     charts = {chart.title: chart for chart in run_charts(tables)}
     assert list(charts) == TITLES
     assert "6 without a flop count have no place here." in charts["Roofline"].note
     assert [entry.name for entry in charts["What the devices did"].key] == ["computing", "computing and communicating", "copying", "idle"]
     assert run_charts({}) == []
+
+
+def test_a_model_has_an_icicle_of_each_variant() -> None:
+    layer = {"duration_sum_ns": 100, "launch_count": 1, "efficiency_ratio": 0.5}
+    tree = [
+        {**layer, "variant": variant, "layer_path": path, "parent_path": parent, "layer": path, "depth": depth}
+        for variant in ("baseline", "fused")
+        for path, parent, depth in (("blocks", None, 0), ("blocks/0", "blocks", 1))
+    ]
+    charts = run_charts({"layer_tree": rows("layer_tree", *tree)})
+    assert [chart.title for chart in charts] == ["Layers, baseline", "Layers, fused"]
+    assert [entry.name for entry in charts[0].key] == ["50 to 75 %"]
+
+
+def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:
+    verdict = {"label": "saxpy N=1000", "duration_ratio": 0.5, "duration_ratio_low": 0.4, "duration_ratio_high": 0.6, "verdict": "FASTER"}
+    other = sweep_tables["roofline"].with_columns(run_id=pl.lit("run-0"))
+    roofline = pl.concat([other, sweep_tables["roofline"]])
+    charts = comparison_charts({"comparison": rows("comparison", verdict, {"label": "new"}), "roofline": roofline}, "run-1", "run-0")
+    assert [chart.title for chart in charts] == ["Speed-up of each configuration", "Rooflines of both runs"]
+    assert [[entry.name for entry in chart.key] for chart in charts] == [["faster"], ["before", "after"]]
+    changes = [{"kernel_name": name, "duration_delta_ns": index - 2, "occurrence": "MATCHED"} for index, name in enumerate(HOSTILE)]
+    charts = comparison_charts({"kernel_comparison": rows("kernel_comparison", *changes)}, "run-1", "run-0")
+    assert [chart.title for chart in charts] == ["Kernels that changed most"]
+    assert charts[0].note.startswith("Device time of the second trace less that of the first")
 
 
 def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documents: dict[ReportFormat, Path]) -> None:

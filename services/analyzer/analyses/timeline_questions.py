@@ -94,7 +94,7 @@ def window_summary(timeline: Timeline, window_start_ns: int | None, window_end_n
     if window is None or devices.is_empty():
         return pl.DataFrame(schema=SUMMARY_SCHEMA)
     is_communication = timeline.names.str.contains(COMMUNICATION).fill_null(False).to_numpy()
-    kinds = np.where(is_communication, COMMUNICATES, COMPUTE).astype(np.uint8) | KERNEL | WORKED
+    kinds = np.where(is_communication, COMMUNICATES | KERNEL | WORKED, COMPUTE | KERNEL | WORKED).astype(np.uint8)
     ranges = within(timeline.intervals, window)
     parts = []
     for (process_id, device_index), lanes in devices.group_by(*DEVICE, maintain_order=True):

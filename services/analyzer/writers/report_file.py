@@ -14,4 +14,4 @@ def report_file(run: Run, table_of: TableOf, chosen: ReportFormat, device: Devic
     report = report_of(run, table_of, device)
     if not chosen.is_drawn:
         return written_report(report, chosen).encode()
-    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(table_of))
+    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(table_of, run.run_id))

@@ -100,7 +100,7 @@ def _frame(overlay: hv.Overlay, element: Any) -> Style:
     """Options of the axes: those of the layers, and over them the chart's own."""
     found: Style = {}
     for part in (*overlay, element):
-        found |= {name: value for name, value in _options(part, "plot").items() if value is not None}
+        found |= _options(part, "plot")
     return found
 
 
@@ -116,6 +116,9 @@ def _dress(figure: Figure, frame: Style) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(LIGHT.muted)
+    if frame.get("yaxis", "left") is None:
+        axes.yaxis.set_visible(False)
+        axes.spines["left"].set_visible(False)
     rotation = frame.get("xrotation") or 0
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         axis.set_label_text(str(frame.get(f"{name}label", "")), color=LIGHT.muted, fontsize=FONT_PT)
@@ -181,7 +184,7 @@ def _printed(element: Any) -> Iterator[Any]:
         yield part.opts(getattr(hv.opts, kind)(backend="matplotlib", **options))
 
 
-ONE_EACH: Final = ("marker", "line_dash", "text_align", "text_baseline", "fill_alpha", "alpha")
+ONE_EACH: Final = ("marker", "line_dash", "text_align", "text_baseline", "text_color", "fill_alpha", "alpha")
 """Options that Matplotlib takes for a whole layer only."""
 
 

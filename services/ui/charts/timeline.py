@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +13,21 @@ import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.timeline_looks import (
+    HATCHES,
+    MUTED_CODE,
+    PATTERNS,
+    RANGE_CODE,
+    REASON_PATTERNS,
+    REASON_TITLES,
+    REASONS,
+    Looks,
+    category_code,
+    codes_of,
+    name_code,
+    reason_colors,
+    short_name,
+)
 from services.ui.charts.timeline_rows import LANE, TimelineRows
 from services.ui.theme import Palette
 
@@ -29,56 +42,17 @@ LABEL_PX: Final = 34
 CHARACTER_PX: Final = 6.3
 """Of the names' font, on average: a longer name is cut."""
 
-CATEGORIES: Final = ("matmul", "attention", "convolution", "normalization", "elementwise", "copy", "communication", "other")
-PATTERNS: Final = (" ", "/", "\\", "-", ".", "|", "x", " ")
-PATTERN_SYMBOLS: Final = ("■", "▨", "▧", "▤", "▒", "▥", "▩", "□")
-"""For each of CATEGORIES: of wide bars, and in the legend."""
-
-CATEGORY_OF_WORD: Final[dict[str, str]] = {
-    "softmax": "normalization",
-    "pooling": "normalization",
-    "reduction": "normalization",
-    "loss": "normalization",
-    "mixture of experts": "matmul",
-    "fft": "convolution",
-    "position embedding": "elementwise",
-    "quantization": "elementwise",
-    "optimizer": "elementwise",
-    "random number": "elementwise",
-    "indexing": "copy",
-    "sort": "copy",
-}
-"""Words of table timeline that are no category of the chart's own: it has no more colours than can be told apart."""
-
-CATEGORY_TITLES: Final[dict[str, str]] = {
-    "normalization": "normalization, reduction",
-    "copy": "copy, indexing",
-    "elementwise": "elementwise",
-}
-
-REASONS: Final = ("memory", "sync", "api_call", "host_busy", "launch_latency", "unknown")
-REASON_PATTERNS: Final = ("|", "x", "/", "-", ".", " ")
-REASON_SYMBOLS: Final = ("▥", "▩", "▨", "▤", "▒", "□")
-REASON_TITLES: Final[dict[str, str]] = {
-    "memory": "copying",
-    "sync": "host waited",
-    "api_call": "host in calls",
-    "host_busy": "host busy",
-    "launch_latency": "launch latency",
-    "unknown": "not known why",
-}
-
 _QUAD: Final = ("left", "bottom", "right", "top")
 _SHAPE: Final = (*_QUAD, "color", "fill_alpha", "name", "row", "start", "duration")
 PIXEL_NUMBERS: Final = (*_SHAPE, "busy", "begun")
 EVENT_NUMBERS: Final = _SHAPE
-EVENT_TEXTS: Final = ("hatch_pattern", "detail")
+EVENT_TEXTS: Final = ("detail",)
 GAP_NUMBERS: Final = (*_QUAD, "color", "start", "duration")
-GAP_TEXTS: Final = ("hatch_pattern", "reason", "before", "after", "call")
+GAP_TEXTS: Final = ("reason", "before", "after", "call")
 LABEL_NUMBERS: Final = ("x", "y")
 LABEL_TEXTS: Final = ("text",)
 LINK_NUMBERS: Final = ("x0", "y0", "x1", "y1")
-LAYERS: Final = ("gaps", "pixels", "events", "names", "links", "chosen", "stretch")
+LAYERS: Final = ("gaps", "pixels", "events", *HATCHES, "names", "links", "chosen", "stretch")
 
 _DURATION_JS: Final = """
 const size = Math.abs(value)
@@ -100,51 +74,7 @@ return whole.replace(/\\B(?=(\\d{3})+$)/g, "\\u202f") + (rest ? "." + rest : "")
 """As many digits as tell two neighbours apart, however far into the session they are."""
 
 
-# ---------------------------------------------------------------- colours
-
-
-def codes_of(palette: Palette) -> list[str]:
-    """Colours by code: categories, then ranges of even and odd depth, then what a search or a filter leaves out."""
-    return [*palette.series[: len(CATEGORIES) - 1], palette.muted, palette.muted, palette.muted, palette.grid]
-
-
-RANGE_CODE: Final = len(CATEGORIES)
-MUTED_CODE: Final = RANGE_CODE + 2
-
-
-def category_code(word: str | None) -> int:
-    category = CATEGORY_OF_WORD.get(word or "", word or "other")
-    return CATEGORIES.index(category) if category in CATEGORIES else CATEGORIES.index("other")
-
-
-def name_code(name: str) -> int:
-    """The same in every trace, so that a kernel keeps its colour from one run to the next."""
-    return zlib.crc32(name.encode()) % (len(CATEGORIES) - 1)
-
-
-# ---------------------------------------------------------------- names
-
-_HIDDEN: Final = re.compile(r"\(anonymous namespace\)::|<?unnamed>::|^void\s+")
-
-
-def short_name(name: str) -> str:
-    """A kernel's name without return type, namespaces, arguments: what there is room for in a bar. Other names stay."""
-    plain = _HIDDEN.sub("", name)
-    head = re.split(r"[<(]", plain, maxsplit=1)[0]
-    if head == plain or " " in head.strip():
-        return plain.strip()
-    return head.rpartition("::")[2] or plain
-
-
 # ---------------------------------------------------------------- columns
-
-
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """by_name: kernels are coloured by name, else by category. part: of names, others are drawn muted; empty: none is."""
-
-    by_name: bool = False
-    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +95,10 @@ def no_tile() -> DrawnTile:
     return DrawnTile(
         empty_columns(PIXEL_NUMBERS), empty_columns(EVENT_NUMBERS, EVENT_TEXTS), (), pl.DataFrame(), np.empty(0, dtype=np.int32)
     )
+
+
+def no_gaps() -> Columns:
+    return empty_columns(GAP_NUMBERS, GAP_TEXTS)
 
 
 def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: float) -> DrawnTile:
@@ -203,7 +137,6 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
     pixels["busy"] = placed["busy_ratio"].to_numpy()[~is_wide] * 100
     pixels["begun"] = placed["begun_count"].to_numpy()[~is_wide]
     events = {name: column[is_wide] for name, column in shape.items()}
-    events["hatch_pattern"] = np.array([*PATTERNS, " ", " ", " "])[events["color"]] if not looks.by_name else _blank(events)
     events["detail"] = np.full(len(events["left"]), "", dtype=np.str_)
     is_kernel = (placed["track"] == "kernels").to_numpy()
     launches = np.where(is_kernel, placed["row_index"].fill_null(-1).to_numpy(), -1).astype(np.int32)[is_wide]
@@ -215,10 +148,6 @@ def _coded(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
     known = texts.fill_null("")
     once = known.unique(maintain_order=True)
     return known.cast(pl.Enum(once)).to_physical().cast(pl.Int32), once
-
-
-def _blank(columns: Columns) -> Any:
-    return np.full(len(columns["left"]), " ", dtype=np.str_)
 
 
 def _colors(placed: pl.DataFrame, names: pl.Series, looks: Looks) -> Any:
@@ -275,12 +204,22 @@ def gap_columns(gaps: pl.DataFrame, rows: TimelineRows) -> Columns:
         "color": np.array(reasons, dtype=np.int32),
         "start": start_ns,
         "duration": duration_ns,
-        "hatch_pattern": np.array([REASON_PATTERNS[code] for code in reasons], dtype=np.str_),
         "reason": np.array([REASON_TITLES[REASONS[code]] for code in reasons], dtype=np.str_),
         "before": text("kernel_before"),
         "after": text("kernel_after"),
         "call": text("call"),
     }
+
+
+def hatch_columns(drawn: DrawnTile, gaps: Columns, looks: Looks) -> dict[str, Columns]:
+    """Patterns of wide bars by their category, and of gaps by their reason: what lies over them in each layer of HATCHES."""
+    found: dict[str, Columns] = {}
+    for hatch in HATCHES:
+        codes = [code for code, pattern in enumerate(PATTERNS) if pattern == hatch and not looks.by_name]
+        reasons = [code for code, pattern in enumerate(REASON_PATTERNS) if pattern == hatch]
+        of_events, of_gaps = np.isin(drawn.events["color"], codes), np.isin(gaps["color"], reasons)
+        found[hatch] = {name: np.concatenate([drawn.events[name][of_events], gaps[name][of_gaps]]) for name in _QUAD}
+    return found
 
 
 def with_details(drawn: DrawnTile, details: Mapping[int, str]) -> Columns:
@@ -354,7 +293,7 @@ def _options(palette: Palette, height_px: int) -> dict[str, Any]:
 
 
 def _hover(tooltips: Sequence[tuple[str, str]], names: ColumnDataSource, rows: ColumnDataSource) -> HoverTool:
-    of_texts = {
+    of_texts: dict[str, Any] = {
         "@name": CustomJSHover(args={"texts": names}, code="return texts.data.text[value] ?? ''"),
         "@row": CustomJSHover(args={"texts": rows}, code="return texts.data.text[value] ?? ''"),
         "@start": CustomJSHover(code=_MOMENT_JS),
@@ -363,11 +302,11 @@ def _hover(tooltips: Sequence[tuple[str, str]], names: ColumnDataSource, rows: C
     return HoverTool(tooltips=list(tooltips), formatters=of_texts, point_policy="follow_mouse")
 
 
-def _hatched(color: str, alpha: float) -> Callable[[Any, Any], None]:
-    """Patterns by the column hatch_pattern: HoloViews has no option for them."""
+def _hatched(pattern: str, color: str) -> Callable[[Any, Any], None]:
+    """HoloViews has no option for patterns."""
 
     def hook(plot: Any, _element: Any) -> None:
-        plot.handles["glyph"].update(hatch_pattern="hatch_pattern", hatch_color=color, hatch_alpha=alpha, hatch_scale=7.0, hatch_weight=0.8)
+        plot.handles["glyph"].update(hatch_pattern=pattern, hatch_color=color, hatch_alpha=0.5, hatch_scale=7.0, hatch_weight=0.8)
 
     return hook
 
@@ -398,12 +337,11 @@ def timeline_chart(palette: Palette) -> hv.Overlay:
     )
     kdims = list(_QUAD)
     gaps = hv.Rectangles(empty_columns(GAP_NUMBERS, GAP_TEXTS), kdims, [*GAP_NUMBERS[4:], *GAP_TEXTS]).opts(
-        color="color", cmap=list(_reason_colors(palette)), clim=(0, len(REASONS) - 1), fill_alpha=0.28, line_width=0, tools=[gap_hover],
-        hooks=[_hatched(palette.muted, 0.55)],
+        color="color", cmap=list(reason_colors(palette)), clim=(0, len(REASONS) - 1), fill_alpha=0.28, line_width=0, tools=[gap_hover],
     )  # fmt: skip
     pixels = hv.Rectangles(empty_columns(PIXEL_NUMBERS), kdims, list(PIXEL_NUMBERS[4:])).opts(line_width=0, tools=[pixel_hover], **colors)
     events = hv.Rectangles(empty_columns(EVENT_NUMBERS, EVENT_TEXTS), kdims, [*EVENT_NUMBERS[4:], *EVENT_TEXTS]).opts(
-        line_color=palette.surface, line_width=0.8, tools=[event_hover], hooks=[_hatched(palette.surface, 0.45)], **colors
+        line_color=palette.surface, line_width=0.8, tools=[event_hover], **colors
     )
     labels = hv.Labels(empty_columns(LABEL_NUMBERS, LABEL_TEXTS), list(LABEL_NUMBERS), list(LABEL_TEXTS)).opts(
         text_font_size="11px", text_align="left", text_baseline="middle", text_color=palette.text
@@ -411,27 +349,13 @@ def timeline_chart(palette: Palette) -> hv.Overlay:
     links = hv.Segments(empty_columns(LINK_NUMBERS), list(LINK_NUMBERS)).opts(color=palette.bad, line_width=1.4)
     chosen = hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_color=palette.text, line_width=2)
     stretch = hv.Rectangles(empty_columns(_QUAD), kdims).opts(color=palette.accent, fill_alpha=0.12, line_color=palette.accent)
-    return (gaps * pixels * events * labels * links * chosen * stretch).opts(**_options(palette, ROW_PX), xaxis=None, yaxis=None)
-
-
-def _reason_colors(palette: Palette) -> tuple[str, ...]:
-    return *(palette.series[place] for place in (5, 1, 3, 2, 4)), palette.muted
-
-
-def legend_entries(palette: Palette, reasons: Collection[str], *, by_name: bool = False) -> list[dict[str, str]]:
-    """Categories of kernels unless they are coloured by name, and why a device had nothing to do, those reasons that occur."""
-    colors = codes_of(palette)
-    entries = [
-        {"name": CATEGORY_TITLES.get(category, category), "color": colors[code], "symbol": PATTERN_SYMBOLS[code]}
-        for code, category in enumerate(CATEGORIES)
-    ]
-    of_reasons = zip(REASONS, _reason_colors(palette), REASON_SYMBOLS, strict=True)
-    gaps = [
-        {"name": f"gap: {REASON_TITLES[reason]}", "color": color, "symbol": symbol}
-        for reason, color, symbol in of_reasons
-        if reason in reasons
-    ]
-    return gaps if by_name else entries + gaps
+    hatches = hv.Overlay(
+        [
+            hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_width=0, hooks=[_hatched(hatch, palette.surface)])
+            for hatch in HATCHES
+        ]
+    )
+    return (gaps * pixels * events * hatches * labels * links * chosen * stretch).opts(**_options(palette, ROW_PX), xaxis=None, yaxis=None)
 
 
 def ruler_chart(palette: Palette) -> hv.Element:

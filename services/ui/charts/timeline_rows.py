@@ -83,7 +83,7 @@ def timeline_rows(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.Data
             else:
                 places.append(lane | {"row": len(rows)})
                 rows.append(Row(_title(lane), False))
-    schema = {**{name: lanes.schema[name] for name in LANE}, "row": pl.Int32}
+    schema: dict[str, Any] = {**{name: lanes.schema[name] for name in LANE}, "row": pl.Int32}
     return TimelineRows(tuple(rows), pl.DataFrame(places, schema=schema), heads[True], heads[False])
 
 

@@ -62,7 +62,7 @@ class CommandForm:
                 is_wide=True,
                 max_length=4_000,
             ),
-            Field("collector", "Collector", "select", COLLECTORS),
+            Field("collector", "Collector", "select", COLLECTORS, is_wide=True),
             Field("files", "Files that go with it", "files", hint="It runs in a private folder of the node, beside them."),
             Field("environment", "Environment", "lines", placeholder="CUDA_VISIBLE_DEVICES=0", hint="NAME=VALUE, one a line."),
         )
@@ -123,7 +123,10 @@ OF_NCU: Final = (
 def _note(place: Place) -> str:
     if place.node is None:
         return ""
-    return " ".join(_forbidden(place) or place.node.notices)
+    forbidden, notices = _forbidden(place), place.node.notices
+    if forbidden:
+        return forbidden[0]
+    return f"Node {place.node.hostname} says: {' '.join(notices)}" if notices else ""
 
 
 def _forbidden(place: Place) -> tuple[str, ...]:

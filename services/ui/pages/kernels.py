@@ -67,7 +67,8 @@ class KernelsPage(TabledPage):
     def _progress_of_choice(self, overview: Overview) -> object:
         """What changes with the chosen row: its own run alone."""
         run_id = self.state.configuration.rpartition(".")[0]
-        return next(((run.state, run.is_settled, run.completed_configuration_count) for run in overview.runs if run.run_id == run_id), None)
+        of_run = ((run.state, run.is_settled, run.completed_configuration_count) for run in overview.runs if run.run_id == run_id)
+        return next(of_run, None), overview.revision
 
     def _figure_choice(self) -> str:
         titles = {name: metric.title for name, metric in METRICS.items()}

@@ -252,10 +252,8 @@ class RooflinePage(PageBase):
         if unplaced_count:
             notes.append(f"{unplaced_count} without a flop count have no place here and are only listed below.")
         if self._is_thinned:
-            counts = f"{theme.count(shown.drawn.height)} of {theme.count(shown.placed.height)}"
-            notes.append(
-                f"{counts} points are drawn, one of those that cover each other; zoom in for more. A click finds the nearest of all."
-            )
+            counts = f"{theme.count(shown.drawn.height)} of {theme.count(shown.placed.height)} points"
+            notes.append(f"{counts} are drawn, one of those that cover each other; zoom in for more. A click finds the nearest of all.")
         notes.append(level_note(self.state.level, shown.missing_count, self._counted.is_on_its_way))
         notes.append(self._counted.problem if self.state.level != "auto" else "")
         notes.append(roofline.over_ceiling_note(rows))

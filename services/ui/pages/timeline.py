@@ -13,7 +13,7 @@ import polars as pl
 from services.core.model import Filter, FilterOperator, Run
 from services.ui import theme
 from services.ui.charts import timeline
-from services.ui.charts.elements import empty_columns
+from services.ui.charts.timeline_looks import Looks, legend_entries
 from services.ui.charts.timeline_rows import TimelineRows, timeline_rows
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
@@ -62,6 +62,7 @@ class TimelinePage(PageBase):
         self._shown: Outline | None = None  # None: nothing of the run is there yet
         self._rows: TimelineRows | None = None
         self._drawn = timeline.no_tile()
+        self._drawn_gaps = timeline.no_gaps()
         self._drawn_for: dict[str, object] = {}  # what each part of the figure was drawn for
 
     def close(self) -> None:
@@ -70,7 +71,8 @@ class TimelinePage(PageBase):
         super().close()
 
     def roots(self) -> dict[str, Any]:
-        return {"overview": self.figure.overview.figure, "ruler": self.figure.ruler.figure, "body": self.figure.body.figure}
+        parts = {"overview": self.figure.overview, "ruler": self.figure.ruler, "body": self.figure.body}
+        return {f"timeline_{name}": part.figure for name, part in parts.items()}
 
     # ------------------------------------------------------------ wishes
 
@@ -146,7 +148,8 @@ class TimelinePage(PageBase):
         view = self.figure.view.clipped(whole)
         self.state = replace(self.state, window="" if view == whole else str(view))
         self._ask_tile()
-        self.wake()
+        if not self._tile.is_on_its_way:  # else its answer wakes the page, which then need not wait for the update's turn
+            self.wake()
 
     def _tapped(self, time_ns: float, row: float) -> None:
         """Chooses the shortest event there; where there are only pixels, comes closer."""
@@ -226,7 +229,7 @@ class TimelinePage(PageBase):
         now_unix_s = time.time()
         runs = [run_card(run, overview, now_unix_s) for run in overview.runs if run.is_trace][:MAX_LISTED_RUNS]
         reasons = [] if self._gaps.answer is None or self._shown is None else self._gaps.answer["reason"].unique().to_list()
-        entries = timeline.legend_entries(self.palette, reasons, by_name=self.state.color_by == "kernel")
+        entries = legend_entries(self.palette, reasons, by_name=self.state.color_by == "kernel")
         return {
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "filters": filters_fragment(self.state, {}),
@@ -303,6 +306,9 @@ class TimelinePage(PageBase):
             self._shown = self._rows = None
         elif outline is not self._shown:
             self._shown, self._rows, self._match = outline, None, None
+            self._drawn = timeline.no_tile()
+            self.figure.set_tile(self._drawn)
+            self.figure.body.replace("names", timeline.label_columns(self._drawn, 0, 0, 1))
             self.figure.bound(outline.whole)
             wanted = TimeWindow.of(self.state.window)
             self.figure.show(outline.whole if wanted is None else wanted.clipped(outline.whole))
@@ -325,13 +331,13 @@ class TimelinePage(PageBase):
         if tile is None or rows is None or tile.run_id != outline.run_id:
             return
         body, view, pixel_ns = self.figure.body, self.figure.view, self.figure.pixel_ns
-        looks = timeline.Looks(self.state.color_by == "kernel", self.state.search or self.state.kernel)
+        looks = Looks(self.state.color_by == "kernel", self.state.search or self.state.kernel)
         # Of an exact tile, what is wide enough for a name changes with every zoom.
         scale = round(np.log2(pixel_ns / tile.request.pixel_ns), 1) if tile.is_exact else 0
         if self._is_new("tile", (tile.request, looks, scale)):
             self._drawn = timeline.drawn_tile(tile.rows, rows, looks, min(pixel_ns, tile.request.pixel_ns))
             self.figure.set_tile(self._drawn)
-            for part in ("names", "details"):
+            for part in ("names", "hatches", "details"):
                 self._drawn_for.pop(part, None)
         self._ask_beside(outline.run_id, tile)
         if self._is_new("names", view):
@@ -339,9 +345,11 @@ class TimelinePage(PageBase):
         if self._details.answer is not None and self._is_new("details", self._details.answered):
             body.replace("events", timeline.with_details(self._drawn, self._details.answer))
         if self._is_new("gaps", self._gaps.answered):
-            gaps = self._gaps.answer
-            none = empty_columns(timeline.GAP_NUMBERS, timeline.GAP_TEXTS)
-            body.replace("gaps", none if gaps is None else timeline.gap_columns(gaps, rows))
+            self._drawn_gaps = timeline.no_gaps() if self._gaps.answer is None else timeline.gap_columns(self._gaps.answer, rows)
+            body.replace("gaps", self._drawn_gaps)
+        if self._is_new("hatches", self._gaps.answered):
+            for hatch, columns in timeline.hatch_columns(self._drawn, self._drawn_gaps, looks).items():
+                body.replace(hatch, columns)
         event = self._shown_event()
         if self._is_new("chosen", event and (event.track, event.start_ns, event.name)):
             chosen, links = timeline.chosen_columns(None if event is None else event.row | {"track": event.track}, rows)

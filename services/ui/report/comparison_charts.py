@@ -1,22 +1,16 @@
-"""Which charts a comparison of two runs has."""
+"""Which charts a comparison of two runs has: those of the page Compare."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
 
+import holoviews as hv
 import polars as pl
 
-from services.ui import theme
-from services.ui.charts import roofline
-from services.ui.charts.models import Bar, bar_chart
-from services.ui.charts.stacks import Stretch, stacked_bars
+from services.ui.charts import compare, roofline
 from services.ui.report.document import Chart, Key
-from services.ui.report.run_charts import MAX_BAR_COUNT, Tables, roofline_of
+from services.ui.report.run_charts import Tables, roofline_of
 from services.ui.theme import LIGHT
-
-MAX_SPEED_UP_COUNT: Final = 30
-"""Configurations in one chart; the names of more cannot be read on a page."""
 
 
 def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list[Chart]:
@@ -30,28 +24,14 @@ def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list
 
 def _speed_ups(tables: Tables) -> Iterator[Chart]:
     rows = tables.get("comparison", pl.DataFrame())
-    if rows.is_empty():
-        return
-    matched = rows.filter(pl.col("duration_ratio") > 0).sort("duration_ratio")
-    shown = matched.head(MAX_SPEED_UP_COUNT)
+    shown = rows if rows.is_empty() else compare.charted(rows)
     if shown.is_empty():
         return
-    names = [row["label"] for row in shown.iter_rows(named=True)]
-    bars = [_speed_up(row) for row in shown.iter_rows(named=True)]
-    note = "Time of the first run over that of the second: above 1 the second is faster. Whiskers are the interval of the ratio."
-    rest = matched.height - shown.height
-    if rest:
-        note += f" The {shown.height} that gained most, of {matched.height}."
-    element = bar_chart(names, [bars], "speed-up", LIGHT, 380, theme.RATIO_TICKS, base=1.0)
-    yield Chart("Speed-up of each configuration", element, "wide", note)
-
-
-def _speed_up(row: dict[str, Any]) -> Bar:
-    """Durations' ratio turned round, and with it the ends of its interval."""
-    low, high = row["duration_ratio_low"], row["duration_ratio_high"]
-    verdict = str(row["verdict"] or "not judged").lower()
-    text = f"{row['label']}: ×{1 / row['duration_ratio']:.3g}, {verdict}"
-    return Bar(1 / row["duration_ratio"], 1 / high if high else None, 1 / low if low else None, text)
+    points, whiskers, names = compare.speedup_columns(shown, LIGHT)
+    element = compare.speedup_chart(points, whiskers, LIGHT, compare.chart_height_px(len(names)))
+    note = "Above ×1 the judged run is faster; whiskers are the interval of the ratio. Hollow: undecided."
+    key = [Key(*entry) for entry in compare.legend_of(shown, LIGHT)]
+    yield Chart("Speed-up of each configuration", _with_places(element, names), "wide", note + _left_out(rows, shown.height), key)
 
 
 def _changes(tables: Tables) -> Iterator[Chart]:
@@ -62,15 +42,18 @@ def _changes(tables: Tables) -> Iterator[Chart]:
         rows = tables.get(table_name, pl.DataFrame())
         if rows.is_empty():
             continue
-        shown = rows.with_columns(pl.col(name).fill_null("(outside of every one)")).head(MAX_BAR_COUNT // 2)
-        names, stacks = [], []
-        for row in shown.iter_rows(named=True):
-            for place, (side, column) in enumerate((("before", "baseline_duration_sum_ns"), ("after", "duration_sum_ns"))):
-                value = float(row[column] or 0)
-                names.append(f"{side}: {row[name]}")
-                stacks.append([Stretch(value, LIGHT.series[place], f"{row[name]}, {side}: {theme.duration(value)}")])
-        key = [Key("before", LIGHT.series[0]), Key("after", LIGHT.series[1])]
-        yield Chart(title, stacked_bars(names, stacks, "device time", LIGHT, theme.DURATION_TICKS), "wide", "Largest change first.", key)
+        bars, names = compare.change_columns(rows, name, LIGHT)
+        element = compare.change_chart(bars, LIGHT, compare.chart_height_px(len(names)))
+        note = "Device time of the second trace less that of the first: bars to the left take less time now."
+        yield Chart(title, _with_places(element, names), "wide", note + _left_out(rows, len(names)))
+
+
+def _left_out(rows: pl.DataFrame, shown_count: int) -> str:
+    return f" The {shown_count} that changed most, of {rows.height}." if rows.height > shown_count else ""
+
+
+def _with_places(element: hv.Overlay, names: Mapping[int, str]) -> hv.Overlay:
+    return element.opts(hv.opts.Overlay(yticks=[*names.items()]))
 
 
 def _rooflines(tables: Tables, sides: Mapping[str, str]) -> Iterator[Chart]:

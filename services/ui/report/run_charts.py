@@ -9,13 +9,14 @@ import holoviews as hv
 import polars as pl
 
 from services.ui import theme
-from services.ui.charts import layers, roofline, strips, telemetry
+from services.ui.charts import roofline, strips, telemetry
 from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.document import Chart, Key
+from services.ui.report.layer_charts import layer_charts
 from services.ui.report.performance_charts import performance_charts
 from services.ui.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
-from services.ui.theme import CATEGORIES, LIGHT, MARKERS, SYMBOLS, style_of
+from services.ui.theme import CATEGORIES, LIGHT, SYMBOLS, style_of
 
 Tables = Mapping[str, pl.DataFrame]
 """By their names; those without rows may be missing."""
@@ -41,7 +42,7 @@ def run_charts(tables: Tables) -> list[Chart]:
         *_models(tables),
         *performance_charts(tables),
         *_kernels(tables),
-        *_layers(tables),
+        *layer_charts(tables),
         *_breakdown(tables),
         *_gaps(tables),
         *_samples(tables),
@@ -137,22 +138,6 @@ def ranking(title: str, rows: pl.DataFrame, name: str, texts: Sequence[str], lab
     rest = rows.height - shown.height
     note = f"The {shown.height} that take longest, of {theme.count(rows.height)}." if rest else ""
     return Chart(title, stacked_bars(shown[name].to_list(), stacks, label, LIGHT, theme.DURATION_TICKS), "wide", note)
-
-
-def _layers(tables: Tables) -> Iterator[Chart]:
-    rows = _rows(tables, "layers")
-    kinds = pl.DataFrame() if rows.is_empty() else layers.kinds_of(rows)
-    if kinds.is_empty():
-        return
-    bars, names = layers.bar_columns(kinds, LIGHT)
-    element = layers.layer_chart(bars, LIGHT, 340).opts(
-        hv.opts.Overlay(
-            xticks=[*names.items()], xlim=(-0.5, max(1, len(names)) - 0.5), ylim=(0, max(1.0, float(bars["top"].max(initial=0))) * 1.08)
-        )
-    )
-    variants = [name for name in layers.variants_of(kinds) if name]
-    key = [Key(name, LIGHT.series[place % len(LIGHT.series)], SYMBOLS[MARKERS[1]]) for place, name in enumerate(variants)]
-    yield Chart("Time by kind of layer", element, "wide", "Layers that differ by a number alone together.", key)
 
 
 def _breakdown(tables: Tables) -> Iterator[Chart]:

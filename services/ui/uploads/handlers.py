@@ -86,13 +86,13 @@ class ImportHandler(_PageHandler):
     async def put(self, _upload_id: str) -> None:
         if self.request.headers.get("Content-Length") == "0":  # an empty file
             await self._write(b"")
-        self._answer(409)
+        self._answer()
 
     async def get(self, _upload_id: str) -> None:
         if self._upload is not None and self._upload.state in (ImportState.READING, ImportState.STORING):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._upload.settled.wait(), WAITING_S)
-        self._answer(404)
+        self._answer()
 
     async def delete(self, _upload_id: str) -> None:
         if self._upload is not None:
@@ -100,7 +100,7 @@ class ImportHandler(_PageHandler):
                 await self._upload.cancel()
             except KernalyseError as error:
                 self._error = error
-        self._answer(502)
+        self._answer()
 
     async def _write(self, chunk: bytes) -> None:
         """What follows on a refused part is read and left aside: the answer says where to go on."""
@@ -114,13 +114,12 @@ class ImportHandler(_PageHandler):
         expected = Extent(self._position.file_index, self._position.offset_bytes + len(chunk))
         self._position = reached if reached == Extent(expected.file_index + 1) else expected
 
-    def _answer(self, status_of_refusal: int) -> None:
+    def _answer(self) -> None:
+        """Refused parts are no error of the page: it goes on by what the answer says."""
         if self._upload is None:
             self.refuse(404, self._error.message if self._error else "There is no such import.")
-            return
-        if self._error is not None:
-            self.set_status(status_of_refusal)
-        self.finish(answer_of(self._upload))
+        else:
+            self.finish(answer_of(self._upload))
 
 
 @stream_request_body

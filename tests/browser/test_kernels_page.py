@@ -1,0 +1,130 @@
+"""The Kernels page: heatmap and split charts of a list as seed 000 has it, a table in pages, a real sweep's samples and listings."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from services.core.model import Run, RunState
+from tests.browser.conftest import Visit
+from tests.browser.test_live import drawn_count, eventually
+
+pytestmark = pytest.mark.browser
+
+EVIL_NAME: Final = '<img src=x onerror="window.pwned=1">' + "x" * 10_000
+KERNELS: Final = [
+    {"name": "Kernel A", "M": 1024, "N": 512, "K": 256, "tflops": 100, "batch": 32, "dtype": "f32", "model": "modelX"},
+    {"name": "Kernel A", "M": 1024, "N": 512, "K": 256, "tflops": 60, "batch": 64, "dtype": "f32", "model": "modelY"},
+    {"name": "Kernel B", "M": 64, "N": 32, "K": 16, "tflops": 80.5, "batch": 64, "dtype": "f16", "model": "modelY"},
+    *({"name": f"Kernel C{place}", "M": 64, "N": 32, "K": 16, "tflops": 1, "dtype": "f16", "model": "modelX"} for place in range(26)),
+    {"name": EVIL_NAME, "M": 8, "N": 8, "K": 8, "tflops": 2, "batch": 8, "dtype": "f16", "model": "modelX"},
+]
+
+
+def column(page: Page, source: str, name: str) -> list[Any]:
+    values: list[Any] = page.evaluate(
+        "([source, name]) => Array.from(Bokeh.documents[0].get_model_by_name(source).data[name])", [source, name]
+    )
+    return values
+
+
+@pytest.fixture
+def page(visit: Visit, tmp_path: Path) -> Page:
+    """Of the list, which is the same run however often it is imported."""
+    path = tmp_path / "kernels.json"
+    path.write_text(json.dumps(KERNELS))
+    run_id = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
+    opened = visit.open(f"/kernels?runs={run_id}")
+    eventually(lambda: drawn_count(opened, "heatmap:cells") == len(KERNELS))
+    return opened
+
+
+def test_seed_000_performance_heatmap_of_kernels_over_models_tells_exact_values_and_why_a_cell_is_empty(page: Page) -> None:
+    expect(page.get_by_label("X axis")).to_have_value("kernel")
+    expect(page.get_by_label("Y axis")).to_have_value("model")
+    exact = dict(zip(column(page, "heatmap:cells", "place"), column(page, "heatmap:cells", "figure"), strict=True))
+    assert exact["kernel Kernel A, model modelX"].startswith("100 Tflop/s")
+    assert exact["kernel Kernel A, model modelY"].startswith("60.0 Tflop/s")
+    reasons = dict(zip(column(page, "heatmap:gaps", "place"), column(page, "heatmap:gaps", "reason"), strict=True))
+    assert reasons["kernel Kernel B, model modelX"] == "no configuration of these runs lies here"
+    page.get_by_label("Y axis").select_option("dtype")
+    page.wait_for_url(re.compile("heat_y=dtype"))
+    eventually(lambda: "kernel Kernel B, dtype float16" in column(page, "heatmap:cells", "place"))
+    page.get_by_label("Charts show").select_option("Efficiency")
+    expect(page.locator("#f-heat_note")).to_contain_text("ceilings of its device are not known")
+    assert page.evaluate("window.pwned") is None
+
+
+def test_seed_000_split_charts_and_interactive_filtering_by_batch_size_dtype_and_model(page: Page) -> None:
+    labels = column(page, "performance:bars", "label")
+    assert (labels[0][:15], labels[1][:13]) == ("Kernel A M=1024", "Kernel B M=64")
+    assert column(page, "intensity:bars", "label") == labels
+    assert column(page, "performance:bars", "top")[:2] == [100e12, 80.5e12]
+    expect(page.locator("#f-split_note")).to_contain_text("13 more are in the table")
+    for name, value, left in (("Batch size", "64", 2), ("Data type", "float16", 1)):
+        page.locator("#f-filters").get_by_label(name).select_option(value)
+        eventually(lambda left=left: drawn_count(page, "heatmap:cells") == left)  # type: ignore[misc]
+        eventually(lambda left=left: drawn_count(page, "performance:bars") == left)  # type: ignore[misc]
+    expect(page.locator("#f-table tbody tr")).to_have_count(1)
+    page.locator("#f-filters").get_by_label("Model").select_option("modelX")
+    expect(page.locator("#f-split_note")).to_contain_text("No configuration of these runs matches the filters")
+
+
+def test_a_table_is_paged_sorted_and_given_other_columns(page: Page) -> None:
+    rows = page.locator("#f-table tbody tr")
+    expect(rows).to_have_count(25)
+    page.get_by_role("spinbutton", name="Page").fill("2")
+    expect(rows).to_have_count(5)
+    expect(page.locator("#f-pager")).to_contain_text("26 to 30 of 30")
+    page.get_by_role("button", name="First rows").click()
+    expect(page.get_by_role("spinbutton", name="Page")).to_have_value("1")
+    page.get_by_label("Rows at once").select_option("50")
+    expect(rows).to_have_count(30)
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_role("button", name="all", exact=True).click()
+    expect(page.locator("thead")).to_contain_text("Toolkit")
+
+
+@pytest.fixture
+def swept(visit: Visit) -> Run:
+    run = visit.dashboard.start_sweep("saxpy", seconds=0.05, sizes=(65_536, 262_144))
+    eventually(lambda: visit.dashboard.run(run.run_id).state is RunState.SUCCEEDED)
+    return run
+
+
+def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Visit, swept: Run) -> None:
+    page = visit.open(f"/kernels?runs={swept.run_id}")
+    page.locator("#f-table").get_by_role("button", name="saxpy N=262144").click()
+    page.wait_for_url(re.compile(rf"configuration={swept.run_id}\.1"))
+    detail = page.locator("#f-detail")
+    expect(detail.get_by_role("heading")).to_have_text("saxpy N=262144")
+    expect(detail).to_contain_text("hot: what the launch before left in the caches")
+    expect(page.locator("#f-samples_note")).to_contain_text("its 95 % interval")
+    assert drawn_count(page, "order:samples") >= 2
+    expect(page.locator("#f-listing")).to_contain_text("saxpy")
+    with page.expect_download() as download:
+        page.locator("#f-listings").get_by_role("link", name="Download").click()
+    assert "saxpy" in download.value.path().read_text()
+    assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == (
+        f"/roofline?runs={swept.run_id}&point={swept.run_id}.1"
+    )
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+    again = visit.open(page.url.removeprefix(visit.dashboard.url))
+    expect(again.locator("#f-detail").get_by_role("heading")).to_have_text("saxpy N=262144")
+    again.locator("#f-detail").get_by_role("button", name="Close").click()
+    expect(again.locator(".detail")).to_be_hidden()
+
+
+def test_a_choice_that_is_gone_is_said_in_a_sentence(visit: Visit) -> None:
+    page = visit.open("/kernels?configuration=no-such-run.3")
+    expect(page.locator("#f-detail")).to_contain_text("no-such-run")
+    expect(page.locator("#f-detail .problem")).to_be_visible()

@@ -1,0 +1,146 @@
+"""The Timeline page of a trace of two devices, from all of it down to one launch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from tests.browser.conftest import Visit
+from tests.browser.test_live import drawn_count, eventually
+from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export
+
+pytestmark = pytest.mark.browser
+
+STEP_NS = 100_000
+COUNT = 2_000
+OTHER = {"deviceId": 1, "streamId": 9, "globalPid": global_id(79)}
+NAMES = {1: "void gemm_tile<4>(float*)", 2: "cudaLaunchKernel_v7000", 3: "forward", 4: "ncclAllReduce(int)", 5: "<b>relu</b>"}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 2000 steps: a long kernel launched within a range, a collective on the other device; one launch bears another name."""
+    starts = [place * STEP_NS for place in range(COUNT)]
+    kernels = [kernel(start + 20_000, start + 80_000, place + 1) for place, start in enumerate(starts)]
+    kernels[1_500]["demangledName"] = 5
+    kernels += [kernel(start + 30_000, start + 60_000, place + 1, demangledName=4, **OTHER) for place, start in enumerate(starts)]
+    return write_export(
+        tmp_path_factory.mktemp("trace") / "steps.sqlite",
+        kernels=kernels,
+        calls=[call(start + 5_000, start + 9_000, place + 1) for place, start in enumerate(starts)],
+        ranges=[nvtx(start, start + 90_000, None, textId=3) for start in starts],
+        copies=[kernel(5_000, 15_000, 9_999, bytes=1 << 20)],
+        gpus=[{}, {"id": 1, "cuDevice": 1}],
+        strings=NAMES,
+    )
+
+
+@pytest.fixture
+def run_id(visit: Visit, trace: Path) -> str:
+    found: str = TraceUpload([OutgoingTrace(trace)], lambda _: None).send(visit.dashboard.stub).run.run_id
+    return found
+
+
+def window(page: Page) -> tuple[float, float]:
+    found: list[float] = page.evaluate("(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('timeline_body').x_range)")
+    return found[0], found[1]
+
+
+def place(page: Page, time_ns: float, row: int) -> dict[str, Any]:
+    """Where on the screen a moment of a row is drawn."""
+    box = page.locator("#tl-body > div").nth(1).bounding_box()
+    assert box is not None
+    start, end = window(page)
+    width = page.evaluate("Bokeh.documents[0].get_model_by_name('timeline_body').inner_width")
+    return {"x": box["x"] + (time_ns - start) / (end - start) * width, "y": box["y"] + row * 24 + 12}
+
+
+def test_wheel_drag_and_keys_lead_from_all_of_a_trace_to_one_launch(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/timeline?runs={run_id}")
+    rows = page.locator("#f-rows .tl-row")
+    expect(rows.filter(has_text="stream 9 · kernels")).to_have_count(1)
+    eventually(lambda: drawn_count(page, "timeline:pixels") > 1_000)  # pixel by pixel
+    whole = window(page)
+    at = place(page, 1_234 * STEP_NS, 1)
+    page.mouse.move(**at)
+    for _ in range(4):
+        page.mouse.wheel(0, -400)
+    eventually(lambda: 0 < drawn_count(page, "timeline:events") < 400)  # one by one
+    page.wait_for_url(re.compile(r"window=\d+\.\.\d+"))
+    before = window(page)
+    assert before[1] - before[0] < (whole[1] - whole[0]) / 20
+    page.mouse.down()
+    page.mouse.move(at["x"] - 200, at["y"], steps=4)
+    page.mouse.up()
+    eventually(lambda: window(page)[0] > before[0])
+    dragged = window(page)
+    page.locator("#tl-body").focus()
+    page.keyboard.press("a")
+    eventually(lambda: window(page)[0] < dragged[0])
+    page.keyboard.press("Home")
+    eventually(lambda: window(page) == pytest.approx(whole))
+
+
+def test_a_search_jumps_and_the_chosen_launch_tells_all_and_leads_on(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/timeline?runs={run_id}")
+    page.get_by_label("Search").fill("RELU")
+    expect(page.locator("#f-matches")).to_contain_text("1 match")
+    page.get_by_role("button", name="Next match").click()
+    chosen = page.locator("#f-chosen")
+    expect(chosen.locator("code")).to_have_text("<b>relu</b>")
+    expect(chosen).to_contain_text("150\u202f020\u202f000 ns")
+    expect(chosen).to_contain_text("60.0 µs")
+    expect(chosen).to_contain_text("8 × 1 × 1")
+    expect(chosen).to_contain_text("forward (told by range)")
+    expect(chosen).to_contain_text("cudaLaunchKernel")
+    expect(page.locator("#f-matches")).to_contain_text("1 of 1")
+    eventually(lambda: drawn_count(page, "timeline:chosen") == 1)
+    assert window(page)[1] - window(page)[0] < 10_000_000
+    shown = visit.open(page.url.removeprefix(visit.dashboard.url))  # the link shows a colleague the same
+    expect(shown.locator("#f-chosen code")).to_have_text("<b>relu</b>")
+    assert window(shown) == pytest.approx(window(page), abs=2)
+    eventually(lambda: drawn_count(shown, "timeline:events") > 0)
+    at = place(shown, 1_501 * STEP_NS + 50_000, 1)
+    shown.mouse.click(**at)
+    expect(shown.locator("#f-chosen code")).to_have_text(NAMES[1])
+    shown.get_by_role("button", name="Next launch").click()
+    expect(shown.locator("#f-chosen")).to_contain_text("150\u202f220\u202f000 ns")
+    shown.get_by_role("link", name="This kernel").click()
+    shown.wait_for_url(re.compile("/kernels"))
+
+
+def test_a_marked_stretch_says_what_devices_did_and_groups_fold(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/timeline?runs={run_id}&window=0..1000000")
+    eventually(lambda: drawn_count(page, "timeline:events") > 10)
+    at, end = place(page, 100_000, 1), place(page, 900_000, 1)
+    page.keyboard.down("Shift")
+    page.mouse.move(**at)
+    page.mouse.down()
+    page.mouse.move(**end, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    stretch = page.locator("#f-stretch")
+    expect(stretch).to_contain_text("gemm_tile")
+    expect(stretch.locator("tr", has_text="GPU 0").first).to_contain_text(re.compile(r"(59|60)\.\d %"))  # of each 100 µs 60 µs
+    eventually(lambda: drawn_count(page, "timeline:stretch") == 1)
+    eventually(lambda: drawn_count(page, "timeline:gaps") > 5)
+    count = page.locator("#f-rows .tl-row").count()
+    page.locator("#f-rows button").first.click()
+    expect(page.locator("#f-rows .tl-row")).not_to_have_count(count)
+    page.wait_for_url(re.compile("folded="))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_on_a_phone_nothing_is_cut_off_and_runs_without_a_trace_say_what_is_missing(visit: Visit, run_id: str, theme: str) -> None:
+    page = visit.open(f"/timeline?runs={run_id}&theme={theme}")
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.get_by_role("link", name="Timeline")).to_have_attribute("aria-current", "page")
+    eventually(lambda: drawn_count(page, "timeline:pixels") > 100)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    gone = visit.open("/timeline?runs=imported-0")
+    expect(gone.locator("#f-timeline_note")).to_contain_text("not there any longer")

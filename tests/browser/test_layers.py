@@ -102,6 +102,7 @@ def test_kernels_lead_to_their_layers_and_layers_to_their_kernels(visit: Visit, 
     expect(page.locator("#f-table tbody tr").first).to_contain_text("gemm_a")
     kernels.get_by_role("link", name="roofline").click()
     page.wait_for_url(re.compile(r"/roofline\?.*kernel=gemm_a"))
+    page.wait_for_selector(".shell[data-ready]")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
 
 

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 import pytest
 from pptx import Presentation
@@ -172,7 +173,7 @@ def test_matplotlib_draws_what_bokeh_shows() -> None:
     element = bar_chart(["a", "b"], [[Bar(2e9, 1e9, 3e9), None], [Bar(4e9), Bar(1e9)]], "flop/s", LIGHT, ticks=SI_TICKS)
     axes = figure_of(element, (4, 3)).axes[0]
     boxes = [box for collection in axes.collections for box in collection.get_paths() if type(collection).__name__ == "PatchCollection"]
-    assert sorted(box.vertices[:, 1].max() for box in boxes) == [1e9, 2e9, 4e9]
+    assert sorted(float(np.asarray(box.vertices)[:, 1].max()) for box in boxes) == [1e9, 2e9, 4e9]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
     assert axes.get_ylabel() == "flop/s"
     assert axes.yaxis.get_major_formatter()(2e9, 0) == "2 G"

@@ -85,17 +85,17 @@ class TableAnswers:
         chosen = rows.filter(*conditions) if conditions else rows
         return history(chosen, _metric_of(filters)) if table is HISTORY else history_series(chosen)
 
-
-def _asks_for_names(query: TableQuery) -> bool:
-    """Nothing else: rows come in the order that they have."""
-    return not query.order_by and {wanted.column for wanted in query.filters} <= {"name", "track"}
-
     def _series_of_all(self) -> pl.LazyFrame:
         """Kept until a run comes, goes or goes on: a page of them is asked for again and again."""
         state = self._history_rows.state()
         if self._series is None or state is None or self._series[0] != state:
             self._series = (state, history_series(self._history_rows.rows(None)).collect())
         return self._series[1].lazy()
+
+
+def _asks_for_names(query: TableQuery) -> bool:
+    """Nothing else: rows come in the order that they have."""
+    return not query.order_by and {wanted.column for wanted in query.filters} <= {"name", "track"}
 
 
 def _metric_of(filters: Sequence[Filter]) -> str:

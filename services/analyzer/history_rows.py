@@ -35,7 +35,7 @@ REPEATED: Final = r" (process=\d+|cold|hot)\b"
 KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
 """What makes two runs comparable, with the device that they ran on."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of what the rows mean; rows of another are made anew."""
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,13 @@ class HistoryRows:
         passing = [record for record in records if record.run.run_id not in covered]
         live = [_rows_of(self._store, [record]) for record in passing]
         return pl.concat([kept.filter(pl.col("subject").is_not_null()), *(frame.lazy() for frame in live)])
+
+    def state(self) -> object | None:
+        """Equal to what it was as long as all rows are; None: some run goes on."""
+        records = self._store.runs.of(None)
+        if not all(record.is_compacted and record.run.is_settled for record in records):
+            return None
+        return frozenset(record.run.run_id for record in records)
 
     def _opened(self) -> set[str]:
         for other in self._folder.parent.glob("*"):
@@ -203,18 +210,25 @@ def _described(rows: pl.DataFrame, store: Store, records: Iterable[RunRecord]) -
     )
     joined = HISTORY_ROWS.conform(rows.lazy()).drop("device_name", "node_id", "git_commit", "git_is_dirty").collect()
     uuids = rows["device_uuid"] if "device_uuid" in rows.columns else pl.Series([None] * rows.height, dtype=pl.String)
-    whole = joined.with_columns(device_uuid=uuids).join(described, on="run_id", how="left", maintain_order="left")
-    device = pl.coalesce("device_uuid", pl.concat_str("node_id", "device_id", separator=" ", ignore_nulls=True))
-    return (
-        whole.with_columns(
+    whole = (
+        joined.with_columns(device_uuid=uuids)
+        .join(described, on="run_id", how="left", maintain_order="left")
+        .with_columns(
             measured_unix_ns=pl.coalesce("measured_unix_ns", "run_unix_ns"),
             device_id=pl.coalesce("device_id", "run_device_id"),
             model_name=pl.coalesce("model_name", "run_model"),
             batch_size=pl.coalesce("batch_size", "run_batch"),
         )
-        .with_columns(series=pl.concat_str(*KEY, device, separator=" | ", ignore_nulls=True))
-        .select(HISTORY_ROWS.column_names)
     )
+    device = pl.coalesce("device_uuid", pl.concat_str("node_id", "device_id", separator=" ", ignore_nulls=True))
+    names = whole.select(pl.concat_str(*(pl.col(name).cast(pl.String).fill_null("") for name in KEY), device, separator="|")).to_series()
+    return whole.with_columns(series=_keys(names)).select(HISTORY_ROWS.column_names)
+
+
+def _keys(names: pl.Series) -> pl.Series:
+    """Short enough for a URL, whatever the kernel is called."""
+    known = {name: hashlib.blake2b(name.encode(), digest_size=8).hexdigest() for name in names.unique() if name is not None}
+    return names.replace_strict(known, default=None, return_dtype=pl.String) if known else names
 
 
 def _described_run(record: RunRecord, store: Store) -> tuple[object, ...]:

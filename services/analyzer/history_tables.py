@@ -8,7 +8,7 @@ from services.analyzer.table import COUNT, DEVICE_ID, FLAG, KERNEL_NAME, MEASURE
 
 SUBJECT: Final = Column("subject", TEXT, "What it is of: configuration; model (a whole pass); kernel or layer (of a trace, or of a model).")
 SERIES: Final = Column(
-    "series", TEXT, "Key of everything that makes runs comparable: subject, label, data type, cache mode, backend, device."
+    "series", TEXT, "Key of all that makes runs comparable: subject, label, model, batch size, data type, cache mode, backend, device."
 )
 LABEL: Final = Column("label", TEXT, "Kernel and parameters, model and variant, or layer; without the process that measured it.")
 

@@ -31,6 +31,7 @@ from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
 from services.ui.pages.compare import ComparePage
+from services.ui.pages.history import HistoryPage
 from services.ui.pages.kernels import KernelsPage
 from services.ui.pages.layers import LayersPage
 from services.ui.pages.live import LivePage
@@ -60,6 +61,7 @@ PAGE_CLASSES: Final[tuple[type[PageBase], ...]] = (
     LayersPage,
     TimelinePage,
     ComparePage,
+    HistoryPage,
     NodesPage,
     StartPage,
 )

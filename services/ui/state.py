@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from services.ui.theme import ThemeName
 
-Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "nodes", "start"]
+Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "history", "nodes", "start"]
 PAGE_TITLES: Final[dict[Page, str]] = {
     "live": "Live",
     "roofline": "Roofline",
@@ -17,6 +17,7 @@ PAGE_TITLES: Final[dict[Page, str]] = {
     "layers": "Layers",
     "timeline": "Timeline",
     "compare": "Compare",
+    "history": "History",
     "nodes": "Nodes",
     "start": "Run / Import",
 }
@@ -31,6 +32,20 @@ PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
 LayerColor = Literal["efficiency", "bound", "category"]
+HistoryMetric = Literal[
+    "duration_median_ns",
+    "duration_mean_ns",
+    "duration_min_ns",
+    "duration_p95_ns",
+    "duration_p99_ns",
+    "duration_sum_ns",
+    "noise_ratio",
+    "achieved_flop_per_s",
+    "achieved_bytes_per_s",
+    "efficiency_ratio",
+    "tokens_per_s",
+]
+Across = Literal["time", "runs"]
 TableName = Literal[
     "measurements",
     "kernels",
@@ -104,8 +119,10 @@ class ViewState:
     candidate: str = ""  # run_id; empty: the newest
     allow: str = ""  # differences between the two that were allowed to be, comma-separated
     verdict: str = ""  # of the rows compared; empty: all
-    metric: str = "duration_median_ns"  # of the history
-    series: str = ""  # configuration whose history is shown, by its key; empty: those that the filters leave
+    metric: HistoryMetric = "duration_median_ns"  # of the history
+    series: str = ""  # whose history is shown, by its key; empty: the first of the list
+    subject: str = ""  # of the history's series: configuration, model, layer or kernel; empty: all
+    across: Across = "time"  # what lies along the history's axis
     node: str = ""  # address; empty: the first that serves
     row_count: int = ROW_COUNTS[0]  # rows shown at once
     figure: MetricName | Literal[""] = ""  # of the charts of kernels; empty: the first that is known
@@ -169,6 +186,8 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "sizes": get_args(PointSize),
     "level": get_args(LevelChoice),
     "table": get_args(TableName),
+    "metric": get_args(HistoryMetric),
+    "across": get_args(Across),
     "figure": get_args(MetricName),
     "form": get_args(StartTab),
     "layer_color": get_args(LayerColor),

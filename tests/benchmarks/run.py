@@ -27,6 +27,7 @@ BENCHMARKS = {
     "dashboard_tables": "The Kernels page over a store of a million measurements",
     "warm_tables": "Questions of an imported trace of millions of kernels",
     "timeline": "The Timeline page over ten million kernels, from wish to columns and from wheel to pixels",
+    "history_questions": "Histories in a store of a million measurements",
     "gpt_kernels": "Products of the GPT workload beside NumPy's, and its fused variant beside the baseline",
     "verdicts": "How often paired comparisons are right, on each OpenCL CPU runtime",
 }

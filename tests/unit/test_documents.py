@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 import pytest
 from pptx import Presentation
@@ -22,6 +23,7 @@ from services.ui.charts.names import elided
 from services.ui.charts.printing import figure_of
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.chart_figures import picture
+from services.ui.report.comparison_charts import comparison_charts
 from services.ui.report.document import Chart, Key
 from services.ui.report.pictures import file_stem
 from services.ui.report.process import draw
@@ -104,6 +106,31 @@ def test_a_run_has_a_chart_for_each_table_that_tells_something(
     assert run_charts({}) == []
 
 
+def test_a_model_has_an_icicle_of_each_variant() -> None:
+    layer = {"duration_sum_ns": 100, "launch_count": 1, "efficiency_ratio": 0.5}
+    tree = [
+        {**layer, "variant": variant, "layer_path": path, "parent_path": parent, "layer": path, "depth": depth}
+        for variant in ("baseline", "fused")
+        for path, parent, depth in (("blocks", None, 0), ("blocks/0", "blocks", 1))
+    ]
+    charts = run_charts({"layer_tree": rows("layer_tree", *tree)})
+    assert [chart.title for chart in charts] == ["Layers, baseline", "Layers, fused"]
+    assert [entry.name for entry in charts[0].key] == ["50 to 75 %"]
+
+
+def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:
+    verdict = {"label": "saxpy N=1000", "duration_ratio": 0.5, "duration_ratio_low": 0.4, "duration_ratio_high": 0.6, "verdict": "FASTER"}
+    other = sweep_tables["roofline"].with_columns(run_id=pl.lit("run-0"))
+    roofline = pl.concat([other, sweep_tables["roofline"]])
+    charts = comparison_charts({"comparison": rows("comparison", verdict, {"label": "new"}), "roofline": roofline}, "run-1", "run-0")
+    assert [chart.title for chart in charts] == ["Speed-up of each configuration", "Rooflines of both runs"]
+    assert [[entry.name for entry in chart.key] for chart in charts] == [["faster"], ["before", "after"]]
+    changes = [{"kernel_name": name, "duration_delta_ns": index - 2, "occurrence": "MATCHED"} for index, name in enumerate(HOSTILE)]
+    charts = comparison_charts({"kernel_comparison": rows("kernel_comparison", *changes)}, "run-1", "run-0")
+    assert [chart.title for chart in charts] == ["Kernels that changed most"]
+    assert charts[0].note.startswith("Device time of the second trace less that of the first")
+
+
 def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documents: dict[ReportFormat, Path]) -> None:
     page = documents[ReportFormat.HTML].read_text()
     without_library = page.replace(re.search(r"<script>.*?</script>", page, re.DOTALL).group(), "", 1)  # type: ignore[union-attr]
@@ -146,7 +173,7 @@ def test_matplotlib_draws_what_bokeh_shows() -> None:
     element = bar_chart(["a", "b"], [[Bar(2e9, 1e9, 3e9), None], [Bar(4e9), Bar(1e9)]], "flop/s", LIGHT, ticks=SI_TICKS)
     axes = figure_of(element, (4, 3)).axes[0]
     boxes = [box for collection in axes.collections for box in collection.get_paths() if type(collection).__name__ == "PatchCollection"]
-    assert sorted(box.vertices[:, 1].max() for box in boxes) == [1e9, 2e9, 4e9]
+    assert sorted(float(np.asarray(box.vertices)[:, 1].max()) for box in boxes) == [1e9, 2e9, 4e9]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
     assert axes.get_ylabel() == "flop/s"
     assert axes.yaxis.get_major_formatter()(2e9, 0) == "2 G"

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.analyses.change_points import MAX_RUNS, Level, levels
-from services.analyzer.history_tables import FIGURES, HISTORY, HISTORY_SERIES, IDENTITY, LARGER_IS_BETTER
+from services.analyzer.analyses.change_points import MAX_RUNS, MIN_RUNS_TOGETHER, Level, levels
+from services.analyzer.history_tables import HISTORY, HISTORY_SERIES, LARGER_IS_BETTER
 from services.core.comparison import CPU_MARGIN_RATIO, GPU_MARGIN_RATIO
 
 NAMED_CHANGES: Final[Mapping[str, str]] = {
@@ -38,21 +38,20 @@ def history(rows: pl.LazyFrame, metric: str) -> pl.LazyFrame:
         )
         .collect()
     )
-    if valued.is_empty():
-        return HISTORY.empty().lazy()
-    parts = [_with_levels(part, metric) for part in valued.partition_by("series", maintain_order=True)]
-    return HISTORY.conform(pl.concat(parts, how="vertical_relaxed").lazy())
+    run_count = pl.len().over("series")
+    few = valued.filter(run_count < MIN_RUNS_TOGETHER).with_columns(
+        level_index=pl.lit(0, dtype=pl.Int64), level_value=pl.col("value").log().mean().over("series").exp()
+    )
+    parts = valued.filter(run_count >= MIN_RUNS_TOGETHER).partition_by("series", maintain_order=True)
+    levelled = [HISTORY.conform(part.lazy()) for part in (few, *(_with_levels(part, metric) for part in parts))]
+    return pl.concat(levelled)
 
 
 def history_series(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Table history_series. Input: table history_rows."""
-    names = [column.name for column in (*IDENTITY, *FIGURES) if column.name != "series"]
-    newest = (
-        rows.sort("measured_unix_ns")
-        .group_by("series")
-        .agg(pl.len().alias("run_count"), pl.col("run_id", *names, "measured_unix_ns").last())
-    )
-    return HISTORY_SERIES.conform(newest.sort("measured_unix_ns", "series", descending=[True, False]))
+    newest = rows.group_by("series").agg(pl.len().alias("run_count"), pl.col("measured_unix_ns").max())
+    described = rows.join(newest, on=["series", "measured_unix_ns"]).unique("series", keep="last")
+    return HISTORY_SERIES.conform(described.sort("measured_unix_ns", "series", descending=[True, False]))
 
 
 def margin_of(device_id: str | None) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import holoviews as hv
 import numpy as np
@@ -73,6 +72,17 @@ def verdict_counts(rows: pl.DataFrame) -> VerdictCounts:
 
 
 # ---------------------------------------------------------------- speed-ups
+
+
+def legend_of(rows: pl.DataFrame, palette: Palette) -> list[tuple[str, str, str]]:
+    """Name, colour and character of the verdicts that occur."""
+    present = rows["verdict"].drop_nulls().unique().to_list()
+    shown = ((verdict, verdict_style(verdict, palette)) for verdict in VERDICTS if verdict in present)
+    return [(verdict.lower(), style.color, verdict_symbol(verdict, style)) for verdict, style in shown]
+
+
+def verdict_symbol(verdict: str, style: Style) -> str:
+    return "○" if verdict == "UNDECIDED" else theme.SYMBOLS[style.marker]
 
 
 def charted(rows: pl.DataFrame) -> pl.DataFrame:
@@ -290,15 +300,3 @@ def signed_duration(value_ns: float | None) -> str:
 def short_name(name: str) -> str:
     """Both ends of a long one: names of one kernel begin alike."""
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH // 2]}…{name[-(NAME_LENGTH // 2 - 1) :]}"
-
-
-def legend_of(rows: pl.DataFrame, palette: Palette) -> list[dict[str, Any]]:
-    """Entries for legend.html: the verdicts that occur."""
-    present: Sequence[str] = rows["verdict"].drop_nulls().unique().to_list()
-    hollow = {"circle": "○"}
-    return [
-        {"name": verdict.lower(), "color": style.color, "symbol": hollow.get(style.marker, theme.SYMBOLS[style.marker])}
-        for verdict in VERDICTS
-        if verdict in present
-        for style in (verdict_style(verdict, palette),)
-    ]

@@ -14,13 +14,14 @@ from services.ui import filters, theme
 from services.ui.charts import compare, roofline
 from services.ui.charts.elements import empty_columns
 from services.ui.client import AnalyzerClient
+from services.ui.legend import LegendEntry, legend_fragment
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.memory import Overview, RunMemory
-from services.ui.pages.compared_rows import Compared, columns_of, compared, table_rows, tiles
+from services.ui.pages.compared_rows import Compared, columns_of, compared, table_rows, tiles, verdict_legend
 from services.ui.pages.compared_sides import chosen_pair, facts
+from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from services.ui.pages.roofline_figure import no_points
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
-from services.ui.pages.tabled import pager_fragment
 from services.ui.question import Question
 from services.ui.run_sources import sources_of
 from services.ui.source_difference import FileDifference, source_difference
@@ -65,6 +66,7 @@ class ComparePage(PageBase):
         self.roofline = LiveFigure("roofline", _rooflines(self.palette), ("ceilings", "names", "moves", "points"))
         self._drawn: object = None
         self._moved: object = None
+        self._row_count = 0  # of the table, by the filters
         self._legend = self._roofline_legend = ""
 
     def roots(self) -> dict[str, Any]:
@@ -78,13 +80,15 @@ class ComparePage(PageBase):
     def handle(self, name: str, value: str) -> Any:
         match name:
             case "swap":
-                before, after = chosen_pair(self.state, self.client.nodes.overview())
+                before, after = self._pair(self.client.nodes.overview())
                 self.state = replace(self.state, baseline=_id(after), candidate=_id(before), row=0)
             case "sort":
-                self.state = replace(self.state, sort=value, descending=self.state.sort == value and not self.state.descending, row=0)
+                self.state = sorted_by(self.state, value)
+            case "set" if value.startswith("page="):
+                self.state = gone_to_page(self.state, value.removeprefix("page="), self._row_count)
             case "set" if value.startswith(("baseline=", "candidate=")):
                 # Both are named from then on: what nobody has chosen must not change under the one that somebody has.
-                before, after = chosen_pair(self.state, self.client.nodes.overview())
+                before, after = self._pair(self.client.nodes.overview())
                 named = replace(self.state, baseline=_id(before), candidate=_id(after), allow="")
                 side, _, run_id = value.partition("=")
                 self.state = named.changed(side, run_id)
@@ -95,7 +99,7 @@ class ComparePage(PageBase):
     # ------------------------------------------------------------ showing
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        before, after = chosen_pair(self.state, overview)
+        before, after = self._pair(overview)
         problem = self._problem_of(before, after, overview)
         shown: dict[str, str] = {"difference": "", "tiles": "", "verdict_legend": "", "roofline_legend": "", "sources": ""}
         answer = None
@@ -103,9 +107,8 @@ class ComparePage(PageBase):
             memories = self.memories(tuple(dict.fromkeys((before.run_id, after.run_id))))
             answer = self._answer(before, after, overview.revision)
             shown |= self._pair_fragments(memories, overview, before, after, answer)
-        else:
-            self.memories(())
         rows = pl.DataFrame() if answer is None else self._filtered(answer)
+        self._row_count = rows.height
         return {
             **shown,
             "side_choice": self._side_choice(overview, before, after),
@@ -115,13 +118,22 @@ class ComparePage(PageBase):
             "pager": pager_fragment(self.state, rows.height),
         }
 
+    def _pair(self, overview: Overview) -> tuple[Run | None, Run | None]:
+        """Baseline and candidate. Only the newest runs are in the overview: older ones that are named are looked at for their own sake."""
+        named = {run_id for run_id in (self.state.baseline, self.state.candidate, *self.state.runs[:2]) if run_id}
+        older = sorted(named - {run.run_id for run in overview.runs})
+        found = tuple(memory.run for memory in self.memories((*older, *(run_id for run_id in self._looked_at if run_id not in older))))
+        return chosen_pair(
+            self.state, replace(overview, runs=(*overview.runs, *(run for run in found if run is not None and run.run_id in older)))
+        )
+
     def _problem_of(self, before: Run | None, after: Run | None, overview: Overview) -> str:
         if not overview.is_known:
             return "Waiting for the analyzer's list."
-        named = {self.state.baseline, self.state.candidate} - {""}
-        missing = sorted(named - {run.run_id for run in overview.runs})
-        if missing:
-            return f"Run {missing[0]} is not there; it may have been deleted. Choose another."
+        for run_id, run in ((self.state.baseline, before), (self.state.candidate, after)):
+            if run_id and run is None:
+                is_gone = run_id in self._looked_at and self._looked_at[run_id].problem
+                return f"Run {run_id} is not there; it may have been deleted. Choose another." if is_gone else "Asking the analyzer."
         if before is None or after is None:
             return NO_PAIR
         return NOT_ALIKE if before.is_trace != after.is_trace else ""
@@ -188,7 +200,7 @@ class ComparePage(PageBase):
         self.speedups.replace("even", compare.even_columns(len(names)))
         _show_places(self.speedups, names)
         self.speedups.follow("x", *compare.speedup_span(points, whiskers))
-        self._legend = fragment("legend.html", entries=compare.legend_of(rows, self.palette), has_failed=False, has_implausible=False)
+        self._legend = legend_fragment(verdict_legend(rows, self.palette))
 
     def _draw_roofline(self, memories: tuple[RunMemory, ...], answer: Compared) -> None:
         table_name = "layer_roofline" if answer.is_of_traces and self.state.points == "layer" else "roofline"
@@ -220,10 +232,8 @@ class ComparePage(PageBase):
     def _run_legend(self, run_ids: tuple[str, ...], points: dict[str, Any]) -> str:
         words = ("before", "after") if len(run_ids) == 2 else ("this run",)
         styles = [theme.style_of(run_id, run_ids, self.palette) for run_id in run_ids]
-        entries = [
-            {"name": word, "color": style.color, "symbol": theme.SYMBOLS[style.marker]} for word, style in zip(words, styles, strict=True)
-        ]
-        return fragment("legend.html", entries=entries, **roofline.marks_of(points))
+        entries = [LegendEntry(word, style.color, theme.SYMBOLS[style.marker]) for word, style in zip(words, styles, strict=True)]
+        return legend_fragment(entries, **roofline.marks_of(points))
 
     # ------------------------------------------------------------ fragments
 

@@ -12,6 +12,7 @@ from services.core.model import Run, TableQuery
 from services.ui import theme
 from services.ui.charts import compare
 from services.ui.client import AnalyzerClient
+from services.ui.legend import LegendEntry
 from services.ui.state import PointsOf
 from services.ui.theme import Palette
 
@@ -148,8 +149,12 @@ def _verdict(row: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     if row["verdict"] is None:
         return {"word": row["occurrence"].lower(), "symbol": "+" if row["occurrence"] == "NEW" else "−", "color": palette.muted}
     style = compare.verdict_style(row["verdict"], palette)
-    symbol = "○" if row["verdict"] == "UNDECIDED" else theme.SYMBOLS[style.marker]
-    return {"word": row["verdict"].lower(), "symbol": symbol, "color": style.color}
+    return {"word": row["verdict"].lower(), "symbol": compare.verdict_symbol(row["verdict"], style), "color": style.color}
+
+
+def verdict_legend(rows: pl.DataFrame, palette: Palette) -> list[LegendEntry]:
+    """The verdicts that occur."""
+    return [LegendEntry(*entry) for entry in compare.legend_of(rows, palette)]
 
 
 # ---------------------------------------------------------------- what it comes to

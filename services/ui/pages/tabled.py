@@ -12,9 +12,10 @@ from services.core.model import TableQuery
 from services.ui import filters, theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
+from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
 from services.ui.question import Question
-from services.ui.state import ROW_COUNTS, TABLE_TITLES, TableName, ViewState
+from services.ui.state import TABLE_TITLES, TableName, ViewState
 from services.ui.table_columns import COLUMNS, Column
 from services.ui.table_query import csv_query, table_query
 from services.ui.theme import CATEGORIES
@@ -63,8 +64,7 @@ class TabledPage(PageBase):
     def handle(self, name: str, value: str) -> Any:
         match name:
             case "sort":
-                descending = self.state.sort == value and not self.state.descending
-                self.state = replace(self.state, sort=value, descending=descending, row=0)
+                self.state = sorted_by(self.state, value)
             case "column":
                 shown = [column.name for column in self._columns()]
                 shown = [other for other in shown if other != value] if value in shown else [*shown, value]
@@ -73,20 +73,12 @@ class TabledPage(PageBase):
             case "set" if value.startswith("table="):
                 self.state = replace(_assigned(self.state, value), columns=(), sort="", descending=False)
             case "set" if value.startswith("page="):
-                self._go_to_page(value.removeprefix("page="))
+                self.state = gone_to_page(self.state, value.removeprefix("page="), self._total_row_count)
             case "columns":
                 self.state = replace(self.state, columns=() if value == "default" else _all_columns(self.state.table))
             case _:
                 return super().handle(name, value)
         return None
-
-    def _go_to_page(self, text: str) -> None:
-        """As typed: what is no page of the table leaves the rows where they are."""
-        total = 0 if self._rows.answer is None else self._rows.answer.total_row_count
-        last_page = max(1, -(-total // self.state.row_count))
-        if text.strip().isdecimal():
-            page = min(max(1, int(text)), last_page)
-            self.state = replace(self.state, row=(page - 1) * self.state.row_count)
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         self._show_kernels_of_traces(overview)
@@ -185,23 +177,11 @@ class TabledPage(PageBase):
         )
 
     def _pager(self) -> str:
-        return pager_fragment(self.state, 0 if self._rows.answer is None else self._rows.answer.total_row_count)
+        return pager_fragment(self.state, self._total_row_count)
 
-
-def pager_fragment(state: ViewState, total: int) -> str:
-    """Where the shown rows are among all of the table."""
-    step, first = state.row_count, state.row
-    last = min(first + step, total)
-    return fragment(
-        "pager.html",
-        text=f"{theme.count(first + 1)} to {theme.count(last)} of {theme.count(total)}" if total and last > first else "",
-        previous=max(0, first - step) if first > 0 else None,
-        following=first + step if last < total else None,
-        page=first // step + 1,
-        page_count=max(1, -(-total // step)),
-        row_counts=ROW_COUNTS,
-        row_count=step,
-    )
+    @property
+    def _total_row_count(self) -> int:
+        return 0 if self._rows.answer is None else self._rows.answer.total_row_count
 
 
 def _assigned(state: ViewState, assignment: str) -> ViewState:

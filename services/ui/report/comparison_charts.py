@@ -30,7 +30,7 @@ def _speed_ups(tables: Tables) -> Iterator[Chart]:
     points, whiskers, names = compare.speedup_columns(shown, LIGHT)
     element = compare.speedup_chart(points, whiskers, LIGHT, compare.chart_height_px(len(names)))
     note = "Above ×1 the judged run is faster; whiskers are the interval of the ratio. Hollow: undecided."
-    key = [Key(**entry) for entry in compare.legend_of(shown, LIGHT)]
+    key = [Key(*entry) for entry in compare.legend_of(shown, LIGHT)]
     yield Chart("Speed-up of each configuration", _with_places(element, names), "wide", note + _left_out(rows, shown.height), key)
 
 

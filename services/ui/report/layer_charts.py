@@ -38,7 +38,7 @@ def _icicles(tree: pl.DataFrame) -> Iterator[Chart]:
         element = icicle.icicle_chart(drawn.boxes, drawn.names, LIGHT, AXIS_PX + LEVEL_PX * drawn.level_count).opts(
             hv.opts.Overlay(xlim=(0, drawn.span_ns), ylim=(-float(drawn.level_count), 0))
         )
-        key = [Key(entry["name"], entry["color"]) for entry in icicle.legend_of(rows, "efficiency", LIGHT)]
+        key = [Key(name, color) for name, color in icicle.legend_of(rows, "efficiency", LIGHT)]
         title = "Layers" if variant is None or len(variants) == 1 else f"Layers, {variant}"
         yield Chart(title, element, "wide", "As wide as their time, inside of those around them; colours tell how near to the roof.", key)
 

@@ -57,7 +57,7 @@ def _heatmap(rows: pl.DataFrame, metric: Metric) -> Iterator[Chart]:
     element = heatmap.heatmap_chart(made.cells, made.gaps, made.marks, LIGHT, AXIS_PX + ROW_PX * max(3, len(made.y.places)))
     cells = next(iter(element))
     bar = hv.Store.lookup_options("bokeh", cells, "plot").kwargs["colorbar_opts"]
-    cells.opts(colorbar_opts={**bar, "title": metric.title, "major_label_overrides": made.scale.labels(metric)})
+    cells.opts(clabel=metric.title, colorbar_opts={**bar, "title": metric.title, "major_label_overrides": made.scale.labels(metric)})
     element = element.opts(
         hv.opts.Overlay(
             xlim=(-0.5, len(made.x.places) - 0.5),

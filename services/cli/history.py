@@ -1,0 +1,86 @@
+"""`kernalyse history`: a figure over time and commits, where it changed for good, and an exit status for CI."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+
+REGRESSION_STATUS: Final = 1
+NOTHING_STATUS: Final = 2
+
+
+class HistoryFormat(StrEnum):
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(history)
+
+
+def history(
+    kernel: Annotated[str, typer.Argument(metavar="[KERNEL]", help="Part of a kernel's, model's or layer's name. None: all.")] = "",
+    metric: Annotated[
+        str, typer.Option("--metric", help="duration_median_ns, duration_p95_ns, achieved_flop_per_s, efficiency_ratio, tokens_per_s, …")
+    ] = "duration_median_ns",
+    label: Annotated[str, typer.Option("--label", metavar="TEXT", help='Part of a configuration: "N=4096".')] = "",
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Only this device, e.g. cuda:0.")] = "",
+    backend: Annotated[str, typer.Option("--backend", metavar="BACKEND", help="Only this backend: pycuda, nvcc or opencl.")] = "",
+    fail_on_regression: Annotated[
+        bool, typer.Option("--fail-on-regression", help="Status 1 when the newest change of a configuration is for the worse.")
+    ] = False,
+    threshold: Annotated[str, typer.Option("--threshold", metavar="3%", help="Of these, changes of more than this count.")] = "3%",
+    recent: Annotated[
+        int, typer.Option("--recent", metavar="N", min=1, help="And those that began in the newest N runs: older ones were accepted.")
+    ] = 10,
+    output_format: Annotated[HistoryFormat, typer.Option("--format", "-f", help="How to print it.")] = HistoryFormat.TABLE,
+    server: ServerOption = None,
+    token: TokenOption = None,
+    token_file: TokenFileOption = None,
+    ca_file: CaFileOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """Show a figure of kernels, models and layers over all runs: its level now, and where it changed for good.
+
+    A change is a step from one level of runs to the next that noise does not explain (docs/history.md). The newest run alone can
+    be one; it is not confirmed then.
+
+    Status 0: shown; 1: a regression, with --fail-on-regression; 2: refused, or nothing was found.
+    """
+    from services.cli.history_display import as_json, as_markdown, latest, regressions, series_table, summary_lines
+    from services.cli.session import Server, analyzer_session
+    from services.cli.terminal import console as make_console
+    from services.core.errors import InvalidRequestError
+    from services.core.model import Filter, FilterOperator, TableQuery
+    from services.core.words.measuring_words import parse_ratio
+
+    wanted = [("label", label, FilterOperator.CONTAINS), ("kernel_name", kernel, FilterOperator.CONTAINS)]
+    wanted += [("device_id", device, FilterOperator.EQUAL), ("backend", backend.upper(), FilterOperator.EQUAL)]
+    filters = tuple(Filter(name, value, operator) for name, value, operator in wanted if value)
+    try:
+        threshold_ratio = parse_ratio("--threshold", threshold)
+        with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+            rows, _ = client.rows(TableQuery("history", filters=(Filter("metric", metric), *filters)))
+    except InvalidRequestError as error:  # status 1 would say that something has become worse
+        typer.echo(f"kernalyse: {error.message}", err=True)
+        raise typer.Exit(NOTHING_STATUS) from error
+    if rows.is_empty():
+        typer.echo("No run has measured that. List what there is with: kernalyse history", err=True)
+        raise typer.Exit(NOTHING_STATUS)
+    found = latest(rows)
+    worse = regressions(found, threshold_ratio, recent)
+    if output_format is HistoryFormat.JSON:
+        typer.echo(as_json(rows, worse, metric, threshold_ratio), nl=False)
+    elif output_format is HistoryFormat.MARKDOWN:
+        typer.echo(as_markdown(found, worse, metric, threshold_ratio), nl=False)
+    else:
+        make_console().print(series_table(found, metric))
+    for line in summary_lines(found, worse, threshold_ratio):
+        typer.echo(line, err=output_format is not HistoryFormat.TABLE)
+    if fail_on_regression and not worse.is_empty():
+        raise typer.Exit(REGRESSION_STATUS)

@@ -1,0 +1,113 @@
+"""A history as a table, as Markdown, as JSON, and in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.terminal import markdown_row, plain_table
+from services.core.quantities import UNKNOWN, change, duration, percentage, rate
+
+VERSION: Final = "kernalyse-history/1"
+HEADINGS: Final = ("configuration", "device", "runs", "newest", "level", "last change", "since", "verdict", "because")
+NUMERIC_HEADINGS: Final = ("runs", "newest", "level", "last change")
+COMMIT_LENGTH: Final = 10
+
+
+def latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per series, the worst news first: its newest run with the last change. Input: table history."""
+    ordered = rows.sort("series", "measured_unix_ns", "run_id")
+    changes = ordered.with_columns(runs_since=pl.len().over("series") - pl.int_range(pl.len()).over("series")).filter(
+        pl.col("verdict").is_not_null()
+    )
+    of_change = ["change_ratio", "change_ratio_low", "change_ratio_high", "verdict", "is_confirmed", "baseline_run_id", "reason"]
+    last = changes.group_by("series").agg(
+        pl.col("runs_since", *of_change).last(),
+        since_run_id=pl.col("run_id").last(),
+        since_unix_ns=pl.col("measured_unix_ns").last(),
+        since_commit=pl.col("git_commit").last(),
+    )
+    newest = ordered.drop(of_change).group_by("series").agg(pl.len().alias("run_count"), pl.exclude("series").last())
+    rank = pl.col("verdict").replace_strict({"REGRESSION": 0, "IMPROVEMENT": 1}, default=2, return_dtype=pl.Int8)
+    return newest.join(last, on="series", how="left").sort(
+        rank, pl.col("change_ratio").log().abs(), descending=[False, True], nulls_last=True
+    )
+
+
+def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: int) -> pl.DataFrame:
+    """Of `latest` rows: those whose last change is for the worse, by more than the threshold, and no older than so many runs."""
+    size = pl.max_horizontal("change_ratio", 1 / pl.col("change_ratio"))
+    return found.filter(pl.col("verdict") == "REGRESSION", size > 1 + threshold_ratio, pl.col("runs_since") <= recent_run_count)
+
+
+def series_table(found: pl.DataFrame, metric: str) -> Table:
+    table = plain_table()
+    for heading in HEADINGS:
+        is_number = heading in NUMERIC_HEADINGS
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
+    for row in found.iter_rows(named=True):
+        table.add_row(*map(Text, _cells(row, metric)))
+    return table
+
+
+def as_markdown(found: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:
+    """What was found in words, then the table."""
+    lines = [f"- {line}" for line in summary_lines(found, worse, threshold_ratio)]
+    lines += ["", markdown_row(HEADINGS), markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in HEADINGS)]
+    lines += [markdown_row(_cells(row, metric)) for row in found.iter_rows(named=True)]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(rows: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:
+    """One object; `history` has the rows of that table."""
+    document = {
+        "schema": VERSION,
+        "metric": metric,
+        "threshold_ratio": threshold_ratio,
+        "regressions": worse.select("series", "label", "device_id", "change_ratio", "since_run_id", "since_commit").to_dicts(),
+        "history": rows.to_dicts(),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: float) -> Iterator[str]:
+    changed = found["verdict"].is_not_null().sum()
+    yield f"{found.height} {'history' if found.height == 1 else 'histories'}, {changed} with a change."
+    known = f"Worse by more than {percentage(threshold_ratio)} of late"
+    yield f"{known}: {', '.join(worse['label'])}." if worse.height else f"{known}: none."
+
+
+def shown_value(value: float | None, metric: str) -> str:
+    """With its unit."""
+    if metric.endswith("_ns"):
+        return duration(value)
+    if metric.endswith("_ratio"):
+        return percentage(value)
+    return rate(value, {"achieved_flop_per_s": "flop/s", "achieved_bytes_per_s": "B/s", "tokens_per_s": "tokens/s"}.get(metric, ""))
+
+
+def _cells(row: dict[str, Any], metric: str) -> tuple[str, ...]:
+    commit = f", {row['since_commit'][:COMMIT_LENGTH]}" if row["since_commit"] else ""
+    since = "" if row["since_unix_ns"] is None else f"{_day(row['since_unix_ns'])}{commit}"
+    verdict = (row["verdict"] or "steady").lower() + (" (unconfirmed)" if row["is_confirmed"] is False else "")
+    return (
+        row["label"],
+        row["device_name"] or row["device_id"] or UNKNOWN,
+        str(row["run_count"]),
+        shown_value(row["value"], metric),
+        shown_value(row["level_value"], metric),
+        change(row["change_ratio"]),
+        since,
+        verdict,
+        row["reason"] or "",
+    )
+
+
+def _day(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,111 @@
+"""Two runs beside each other with how their sources differ, and one configuration over many runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.core.model import Axis, KernelSelection, KernelSource, KernelSweep, MeasuringOptions, Run, RunSpec, RunState
+from services.core.wire import decode, encode
+from tests.browser.conftest import Visit
+from tests.browser.test_live import drawn_count, eventually
+from tests.history_files import history_files
+
+pytestmark = pytest.mark.browser
+
+BEFORE = """__global__ void scaled(const float* a, float* b, int N) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) b[i] = a[i] * 2.0f;
+}
+"""
+AFTER = BEFORE.replace("a[i] * 2.0f", "a[i] + a[i]").replace("{\n", "{ // <script>alert(1)</script>\n", 1)
+
+
+def measured(visit: Visit, text: str, title: str) -> Run:
+    measuring = MeasuringOptions(min_duration_ns=50_000_000, max_duration_ns=50_000_000, skip_verification=True)
+    sweep = KernelSweep(
+        (KernelSelection("scaled", KernelSource("scaled.cu", text)),), axes=(Axis("N", (1024, 65_536)),), measuring=measuring
+    )
+    answer = visit.dashboard.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(RunSpec(sweep, title=title))))
+    run_id = answer.run.run_id
+    eventually(lambda: visit.dashboard.run(run_id).state.is_final)
+    run = visit.dashboard.run(run_id)
+    assert run.state is RunState.SUCCEEDED, run.error
+    return run
+
+
+def imported(visit: Visit, path: Path) -> str:
+    return str(decode(TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run, Run).run_id)
+
+
+def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(visit: Visit) -> None:
+    before, after = measured(visit, BEFORE, "as is"), measured(visit, AFTER, "to be")
+    page = visit.open("/compare")
+    # The newest run, and the last one before it of the same kernels.
+    expect(page.get_by_label("Baseline (as is)")).to_have_value(before.run_id)
+    expect(page.get_by_label("Candidate (to be)")).to_have_value(after.run_id)
+    rows = page.locator("#f-table tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("undecided")
+    expect(rows.first).to_contain_text("a single process a side cannot decide")
+    eventually(lambda: drawn_count(page, "speedups:points") == 2)
+    eventually(lambda: drawn_count(page, "roofline:moves") in (0, 2))  # none where no work of the kernel is known
+    difference = page.locator("#f-sources .diff")
+    expect(difference.locator("tr.removed")).to_have_count(2)
+    expect(difference.locator("tr.added").first).to_contain_text("<script>alert(1)</script>")
+    expect(difference.locator("tr.added").nth(1).locator(".number").nth(1)).to_have_text("3")
+    page.get_by_label("Swap baseline and candidate").click()
+    page.wait_for_url(re.compile(f"baseline={after.run_id}&candidate={before.run_id}"))
+    page.get_by_label("Verdict", exact=True).select_option("SLOWER")
+    expect(page.locator("#f-table")).to_contain_text("No row matches")
+
+
+def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Visit, tmp_path: Path) -> None:
+    (path,) = history_files(tmp_path, [5_000.0], "both_gpus")
+    first = imported(visit, path)
+    document = json.loads(path.read_text())
+    (row,) = document["measurements"]
+    row |= {"device_id": "cuda:1", "duration_median_ns": 4_000.0, "driver_version": "560.1"}
+    path.write_text(json.dumps(document))
+    second = imported(visit, path)
+    page = visit.open(f"/compare?baseline={first}&candidate={second}")
+    refusal = page.get_by_role("alert").filter(has_text="differ in device")
+    expect(refusal).to_contain_text("Compare anyway")
+    expect(page.locator("#f-difference tr.different", has_text="Driver")).to_contain_text("560.1")
+    expect(page.locator("#f-tiles")).to_be_hidden()
+    refusal.get_by_role("button").click()
+    expect(page.locator("#f-tiles")).to_contain_text("-20.00 %")
+    page.wait_for_url(re.compile("allow=device"))
+    expect(page.locator("#f-sources")).to_contain_text("Only sweeps of kernels are submitted with their sources")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visit: Visit, tmp_path: Path, width: int) -> None:
+    noise = np.random.default_rng(1).normal(0, 0.004, 14)
+    medians = np.append(np.full(9, 5_000.0), np.full(5, 5_600.0)) * np.exp(noise)
+    name = f"nightly_{width}"
+    run_ids = [imported(visit, path) for path in history_files(tmp_path, medians.tolist(), name)]
+    page = visit.open(f"/history?kernel={name}&theme=dark")
+    page.set_viewport_size({"width": width, "height": 844})
+    row = page.locator("#f-series tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("regression +1")
+    eventually(lambda: drawn_count(page, "history:runs") == 14)
+    assert drawn_count(page, "history:bands") == 2
+    change = page.locator("#f-changes li")
+    expect(change).to_contain_text("0000000000")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_label("Figure", exact=True).select_option("achieved_bytes_per_s")
+    page.wait_for_url(re.compile("metric=achieved_bytes_per_s"))
+    expect(change).to_contain_text("regression -1")
+    change.get_by_role("link", name="Compare").click()
+    page.wait_for_url(re.compile(f"/compare\\?.*baseline={run_ids[8]}&candidate={run_ids[9]}"))
+    expect(page.locator("#f-table tbody tr")).to_have_count(1)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

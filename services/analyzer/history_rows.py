@@ -66,6 +66,13 @@ class HistoryRows:
         live = [_rows_of(self._store, [record]) for record in passing]
         return pl.concat([kept.filter(pl.col("subject").is_not_null()), *(frame.lazy() for frame in live)])
 
+    def state(self) -> object | None:
+        """Equal to what it was as long as all rows are; None: some run goes on."""
+        records = self._store.runs.of(None)
+        if not all(record.is_compacted and record.run.is_settled for record in records):
+            return None
+        return frozenset(record.run.run_id for record in records)
+
     def _opened(self) -> set[str]:
         for other in self._folder.parent.glob("*"):
             if other != self._folder:

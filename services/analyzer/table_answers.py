@@ -14,7 +14,7 @@ from services.analyzer.analyses.history import history, history_series
 from services.analyzer.analyses.timeline_questions import Matches
 from services.analyzer.held_columns import HeldColumn, HeldColumns
 from services.analyzer.history_rows import HistoryRows
-from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_TABLES, IDENTITY, METRICS
+from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_SERIES, HISTORY_TABLES, IDENTITY, METRICS
 from services.analyzer.querying import QueryResult, condition, run_query
 from services.analyzer.run_tables import run_table, timeline_of
 from services.analyzer.store import Store
@@ -40,6 +40,7 @@ class TableAnswers:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._history_rows = HistoryRows(store)
+        self._series: tuple[object, pl.DataFrame] | None = None  # those of all runs, and what they were made of
 
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
@@ -77,10 +78,19 @@ class TableAnswers:
     def _history(self, table: Table, run_ids: Sequence[str] | None, filters: Sequence[Filter]) -> pl.LazyFrame:
         """Of the series that the filters leave: levels of the others need not be found."""
         names = {column.name for column in IDENTITY}
+        if table is HISTORY_SERIES and run_ids is None:
+            return self._series_of_all()
         conditions = [condition(HISTORY_ROWS.column(wanted.column), wanted) for wanted in filters if wanted.column in names]
         rows = self._history_rows.rows(run_ids)
         chosen = rows.filter(*conditions) if conditions else rows
         return history(chosen, _metric_of(filters)) if table is HISTORY else history_series(chosen)
+
+    def _series_of_all(self) -> pl.LazyFrame:
+        """Kept until a run comes, goes or goes on: a page of them is asked for again and again."""
+        state = self._history_rows.state()
+        if self._series is None or state is None or self._series[0] != state:
+            self._series = (state, history_series(self._history_rows.rows(None)).collect())
+        return self._series[1].lazy()
 
 
 def _asks_for_names(query: TableQuery) -> bool:

@@ -35,8 +35,9 @@ def resume(
 
     Configurations that failed are tried once more. Status 1: as for bench.
     """
-    from services.cli.run_specs import continued, earlier_runs, kept_spec
+    from services.cli.run_specs import earlier_runs, kept_spec
     from services.cli.session import Server, analyzer_session
+    from services.core.repeating import continued
 
     with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
         run = client.run(run_id)
@@ -62,8 +63,9 @@ def rerun(
 
     Status 1: as for bench.
     """
-    from services.cli.run_specs import kept_spec, repeated
+    from services.cli.run_specs import kept_spec
     from services.cli.session import Server, analyzer_session
+    from services.core.repeating import repeated
 
     with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
         run = client.run(run_id)

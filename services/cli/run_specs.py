@@ -1,17 +1,16 @@
-"""What a run was told to do, as it is needed to do it again: exactly, or only what is left of it."""
+"""What a run was told to do, as it is needed to do it again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from services.core import wire
-from services.core.errors import ArtifactNotFoundError, RunNotFinishedError, RunNotFoundError, UnmetConditionError
-from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, RunState, Work
-from services.profiler.header_bundle import bundle_artifact_name
-from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT
+from services.core.errors import ArtifactNotFoundError, RunNotFoundError, UnmetConditionError
+from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec
+from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
 
 if TYPE_CHECKING:
     from services.cli.analyzer_client import AnalyzerClient
@@ -47,51 +46,6 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         catalogue_names = [kernel.kernel_name for kernel in run.spec.work.kernels if kernel.source is None]
         notice = f"Its node no longer has {SPEC_ARTIFACT}: taken from the catalogue as they are now: {', '.join(catalogue_names)}."
         return KeptSpec(run.spec, (notice,) if catalogue_names and run.start_time is not None else ())
-
-
-def repeated(spec: RunSpec) -> RunSpec:
-    """The same once more; of a run that continued another, the whole."""
-    work = replace(spec.work, done_configuration_indexes=()) if isinstance(spec.work, KernelSweep) else spec.work
-    return replace(spec, work=work, continues_run_id=None)
-
-
-def continued(spec: RunSpec, run: Run, measured_indexes: frozenset[int]) -> RunSpec:
-    """What is left of a stopped run. Configurations that failed are left too: the reason may be gone.
-
-    Raises:
-        RunNotFinishedError: it goes on by itself.
-        UnmetConditionError: nothing is left, or it is not a sweep over everything.
-    """
-    subject = f"run {run.run_id}"
-    if not run.state.is_final:
-        raise RunNotFinishedError(subject, found=f"state {run.state}", expected="a run that has ended", remedy="Cancel it first.")
-    sweep = spec.work
-    if not isinstance(sweep, KernelSweep):
-        raise UnmetConditionError(subject, found=_kind(sweep), expected="a sweep of kernels", remedy="Use kernalyse rerun.")
-    if sweep.strategy != "ALL":
-        raise UnmetConditionError(
-            subject,
-            found=f"a search by {sweep.strategy.lower()}, which has chosen by what it had measured until then",
-            expected="a sweep with --strategy all",
-            remedy="Use kernalyse rerun.",
-        )
-    done = frozenset(sweep.done_configuration_indexes) | measured_indexes
-    is_complete = run.total_configuration_count is not None and len(done) >= run.total_configuration_count
-    if is_complete or (run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0):
-        raise UnmetConditionError(
-            subject, found="every configuration measured", expected="some that are left", remedy="kernalyse rerun measures them all again."
-        )
-    return replace(spec, work=replace(sweep, done_configuration_indexes=tuple(sorted(done))), continues_run_id=run.run_id)
-
-
-def _kind(work: Work) -> str:
-    match work:
-        case CommandProfile():
-            return "a command"
-        case ModelRun():
-            return "a model"
-        case _:
-            return "ceilings"
 
 
 def earlier_runs(client: AnalyzerClient, run: Run) -> Iterator[Run]:

@@ -70,11 +70,6 @@ def bundle_folder(run_folder: Path, digest: str) -> Path:
     return run_folder / "bundles" / digest.removeprefix("sha256:")
 
 
-def bundle_artifact_name(digest: str) -> str:
-    """Of the copy of a bundle that a run keeps: the node's own expires."""
-    return f"headers_{digest.removeprefix('sha256:')}.tar.gz"
-
-
 def include_folders_of(bundle: Path) -> tuple[Path, ...]:
     """The folders of an unpacked bundle to search: those it lists, else the bundle itself.
 

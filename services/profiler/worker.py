@@ -136,12 +136,12 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 
 
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
+    from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
     from services.profiler.catalog import load_catalog
-    from services.profiler.header_bundle import bundle_artifact_name
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
     from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
     from services.profiler.workloads.events import store_artifact
-    from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT, kept_headers, resolved_spec
+    from services.profiler.workloads.resolved_spec import kept_headers, resolved_spec
     from services.profiler.workloads.sweep import run_sweep
     from services.profiler.workloads.sweep_plan import plan_sweep
 

@@ -337,7 +337,7 @@ class AnalyzerClient:
             request = messages.AnalyzerServiceWatchRunRequest(run_id=memory.run_id, next_event_index=memory.next_event_index)
             with translated_errors():
                 async for response in self._stub.WatchRun(request):
-                    frames = await asyncio.to_thread(_frames, response.tables)
+                    frames = await asyncio.to_thread(frames_of, response.tables)
                     run = decode(response.run, Run) if response.HasField("run") else None
                     memory.receive(run, frames, response.next_event_index)
                     self._on_news()
@@ -361,7 +361,7 @@ def _refusal(error: KernalyseError) -> str:
     return f"The analyzer refuses the dashboard's token: {error.message}"
 
 
-def _frames(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
+def frames_of(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:
     """By name of the table; a large one comes in several chunks."""
     parts: dict[str, list[pl.DataFrame]] = {}
     for chunk in chunks:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from services.core.errors import KernalyseError
 from services.core.model import KernelSweep, Run, RunSpec
+from services.core.repeating import SPEC_ARTIFACT
 from services.core.wire import decode_json
 from services.ui.client import AnalyzerClient
-
-SPEC_ARTIFACT: Final = "run_spec.json"
-"""A sweep's spec with the sources that it took from its node's catalogue."""
 
 
 @dataclass(frozen=True, slots=True)

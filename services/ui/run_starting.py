@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.bundle import pack
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.errors import InvalidSourceError, KernalyseError, NotFoundError
+from services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
 from services.core.header_layout import FOLDER_LIST
 from services.core.model import CommandProfile, KernelDefinition, KernelSource, KernelSweep, ModelRun, Run, RunSpec, Work
-from services.core.wire import decode, encode
+from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name, continued, repeated
+from services.core.wire import decode, decode_json, encode
 from services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
 from services.ui.forms.form import SourceKernels
 from services.ui.uploads.given_files import GivenFile
@@ -62,6 +64,30 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
         digest = await _upload(client, await asyncio.to_thread(_packed, bundle, with_folder_list=is_sweep), node_id)
         spec = replace(spec, work=_with_bundle(spec.work, digest))
     return await _start(client, spec, node_id, validate_only=False)
+
+
+async def start_again(client: AnalyzerClient, run: Run, *, is_rest: bool) -> Run:
+    """The run once more, as exactly as its node has kept it; is_rest: what of a stopped sweep is left. Raises KernalyseError."""
+    spec = await _kept_spec(client, run)
+    if is_rest:
+        rows = await client.run_table("measurements", (run.run_id,))
+        spec = continued(spec, run, frozenset(rows["configuration_index"].to_list() if rows.height else ()))
+    else:
+        spec = repeated(spec)
+    kernels = spec.work.kernels if isinstance(spec.work, KernelSweep) else ()
+    for digest in sorted({kernel.bundle_digest for kernel in kernels if kernel.bundle_digest is not None}):
+        with suppress(ArtifactNotFoundError):  # the node says so itself when they are nowhere
+            await _upload(client, await client.artifact(run.run_id, bundle_artifact_name(digest)), run.node_id)
+    return await _start(client, spec, run.node_id, validate_only=False)
+
+
+async def _kept_spec(client: AnalyzerClient, run: Run) -> RunSpec:
+    if not isinstance(run.spec.work, KernelSweep):
+        return run.spec
+    try:
+        return decode_json(await client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec)
+    except ArtifactNotFoundError:  # it never began, or its artifacts have been deleted
+        return run.spec
 
 
 async def _start(client: AnalyzerClient, spec: RunSpec, node_id: str, *, validate_only: bool) -> Run:

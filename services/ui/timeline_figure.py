@@ -57,8 +57,7 @@ class TimelineFigure:
     def _connect(self) -> None:
         body, ruler, overview = (part.figure for part in (self.body, self.ruler, self.overview))
         self._range = Range1d(start=0, end=1, min_interval=MIN_LENGTH_NS)
-        body.update(name="timeline-body", x_range=self._range)
-        ruler.update(name="timeline-ruler", x_range=self._range)
+        body.x_range = ruler.x_range = self._range
         ruler.xgrid.visible = ruler.ygrid.visible = body.ygrid.visible = False
         for part in (body, ruler, overview):
             part.update(margin=0, min_border=0, min_border_left=0, min_border_right=EDGE_PX, min_border_top=0, min_border_bottom=0)

@@ -68,11 +68,11 @@ def test_seed_000_split_charts_and_interactive_filtering_by_batch_size_dtype_and
     assert column(page, "performance:bars", "top")[:2] == [100e12, 80.5e12]
     expect(page.locator("#f-split_note")).to_contain_text("13 more are in the table")
     for name, value, left in (("Batch size", "64", 2), ("Data type", "float16", 1)):
-        page.get_by_label(name).select_option(value)
+        page.locator("#f-filters").get_by_label(name).select_option(value)
         eventually(lambda left=left: drawn_count(page, "heatmap:cells") == left)  # type: ignore[misc]
         eventually(lambda left=left: drawn_count(page, "performance:bars") == left)  # type: ignore[misc]
     expect(page.locator("#f-table tbody tr")).to_have_count(1)
-    page.get_by_label("Model").select_option("modelX")
+    page.locator("#f-filters").get_by_label("Model").select_option("modelX")
     expect(page.locator("#f-split_note")).to_contain_text("No configuration of these runs matches the filters")
 
 

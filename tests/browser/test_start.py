@@ -200,9 +200,24 @@ def test_pages_of_others_send_no_files(visit: Visit) -> None:
     assert page.request.get(f"{url}/{'0' * 32}").status == 404
 
 
-@pytest.mark.parametrize("form", ["sweep", "command", "import"])
-@pytest.mark.parametrize("width", [2560, 390])
-def test_forms_fit_the_screen(visit: Visit, form: str, width: int) -> None:
-    page = visit.open(f"/start?form={form}&theme=dark")
-    page.set_viewport_size({"width": width, "height": 844})
-    assert page.locator("main").evaluate("main => main.scrollWidth") <= width
+def test_forms_fit_the_screen(visit: Visit) -> None:
+    page = visit.open("/start?theme=dark")
+    for width in (2560, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            assert page.locator("main").evaluate("main => main.scrollWidth") <= width
+
+
+def test_a_stopped_sweep_is_continued_and_repeated(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", seconds=30, sizes=(1024, 2048))
+    visit.dashboard.cancel(run.run_id)
+    eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
+    for button, continues in (("Measure what is left", run.run_id), ("Run again", None)):
+        page = visit.open(f"/start?runs={run.run_id}")
+        page.get_by_role("button", name=button).click()
+        page.wait_for_url(re.compile(r"/live\?runs="))
+        again = visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
+        visit.dashboard.cancel(again.run_id)
+        assert again.run_id != run.run_id
+        assert again.spec.continues_run_id == continues

@@ -47,7 +47,7 @@ def run_id(visit: Visit, trace: Path) -> str:
 
 
 def window(page: Page) -> tuple[float, float]:
-    found: list[float] = page.evaluate("(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('timeline-body').x_range)")
+    found: list[float] = page.evaluate("(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('timeline_body').x_range)")
     return found[0], found[1]
 
 
@@ -56,7 +56,7 @@ def place(page: Page, time_ns: float, row: int) -> dict[str, Any]:
     box = page.locator("#tl-body > div").nth(1).bounding_box()
     assert box is not None
     start, end = window(page)
-    width = page.evaluate("Bokeh.documents[0].get_model_by_name('timeline-body').inner_width")
+    width = page.evaluate("Bokeh.documents[0].get_model_by_name('timeline_body').inner_width")
     return {"x": box["x"] + (time_ns - start) / (end - start) * width, "y": box["y"] + row * 24 + 12}
 
 

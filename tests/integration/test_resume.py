@@ -17,8 +17,8 @@ import pytest
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.session import Server, analyzer_session
 from services.core.model import KernelSweep, RunSpec, RunState
+from services.core.repeating import SPEC_ARTIFACT
 from services.core.wire import decode_json
-from services.profiler.workloads.resolved_spec import SPEC_ARTIFACT
 from tests.command import kernalyse
 from tests.integration.test_cli import COMMAND, QUICK, wait_for
 from tests.service_processes import ServiceProcess, ServiceProcesses

@@ -1,4 +1,4 @@
-"""services.cli.run_specs: what of a run is done again."""
+"""services.core.repeating: what of a run is done again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.cli.run_specs import continued, repeated
 from services.core.errors import KernalyseError, RunNotFinishedError, UnmetConditionError
 from services.core.model import CeilingMeasurement, KernelSelection, KernelSweep, Run, RunSpec, RunState, SearchStrategy
+from services.core.repeating import continued, repeated
 
 SWEEP = KernelSweep((KernelSelection("saxpy"),), order_seed=3)
 SPEC = RunSpec(SWEEP, title="first")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from urllib.parse import parse_qs
 
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
+from kernalyse.v1.table_pb2 import TableChunk
 from services.core.model import Filter, FilterOperator, SortKey
 from services.ui import theme
 from services.ui.access import COOKIE_NAME, Access
+from services.ui.client import frames_of
 from services.ui.memory import TableMemory
 from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
 from services.ui.table_query import table_query
@@ -58,6 +61,16 @@ def test_a_series_is_hidden_and_shown_again_until_other_series_are_drawn() -> No
     assert hidden.with_series_toggled("b").hidden == ("gemm<float, 16>",)
     assert hidden.changed("color_by", "dtype").hidden == ()
     assert hidden.changed("kernel", "x").hidden == hidden.hidden
+
+
+def test_a_table_in_several_chunks_arrives_whole() -> None:
+    def chunk(name: str, *values: int) -> TableChunk:
+        buffer = io.BytesIO()
+        pl.DataFrame({"value": values}).write_ipc_stream(buffer)
+        return TableChunk(table_name=name, arrow_ipc=buffer.getvalue())
+
+    frames = frames_of([chunk("roofline", 1, 2), chunk("ceilings", 9), chunk("roofline", 3)])
+    assert {name: frame["value"].to_list() for name, frame in frames.items()} == {"roofline": [1, 2, 3], "ceilings": [9]}
 
 
 def test_toggling_runs_adds_removes_and_keeps_to_the_limit() -> None:

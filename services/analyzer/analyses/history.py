@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from services.analyzer.analyses.change_points import MAX_RUNS, MIN_RUNS_TOGETHER, Level, levels
-from services.analyzer.history_tables import FIGURES, HISTORY, HISTORY_SERIES, IDENTITY, LARGER_IS_BETTER
+from services.analyzer.history_tables import HISTORY, HISTORY_SERIES, LARGER_IS_BETTER
 from services.core.comparison import CPU_MARGIN_RATIO, GPU_MARGIN_RATIO
 
 NAMED_CHANGES: Final[Mapping[str, str]] = {
@@ -49,13 +49,9 @@ def history(rows: pl.LazyFrame, metric: str) -> pl.LazyFrame:
 
 def history_series(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Table history_series. Input: table history_rows."""
-    names = [column.name for column in (*IDENTITY, *FIGURES) if column.name != "series"]
-    newest = (
-        rows.sort("measured_unix_ns")
-        .group_by("series")
-        .agg(pl.len().alias("run_count"), pl.col("run_id", *names, "measured_unix_ns").last())
-    )
-    return HISTORY_SERIES.conform(newest.sort("measured_unix_ns", "series", descending=[True, False]))
+    newest = rows.group_by("series").agg(pl.len().alias("run_count"), pl.col("measured_unix_ns").max())
+    described = rows.join(newest, on=["series", "measured_unix_ns"]).unique("series", keep="last")
+    return HISTORY_SERIES.conform(described.sort("measured_unix_ns", "series", descending=[True, False]))
 
 
 def margin_of(device_id: str | None) -> float:

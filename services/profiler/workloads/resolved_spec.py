@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from services.core.model import KernelSweep, RunSpec
 from services.profiler.header_bundle import HeaderBundle, bundle_folder, repack_headers
 from services.profiler.workloads.sweep_plan import SweepPlan
-
-SPEC_ARTIFACT: Final = "run_spec.json"
 
 
 def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:

@@ -60,7 +60,13 @@
     }
     for (const {name, value} of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value)
     for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name)
+    // What somebody has typed or chosen hides the attribute; who is typing is left alone.
+    if (old.nodeName === "INPUT" && old !== document.activeElement && fresh.hasAttribute("value")) old.value = fresh.getAttribute("value")
     patchChildren(old, fresh)
+    if (old.nodeName === "SELECT" && old !== document.activeElement) {
+      const wanted = old.querySelector("option[selected]")
+      if (wanted) old.value = wanted.value
+    }
   }
 
   function showQuery(query) {

@@ -74,6 +74,17 @@ def verdict_counts(rows: pl.DataFrame) -> VerdictCounts:
 # ---------------------------------------------------------------- speed-ups
 
 
+def legend_of(rows: pl.DataFrame, palette: Palette) -> list[tuple[str, str, str]]:
+    """Name, colour and character of the verdicts that occur."""
+    present = rows["verdict"].drop_nulls().unique().to_list()
+    shown = ((verdict, verdict_style(verdict, palette)) for verdict in VERDICTS if verdict in present)
+    return [(verdict.lower(), style.color, verdict_symbol(verdict, style)) for verdict, style in shown]
+
+
+def verdict_symbol(verdict: str, style: Style) -> str:
+    return "○" if verdict == "UNDECIDED" else theme.SYMBOLS[style.marker]
+
+
 def charted(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of table comparison that have a ratio, the largest changes of all, from the slowest to the fastest."""
     known = rows.filter(pl.col("duration_ratio") > 0)

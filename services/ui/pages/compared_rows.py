@@ -14,7 +14,7 @@ from services.ui.charts import compare
 from services.ui.client import AnalyzerClient
 from services.ui.legend import LegendEntry
 from services.ui.state import PointsOf
-from services.ui.theme import Palette, Style
+from services.ui.theme import Palette
 
 ALL_DIFFERENCES: Final = ("device", "method", "cache", "inputs")
 """What runs may differ in; the page itself asks before it shows ratios that tell of them too."""
@@ -149,18 +149,12 @@ def _verdict(row: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     if row["verdict"] is None:
         return {"word": row["occurrence"].lower(), "symbol": "+" if row["occurrence"] == "NEW" else "−", "color": palette.muted}
     style = compare.verdict_style(row["verdict"], palette)
-    return {"word": row["verdict"].lower(), "symbol": _symbol(row["verdict"], style), "color": style.color}
+    return {"word": row["verdict"].lower(), "symbol": compare.verdict_symbol(row["verdict"], style), "color": style.color}
 
 
 def verdict_legend(rows: pl.DataFrame, palette: Palette) -> list[LegendEntry]:
     """The verdicts that occur."""
-    present = rows["verdict"].drop_nulls().unique().to_list()
-    shown = ((verdict, compare.verdict_style(verdict, palette)) for verdict in compare.VERDICTS if verdict in present)
-    return [LegendEntry(verdict.lower(), style.color, _symbol(verdict, style)) for verdict, style in shown]
-
-
-def _symbol(verdict: str, style: Style) -> str:
-    return "○" if verdict == "UNDECIDED" else theme.SYMBOLS[style.marker]
+    return [LegendEntry(*entry) for entry in compare.legend_of(rows, palette)]
 
 
 # ---------------------------------------------------------------- what it comes to

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from services.core.errors import KernalyseError
-from services.core.model import KernelDefinition, Node, Run
+from services.core.model import KernelDefinition, KernelSweep, Node, Run, RunState, SearchStrategy
 from services.ui.client import AnalyzerClient
 from services.ui.forms.ceilings_form import CeilingsForm
 from services.ui.forms.command_form import CommandForm
@@ -17,9 +17,9 @@ from services.ui.forms.sweep_form import SOURCE_ENDING, SweepForm
 from services.ui.memory import Overview
 from services.ui.pages.form_panel import FormPanel
 from services.ui.pages.import_cards import import_card
-from services.ui.pages.shell import PageBase, fragment
+from services.ui.pages.shell import PageBase, fragment, run_card
 from services.ui.question import Question
-from services.ui.run_starting import check_run, kernels_of_node, kernels_of_source, start_run
+from services.ui.run_starting import check_run, kernels_of_node, kernels_of_source, start_again, start_run
 from services.ui.state import Page, StartTab, ViewState
 from services.ui.uploads.given_files import GivenFile
 from services.ui.uploads.uploads import Uploads
@@ -66,6 +66,8 @@ class StartPage(PageBase):
                 form_name, _, file_id = value.partition("=")
                 panel = self._panels[_form_name(form_name)]
                 panel.file_ids = tuple(kept for kept in panel.file_ids if kept != file_id)
+            case "again" | "continue":
+                return self._start_again(value, is_rest=name == "continue")
             case "cancel-import":
                 return self._uploads.imports.find(value).cancel()
             case "forget-import":
@@ -104,6 +106,16 @@ class StartPage(PageBase):
         finally:
             self._is_starting = False
 
+    async def _start_again(self, run_id: str, *, is_rest: bool) -> None:
+        run = next((run for run in self.client.nodes.overview().runs if run.run_id == run_id), None)
+        if run is not None and not self._is_starting:
+            self._is_starting = True
+            self.wake()
+            try:
+                self._started = await start_again(self.client, run, is_rest=is_rest)
+            finally:
+                self._is_starting = False
+
     # ------------------------------------------------------------ one update
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
@@ -115,6 +127,7 @@ class StartPage(PageBase):
         return {
             **self._fragments,
             "tabs": fragment("start_tabs.html", tabs=TABS, chosen=self.state.form),
+            "again": self._again(overview),
             "imports": fragment("imports.html", imports=imports),
             "started": "" if self._started is None else fragment("started.html", run_id=self._started.run_id),
         }
@@ -123,6 +136,12 @@ class StartPage(PageBase):
     def _panel(self) -> FormPanel | None:
         """That of the form which is shown."""
         return None if self.state.form == "import" else self._panels[self.state.form]
+
+    def _again(self, overview: Overview) -> str:
+        """What can be done again of the runs that the view names."""
+        named = [run for run in overview.runs if run.run_id in self.state.runs and run.state.is_final and not run.is_imported]
+        entries = [{"card": run_card(run, overview, 0.0), "has_rest": _has_rest(run)} for run in named]
+        return fragment("again.html", entries=entries, is_starting=self._is_starting)
 
     def _nodes(self) -> tuple[Node, ...]:
         return tuple(status.node for status in self.client.nodes.overview().nodes if status.node is not None)
@@ -176,3 +195,9 @@ class StartPage(PageBase):
 def _form_name(name: str) -> FormName:
     """Raises KeyError for none that there is."""
     return {form.name: form.name for form in FORMS}[name]  # type: ignore[index]
+
+
+def _has_rest(run: Run) -> bool:
+    """Of a sweep over everything that was stopped, or in which something failed."""
+    is_whole = run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0
+    return isinstance(run.spec.work, KernelSweep) and run.spec.work.strategy is SearchStrategy.ALL and not is_whole

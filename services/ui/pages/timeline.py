@@ -71,7 +71,8 @@ class TimelinePage(PageBase):
         super().close()
 
     def roots(self) -> dict[str, Any]:
-        return {"overview": self.figure.overview.figure, "ruler": self.figure.ruler.figure, "body": self.figure.body.figure}
+        parts = {"overview": self.figure.overview, "ruler": self.figure.ruler, "body": self.figure.body}
+        return {f"timeline_{name}": part.figure for name, part in parts.items()}
 
     # ------------------------------------------------------------ wishes
 

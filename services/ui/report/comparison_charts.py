@@ -10,7 +10,7 @@ import polars as pl
 from services.ui.charts import compare, roofline
 from services.ui.report.document import Chart, Key
 from services.ui.report.run_charts import Tables, roofline_of
-from services.ui.theme import LIGHT, SYMBOLS
+from services.ui.theme import LIGHT
 
 
 def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list[Chart]:
@@ -30,9 +30,7 @@ def _speed_ups(tables: Tables) -> Iterator[Chart]:
     points, whiskers, names = compare.speedup_columns(shown, LIGHT)
     element = compare.speedup_chart(points, whiskers, LIGHT, compare.chart_height_px(len(names)))
     note = "Above ×1 the judged run is faster; whiskers are the interval of the ratio. Hollow: undecided."
-    present = set(shown["verdict"].to_list())
-    styles = [(verdict, compare.verdict_style(verdict, LIGHT)) for verdict in compare.VERDICTS if verdict in present]
-    key = [Key(verdict.lower(), style.color, SYMBOLS[style.marker]) for verdict, style in styles]
+    key = [Key(*entry) for entry in compare.legend_of(shown, LIGHT)]
     yield Chart("Speed-up of each configuration", _with_places(element, names), "wide", note + _left_out(rows, shown.height), key)
 
 

@@ -104,7 +104,7 @@ async def _kernel_of_trace(client: AnalyzerClient, key: str, run_id: str, digest
         is_discarded=pl.lit(False),
     )
     placed = roofline.rows.row(0, named=True) if roofline.rows.height else {}
-    figures = {name: value for name, value in (placed | kernel).items() if value is not None}
+    figures = {name: value for part in (placed, kernel) for name, value in part.items() if value is not None}
     return ChosenRow(key, run_id, name, name, figures, timed.select(SAMPLE_COLUMNS), launches.total_row_count, is_of_trace=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +22,8 @@ SPARE_COUNT: Final = 2
 SPARE_PAUSE_S: Final = 1.0
 """The page that has taken one is to be served first."""
 
+MODEL_ID: Final = re.compile(r'"id": "(p\d+)"')
+
 _SPARE_MAKER: Final = ThreadPoolExecutor(1, thread_name_prefix="spare-figures")
 
 
@@ -35,9 +39,20 @@ class Prototype:
         figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
         document = Document()
         document.add_root(figure)
-        self._json = document.to_json()
+        self._keep(document.to_json())
+
+    def _keep(self, document_json: Any) -> None:
+        self._json = document_json
         self._spares: deque[Any] = deque()
         self._make_spares()
+
+    def beside(self, name: str) -> Prototype:
+        """The same for a second figure of a page: models of one document must not share their ids, and copies keep them."""
+        document = Document()
+        document.add_root(self._copied())
+        made = Prototype.__new__(Prototype)
+        made._keep(json.loads(MODEL_ID.sub(rf'"id": "{name}-\1"', json.dumps(document.to_json(deferred=False)))))
+        return made
 
     def copy(self) -> Any:
         """A figure that belongs to no document yet."""

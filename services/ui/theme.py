@@ -217,6 +217,10 @@ SYMBOLS: Final[dict[str, str]] = {
     "inverted_triangle": "▼",
     "hex": "⬢",
     "star": "★",
+    "star_dot": "✪",
+    "cross": "✚",
+    "x": "✖",
+    "asterisk": "✱",
 }
 """The markers as characters, for legends."""
 

@@ -78,7 +78,7 @@ async def measure(client: AnalyzerClient, run_id: str) -> None:
     print(f"  {len(took)} windows, wish to columns: median {median(took) * 1e3:.0f} ms, slowest {max(took) * 1e3:.0f} ms {GOAL}")
     took = [(await timed(ask.summary(run_id, window)))[0] for window in (whole, *windows)][1:]
     print(f"  statistics of a stretch: all of it {took[0] * 1e3:.0f} ms, others median {median(took[1:]) * 1e3:.0f} ms {GOAL}")
-    filters = (Filter("name", "gemm", FilterOperator.CONTAINS),)
+    filters = (Filter("name", "flash", FilterOperator.CONTAINS),)
     count_s, count = await timed(ask.match_count(run_id, filters))
     next_s, _ = await timed(ask.match_at(run_id, filters, count // 2))
     print(f"  search: {count} matches counted in {count_s * 1e3:.0f} ms, the next one in {next_s * 1e3:.0f} ms")

@@ -69,6 +69,9 @@ class Dashboard:
     def cancel(self, run_id: str) -> None:
         self.stub.CancelRun(messages.AnalyzerServiceCancelRunRequest(run_id=run_id))
 
+    def delete(self, run_id: str) -> None:
+        self.stub.DeleteRun(messages.DeleteRunRequest(run_id=run_id))
+
     def run(self, run_id: str) -> Run:
         return decode(self.stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id=run_id)).run, Run)
 

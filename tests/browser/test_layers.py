@@ -82,7 +82,7 @@ def test_a_layer_is_looked_into_and_left_by_click_key_and_button(visit: Visit, t
     crumbs.get_by_role("button", name="All layers").click()
     page.wait_for_url(lambda url: "layer=" not in url)
     page.set_viewport_size({"width": 390, "height": 844})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    eventually(lambda: page.evaluate("document.querySelector('main').scrollWidth") <= 390)
     gone = visit.open(f"/layers?runs={trace_id}&layer=gone")
     expect(gone.locator("#f-crumbs")).to_contain_text("no layer gone")
 
@@ -102,6 +102,7 @@ def test_kernels_lead_to_their_layers_and_layers_to_their_kernels(visit: Visit, 
     expect(page.locator("#f-table tbody tr").first).to_contain_text("gemm_a")
     kernels.get_by_role("link", name="roofline").click()
     page.wait_for_url(re.compile(r"/roofline\?.*kernel=gemm_a"))
+    page.wait_for_selector(".shell[data-ready]")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
 
 

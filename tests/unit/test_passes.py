@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import polars as pl
 import pytest
 
@@ -9,6 +11,8 @@ from services.analyzer.model_tables import MODELS
 from services.ui import theme
 from services.ui.charts.models import BAR_WIDTH, bar_columns, line_columns, scatter_columns, top_of
 from services.ui.charts.passes import PERCENTILES, passes_of
+from services.ui.client import AnalyzerClient
+from services.ui.pages.passes import PassCharts
 from services.ui.theme import LIGHT
 
 NANO = {
@@ -78,3 +82,9 @@ def test_sizes_tell_passes_of_one_model_apart_and_what_is_not_known_is_left_out(
     assert (going_on.low, going_on.text) == (None, "gpt-nano baseline: 1.32 ms so far, 2 passes")
     nothing = passes_of(rows(), TITLES)
     assert (nothing.names, nothing.latency(), top_of(0.0)) == ((), [], 1.0)
+
+
+def test_figures_of_one_page_share_no_model() -> None:
+    charts = PassCharts(cast(AnalyzerClient, None), LIGHT, lambda: None)
+    ids = [model.id for figure in charts.roots().values() for model in figure.references()]
+    assert len(ids) == len(set(ids))

@@ -14,7 +14,7 @@ from services.ui.charts.roofline_points import Span, near, thinned
 from services.ui.diagnosis import diagnosis, point_key, rows_of_point
 from services.ui.legend import LegendEntry, hidden_names, hideable, series_key
 from services.ui.memory import Overview
-from services.ui.pages.roofline_rows import OfRun, named_ceilings
+from services.ui.pages.roofline_rows import OfRun, named_ceilings, with_share_of_pass
 from services.ui.theme import LIGHT
 from tests.unit.test_charts import POINT, ceiling, points
 
@@ -72,6 +72,13 @@ def test_ceilings_of_different_devices_are_told_apart_and_of_alike_ones_drawn_on
     assert lines["name"].tolist() == ["d · a DRAM", "d · a float32", "d · b DRAM", "d · b float32"]
     assert len(set(lines["color"])) == 2
     assert [name for name, _ in roofline.ridges(shown)] == ["d · a float32", "d · b float32"]
+
+
+def test_launches_of_a_model_have_their_share_of_the_pass() -> None:
+    launch = {"layer_path": "mlp", "variant": "baseline", "duration_median_ns": 100.0}
+    nothing = {"layer_path": None, "variant": None}
+    rows = points(launch, launch | {"duration_median_ns": 300.0}, launch | {"variant": "fused"}, nothing, nothing | {"share_ratio": 0.7})
+    assert with_share_of_pass(rows)["share_ratio"].to_list() == [0.25, 0.75, 1.0, None, 0.7]
 
 
 # ---------------------------------------------------------------- many points, clicks

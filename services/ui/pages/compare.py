@@ -80,7 +80,7 @@ class ComparePage(PageBase):
     def handle(self, name: str, value: str) -> Any:
         match name:
             case "swap":
-                before, after = chosen_pair(self.state, self.client.nodes.overview())
+                before, after = self._pair(self.client.nodes.overview())
                 self.state = replace(self.state, baseline=_id(after), candidate=_id(before), row=0)
             case "sort":
                 self.state = sorted_by(self.state, value)
@@ -88,7 +88,7 @@ class ComparePage(PageBase):
                 self.state = gone_to_page(self.state, value.removeprefix("page="), self._row_count)
             case "set" if value.startswith(("baseline=", "candidate=")):
                 # Both are named from then on: what nobody has chosen must not change under the one that somebody has.
-                before, after = chosen_pair(self.state, self.client.nodes.overview())
+                before, after = self._pair(self.client.nodes.overview())
                 named = replace(self.state, baseline=_id(before), candidate=_id(after), allow="")
                 side, _, run_id = value.partition("=")
                 self.state = named.changed(side, run_id)
@@ -99,7 +99,7 @@ class ComparePage(PageBase):
     # ------------------------------------------------------------ showing
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        before, after = chosen_pair(self.state, overview)
+        before, after = self._pair(overview)
         problem = self._problem_of(before, after, overview)
         shown: dict[str, str] = {"difference": "", "tiles": "", "verdict_legend": "", "roofline_legend": "", "sources": ""}
         answer = None
@@ -107,8 +107,6 @@ class ComparePage(PageBase):
             memories = self.memories(tuple(dict.fromkeys((before.run_id, after.run_id))))
             answer = self._answer(before, after, overview.revision)
             shown |= self._pair_fragments(memories, overview, before, after, answer)
-        else:
-            self.memories(())
         rows = pl.DataFrame() if answer is None else self._filtered(answer)
         self._row_count = rows.height
         return {
@@ -120,13 +118,22 @@ class ComparePage(PageBase):
             "pager": pager_fragment(self.state, rows.height),
         }
 
+    def _pair(self, overview: Overview) -> tuple[Run | None, Run | None]:
+        """Baseline and candidate. Only the newest runs are in the overview: older ones that are named are looked at for their own sake."""
+        named = {run_id for run_id in (self.state.baseline, self.state.candidate, *self.state.runs[:2]) if run_id}
+        older = sorted(named - {run.run_id for run in overview.runs})
+        found = tuple(memory.run for memory in self.memories((*older, *(run_id for run_id in self._looked_at if run_id not in older))))
+        return chosen_pair(
+            self.state, replace(overview, runs=(*overview.runs, *(run for run in found if run is not None and run.run_id in older)))
+        )
+
     def _problem_of(self, before: Run | None, after: Run | None, overview: Overview) -> str:
         if not overview.is_known:
             return "Waiting for the analyzer's list."
-        named = {self.state.baseline, self.state.candidate} - {""}
-        missing = sorted(named - {run.run_id for run in overview.runs})
-        if missing:
-            return f"Run {missing[0]} is not there; it may have been deleted. Choose another."
+        for run_id, run in ((self.state.baseline, before), (self.state.candidate, after)):
+            if run_id and run is None:
+                is_gone = run_id in self._looked_at and self._looked_at[run_id].problem
+                return f"Run {run_id} is not there; it may have been deleted. Choose another." if is_gone else "Asking the analyzer."
         if before is None or after is None:
             return NO_PAIR
         return NOT_ALIKE if before.is_trace != after.is_trace else ""

@@ -44,9 +44,14 @@ def _bars(palette: Palette) -> Prototype:
     return Prototype(models.bar_chart([""], [[]], "", palette))
 
 
+@cache
+def _bars_beside(palette: Palette, name: str) -> Prototype:
+    return _bars(palette).beside(name)
+
+
 def _bar_figure(palette: Palette, name: str) -> LiveFigure:
     """All are copies of one: to render each would keep the first visitor waiting."""
-    made = LiveFigure(name, _bars(palette), ("boxes", "whiskers"))
+    made = LiveFigure(name, _bars_beside(palette, name), ("boxes", "whiskers"))
     label, ticks, height_px = BARS[name]
     axis = made.figure.yaxis[0]
     axis.update(axis_label=label, formatter=tick_formatter(ticks))

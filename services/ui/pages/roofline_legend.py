@@ -9,7 +9,7 @@ import polars as pl
 from services.ui.charts.roofline_points import point_style
 from services.ui.legend import LegendEntry, hideable
 from services.ui.pages.roofline_rows import Shown
-from services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, SYMBOLS, Outline, Palette
+from services.ui.theme import CATEGORIES, EFFICIENCY_CATEGORIES, FAILED_MARKERS, IMPLAUSIBLE_MARKER, SYMBOLS, Outline, Palette
 
 NOT_KNOWN = "not known"
 
@@ -40,8 +40,12 @@ def _series_entry(name: str, shown: Shown, palette: Palette, markers: dict[str, 
 
 
 def _markers_of(shown: Shown) -> dict[str, str]:
-    """The one shape of each series, and of each category, whose points all have the same."""
-    rows = shown.drawn.select(pl.col(shown.column).alias("series"), "category").with_columns(pl.Series("marker", shown.points["marker"]))
+    """The one shape of each series, and of each category, whose points all have the same, apart from what is marked as wrong."""
+    rows = (
+        shown.drawn.select(pl.col(shown.column).alias("series"), "category")
+        .with_columns(pl.Series("marker", shown.points["marker"]))
+        .filter(~pl.col("marker").is_in([IMPLAUSIBLE_MARKER, *FAILED_MARKERS.values()]))
+    )
     found: dict[str, str] = {}
     for column in ("category", "series"):
         for name, markers in rows.group_by(column).agg(pl.col("marker").unique()).iter_rows():

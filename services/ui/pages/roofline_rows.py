@@ -67,8 +67,15 @@ def rows_of_run(memory: RunMemory, points: PointsOf) -> OfRun:
     rows = None
     if arrived.frame is not None:
         frame = arrived.frame
-        rows = memory.made.get((name, "newest", arrived.position), lambda: roofline.newest_rows(frame))
+        rows = memory.made.get((name, "newest", arrived.position), lambda: with_share_of_pass(roofline.newest_rows(frame)))
     return OfRun(memory.run_id, memory.run, rows, memory.table("ceilings"))
+
+
+def with_share_of_pass(rows: pl.DataFrame) -> pl.DataFrame:
+    """Launches of a model with their share of its pass; rows of a trace have one of the trace's kernels already."""
+    time_ns = pl.when(pl.col("layer_path").is_not_null()).then(pl.col("duration_median_ns"))
+    share = time_ns / time_ns.sum().over("run_id", "variant")
+    return rows.with_columns(share_ratio=pl.coalesce("share_ratio", share))
 
 
 def held_rows(runs: Sequence[OfRun], counted: pl.DataFrame | None, level: LevelChoice, choice: CeilingChoice) -> HeldRows | None:

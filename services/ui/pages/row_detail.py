@@ -12,6 +12,7 @@ from services.ui import theme
 from services.ui.charts import distribution
 from services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
 from services.ui.client import AnalyzerClient
+from services.ui.diagnosis import point_key
 from services.ui.live_figure import LiveFigure, Prototype
 from services.ui.pages.row_facts import facts_of
 from services.ui.pages.shell import fragment
@@ -182,11 +183,16 @@ def _said(sentence: str) -> str:
     return fragment("said.html", sentence=sentence)
 
 
+def _point(row: ChosenRow) -> str:
+    """Its name on the Roofline page."""
+    return point_key({name: row.figures.get(name) for name in ("run_id", "configuration_index", "label", "path", "device_id")})
+
+
 def _links(row: ChosenRow) -> list[dict[str, str]]:
     """Where else the row has a place."""
     links = []
     if row.figures.get("achieved_flop_per_s") is not None:
-        links.append({"title": "On the roofline", "href": f"/roofline?{urlencode({'runs': row.run_id, 'point': row.key})}"})
+        links.append({"title": "On the roofline", "href": f"/roofline?{urlencode({'runs': row.run_id, 'point': _point(row)})}"})
     layer = row.figures.get("layer_path")
     if layer:
         links.append({"title": f"Layer {layer}", "href": f"/layers?{urlencode({'runs': row.run_id, 'kernel': layer})}"})

@@ -1,0 +1,89 @@
+"""What holds on every page: accessible, as wide as the screen, and no text of a user becomes anything but text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
+from services.ui.state import PAGE_TITLES
+from tests.browser.conftest import PATIENCE_MS, Visit
+from tests.unit.test_kineto import call, kernel, module
+
+pytestmark = pytest.mark.browser
+
+HOSTILE: Final = "<img src=x onerror='window.wasRun=1'><script>window.wasRun=1</script>"
+LONG: Final = "k" * 10_000
+SERIOUS: Final = ("serious", "critical")
+IS_SETTLED: Final = """() => document.querySelector(".shell[data-ready]") !== null
+  && !/Waiting for|on its way|Working out/.test(document.querySelector("main").innerText)"""
+AXE: Final = Axe()
+
+
+def imported(visit: Visit, path: Path, content: object) -> str:
+    path.write_text(json.dumps(content))
+    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
+    return found
+
+
+@pytest.fixture
+def list_id(visit: Visit, tmp_path: Path) -> str:
+    """A benchmark list with names that are code or far too long, and figures that cannot be drawn."""
+    plain = {"batch_size": 8, "dtype": "float16", "model": "bert", "arithmetic_intensity": 12.0, "performance": 3.5}
+    rows = [
+        plain | {"kernel": HOSTILE},
+        plain | {"kernel": LONG, "model": HOSTILE},
+        plain | {"kernel": "nothing", "performance": 0.0},
+        plain | {"kernel": "below", "performance": -1.0},
+        plain | {"kernel": "unknown", "performance": None, "arithmetic_intensity": None},
+    ]
+    return imported(visit, tmp_path / "list.json", rows)
+
+
+@pytest.fixture
+def trace_id(visit: Visit, tmp_path: Path) -> str:
+    events = [module(HOSTILE, 0, 100), call(10, 1), call(20, 2), kernel(HOSTILE, 200, 20, 1), kernel(LONG, 230, 40, 2)]
+    device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+    return imported(visit, tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
+
+
+def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in_a_name(visit: Visit, list_id: str, trace_id: str) -> None:
+    found = []
+    page = visit.open(f"/live?runs={list_id}")
+    for name in PAGE_TITLES:
+        run_id = trace_id if name in ("layers", "timeline") else list_id
+        for width, theme in ((1280, "light"), (390, "dark")):
+            page.set_viewport_size({"width": width, "height": 860})
+            page.goto(f"{visit.dashboard.url}/{name}?runs={run_id}&baseline={list_id}&candidate={list_id}&theme={theme}")
+            page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
+            found += [f"{name}, {width} pixels, {theme}: {fault}" for fault in faults(page, width)]
+    assert found == []
+
+
+def faults(page: Page, width: int) -> list[str]:
+    found = [
+        f"{violation['id']}: {violation['help']}: {node['html'][:160]}: {node['failureSummary']}"
+        for violation in AXE.run(page).response["violations"]
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"][:3]
+    ]
+    if page.evaluate("window.wasRun") is not None:
+        found.append("a name was run as code")
+    shown = page.evaluate("document.documentElement.scrollWidth")
+    return found + ([f"{shown} pixels wide"] if shown > width else [])
+
+
+def test_runs_that_are_gone_are_said_to_be(visit: Visit, list_id: str) -> None:
+    page = visit.open(f"/live?runs={list_id}")
+    page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
+    visit.dashboard.delete(list_id)
+    for name in PAGE_TITLES:
+        page.goto(f"{visit.dashboard.url}/{name}?runs={list_id}")
+        page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
+    page.goto(f"{visit.dashboard.url}/live?runs={list_id}")
+    page.wait_for_function("() => /cannot be shown/.test(document.querySelector('main').innerText)", timeout=PATIENCE_MS)

@@ -58,6 +58,7 @@ class TimelinePage(PageBase):
         self._event: Question[Event] = Question(self.wake)
         self._summary: Question[pl.DataFrame] = Question(self.wake)
         self._match: Match | None = None
+        self._jump: TimeWindow | None = None  # where an answer leads: only an update may change models
         self._run: Run | None = None
         self._shown: Outline | None = None  # None: nothing of the run is there yet
         self._rows: TimelineRows | None = None
@@ -137,8 +138,7 @@ class TimelinePage(PageBase):
         is_seen = view.start_ns <= found.start_ns and found.end_ns <= view.end_ns
         if not is_seen or length_ns < NEAR_PX * self.figure.pixel_ns:
             wanted = view if length_ns >= NEAR_PX * self.figure.pixel_ns else TimeWindow(0, max(length_ns * 40, 1_000))
-            self.figure.show(wanted.around(found.start_ns, found.end_ns).clipped(self._shown.whole))
-            self._moved()
+            self._jump = wanted.around(found.start_ns, found.end_ns).clipped(self._shown.whole)
 
     def _moved(self) -> None:
         """Asks at once: an update of the page may have to wait for its turn."""
@@ -223,6 +223,9 @@ class TimelinePage(PageBase):
         self._begin(self._outline.answer)
         if self._shown is not None:
             self._lay_out(self._shown)
+            if self._jump is not None:
+                self.figure.show(self._jump)
+                self.state, self._jump = replace(self.state, window=str(self._jump)), None
             self._ask_tile()
             self._draw(self._shown)
             self._ask_panels(self._shown.run_id)

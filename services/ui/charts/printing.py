@@ -46,6 +46,7 @@ MARKERS: Final[Mapping[str, str]] = {
     "diamond_cross": "D",
     "hex": "h",
     "star": "*",
+    "star_dot": "*",
     "asterisk": (6, 2, 0),  # type: ignore[dict-item]
     "cross": "+",
     "plus": "P",

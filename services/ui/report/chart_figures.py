@@ -32,7 +32,7 @@ LINE_INCHES: Final = 0.165
 KEY_INCHES: Final = 0.22
 MAX_KEY_COUNT: Final = 20
 MAX_NOTE_LINES: Final = 5
-SYMBOL_MARKERS: Final = {SYMBOLS[name]: MARKERS[name] for name in SYMBOLS} | {"▬": "_", "○": "o"}
+SYMBOL_MARKERS: Final = {symbol: MARKERS.get(name, "o") for name, symbol in SYMBOLS.items()} | {"▬": "_", "○": "o"}
 """By the characters of a key: the font of a document need not have these."""
 
 mpl.rcParams["svg.fonttype"] = "none"  # text stays text: it can be searched, and read aloud

@@ -234,7 +234,7 @@ def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
         cmap=ramp(start, palette.accent),
         clim=(0, 100),
         line_color=palette.grid,
-        tools=[HoverTool(tooltips="@text{safe}")],
+        tools=[HoverTool(tooltips="@text")],
     )
     texts = hv.Labels(numbers, ["x", "y"], "number").opts(text_color=palette.text, text_font_size="11px")
     return hv.Overlay([boxes, texts]).opts(

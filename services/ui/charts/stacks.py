@@ -44,7 +44,7 @@ def stacked_bars(names: Sequence[str], stacks: Sequence[Sequence[Stretch]], labe
                 rectangles.append((start, y - BAR_HEIGHT / 2, end, y + BAR_HEIGHT / 2, stretch.color, stretch.text))
         longest = max(longest, end)
     bars = hv.Rectangles(rectangles, vdims=["color", "text"]).opts(
-        color="color", line_color=palette.surface, line_width=0.5, tools=[HoverTool(tooltips="@text{safe}")]
+        color="color", line_color=palette.surface, line_width=0.5, tools=[HoverTool(tooltips="@text")]
     )
     return hv.Overlay([bars]).opts(
         hv.opts.Overlay(

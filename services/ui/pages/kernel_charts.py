@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import polars as pl
 from bokeh.models.annotations import ColorBar
-from markupsafe import escape
 
 from services.core.model import Filter, FilterOperator, TableQuery
 from services.ui import filters, theme
@@ -139,9 +138,7 @@ class KernelCharts:
         self._color_bar.major_label_overrides = made.scale.labels(metric) if made.scale else dict.fromkeys(heatmap.SCALE_PLACES, "")
         return {
             "heat_axes": fragment("heat_axes.html", names=list(values), x=made.x.name, y=made.y.name),
-            "heat_note": str(escape(_heat_note(made, metric)))
-            if made.scale
-            else fragment("said.html", sentence=_missing_text(rows, metric)),
+            "heat_note": _heat_note(made, metric) if made.scale else fragment("said.html", sentence=_missing_text(rows, metric)),
         }
 
     def _draw_split(self, rows: pl.DataFrame, metric: Metric, title: str) -> dict[str, str]:

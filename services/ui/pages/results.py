@@ -56,4 +56,4 @@ def results_fragment(rows: Iterable[ResultRow], *, with_run: bool, chosen: str =
 
 @lru_cache(REMEMBERED_ROW_COUNT)
 def _row(row: ResultRow, with_run: bool, is_chosen: bool) -> Markup:
-    return Markup(fragment("result_row.html", row=row, with_run=with_run, is_chosen=is_chosen, verification=VERIFICATION_TEXTS))
+    return fragment("result_row.html", row=row, with_run=with_run, is_chosen=is_chosen, verification=VERIFICATION_TEXTS)

@@ -14,7 +14,7 @@ from bokeh.models import Spacer
 from bokeh.server.views.static_handler import StaticHandler
 from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
 from services.ui import filters, theme
@@ -52,8 +52,8 @@ def environment() -> Environment:
     return made
 
 
-def fragment(template_name: str, **values: Any) -> str:
-    return environment().get_template(template_name).render(**values).strip()
+def fragment(template_name: str, **values: Any) -> Markup:
+    return Markup(environment().get_template(template_name).render(**values).strip())
 
 
 def filters_fragment(state: ViewState, values: Mapping[str, Sequence[str]], name_title: str = "Kernel") -> str:
@@ -203,11 +203,12 @@ class PageBase:
 
     def update(self) -> dict[str, str]:
         overview = self.client.nodes.overview()
-        return {
+        fragments = {
             "nav": fragment("nav.html", links=self._links(), page=self.page),
             "banner": fragment("banner.html", unreachable=overview.problem, problem=self._problem),
             **self.own_fragments(overview),
         }
+        return {name: str(escape(text)) for name, text in fragments.items()}  # what came of a template is HTML, other text is not
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         raise NotImplementedError

@@ -31,6 +31,7 @@ class NodesUpdate:
     telemetry: tuple[NodeTelemetry, ...] = ()
     changed_hardware: tuple[HardwareKey, ...] = ()
     removed_addresses: tuple[str, ...] = ()
+    deleted_run_ids: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class Mailbox:
     telemetry: deque[NodeTelemetry] = field(default_factory=lambda: deque(maxlen=WAITING_READING_COUNT))
     changed_hardware: dict[HardwareKey, None] = field(default_factory=dict)
     removed_addresses: dict[str, None] = field(default_factory=dict)
+    deleted_run_ids: dict[str, None] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, update: NodesUpdate) -> None:
@@ -50,6 +52,9 @@ class Mailbox:
             self.nodes[status.address] = status
             self.removed_addresses.pop(status.address, None)
         self.runs.update((run.run_id, run) for run in update.runs)
+        for run_id in update.deleted_run_ids:
+            self.runs.pop(run_id, None)
+            self.deleted_run_ids[run_id] = None
         self.telemetry.extend(update.telemetry)
         self.changed_hardware.update(dict.fromkeys(update.changed_hardware))
         self.news.set()
@@ -61,12 +66,14 @@ class Mailbox:
             tuple(self.telemetry),
             tuple(self.changed_hardware),
             tuple(self.removed_addresses),
+            tuple(self.deleted_run_ids),
         )
         self.nodes.clear()
         self.runs.clear()
         self.telemetry.clear()
         self.changed_hardware.clear()
         self.removed_addresses.clear()
+        self.deleted_run_ids.clear()
         self.news.clear()
         return update
 
@@ -88,8 +95,12 @@ class NodeWatching:
         telemetry: Iterable[NodeTelemetry] = (),
         changed_hardware: Iterable[HardwareKey] = (),
         removed_addresses: Iterable[str] = (),
+        deleted_run_ids: Iterable[str] = (),
     ) -> None:
-        update = NodesUpdate(tuple(nodes), tuple(runs), tuple(self._new(telemetry)), tuple(changed_hardware), tuple(removed_addresses))
+        update = NodesUpdate(
+            *(tuple(nodes), tuple(runs), tuple(self._new(telemetry))),
+            *(tuple(changed_hardware), tuple(removed_addresses), tuple(deleted_run_ids)),
+        )
         if update == NodesUpdate():
             return
         for mailbox in self._mailboxes:

@@ -81,6 +81,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 telemetry=[wire.encode(reading) for reading in update.telemetry],
                 changed_hardware=[wire.encode(key) for key in update.changed_hardware],
                 removed_addresses=update.removed_addresses,
+                deleted_run_ids=update.deleted_run_ids,
             )
 
     def _newest_runs(self) -> Sequence[Run]:
@@ -177,7 +178,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         return messages.UpdateRunResponse(run=wire.encode(run))
 
     async def DeleteRun(self, request: Any, context: Any) -> Any:
-        await asyncio.to_thread(self._store.delete_run, await self._resolved(request.run_id))
+        run_id = await self._resolved(request.run_id)
+        await asyncio.to_thread(self._store.delete_run, run_id)
+        self._node_watching.publish(deleted_run_ids=[run_id])
         return messages.DeleteRunResponse()
 
     async def WatchRun(self, request: Any, context: Any) -> AsyncIterator[Any]:

@@ -286,12 +286,24 @@ class AnalyzerClient:
                     self._start_over_where_replaced(decode(run, Run))
                 for address in response.removed_addresses:
                     self.nodes.forget(address)
+                for run_id in response.deleted_run_ids:
+                    self._take_in_deletion(run_id)
                 changed = {decode(key, HardwareKey) for key in response.changed_hardware}
                 if changed or is_first:
                     self._take_in_hardware(None if is_first else changed)
                 is_first = False
                 self._on_news()
         raise _StreamEndedError("stream of nodes", found="its end")
+
+    def _take_in_deletion(self, run_id: str) -> None:
+        self.nodes.forget_run(run_id)
+        with self._lock:
+            memory = self._memories.get(run_id)
+            watch = self._watches.pop(run_id, None)
+        if memory is not None:
+            memory.end("It has been deleted.")
+        if watch is not None:
+            watch.cancel()
 
     def _start_over_where_replaced(self, run: Run) -> None:
         """A file that is followed has changed: its run is the same, its rows are others."""

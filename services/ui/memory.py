@@ -168,6 +168,13 @@ class RunMemory:
                 later = frame.clear() if known is None else known.filter(pl.col("event_index") >= next_event_index)
                 self._table(name).replace(pl.concat([frame, later], how="vertical_relaxed"))
 
+    def end(self, problem: str) -> None:
+        """There is no such run any more. problem: why, one sentence."""
+        self.start_over()
+        with self.lock:
+            self._problem = problem
+            self.is_complete = True
+
     def start_over(self) -> None:
         """Another state of what the run was read from takes its place: its rows come again, all of them."""
         with self.lock:
@@ -250,6 +257,11 @@ class NodesMemory:
         """The node has been removed."""
         with self.lock:
             self._nodes.pop(address, None)
+
+    def forget_run(self, run_id: str) -> None:
+        """The run has been deleted."""
+        with self.lock:
+            self._runs.pop(run_id, None)
 
     def count_up(self) -> None:
         """Questions that were answered have other answers from now on."""

@@ -76,18 +76,20 @@ class WatchNodesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchNodesResponse(_message.Message):
-    __slots__ = ("nodes", "runs", "telemetry", "changed_hardware", "removed_addresses")
+    __slots__ = ("nodes", "runs", "telemetry", "changed_hardware", "removed_addresses", "deleted_run_ids")
     NODES_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     TELEMETRY_FIELD_NUMBER: _ClassVar[int]
     CHANGED_HARDWARE_FIELD_NUMBER: _ClassVar[int]
     REMOVED_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
     runs: _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]
     telemetry: _containers.RepeatedCompositeFieldContainer[NodeTelemetry]
     changed_hardware: _containers.RepeatedCompositeFieldContainer[HardwareKey]
     removed_addresses: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[_run_pb2.Run, _Mapping]]] = ..., telemetry: _Optional[_Iterable[_Union[NodeTelemetry, _Mapping]]] = ..., changed_hardware: _Optional[_Iterable[_Union[HardwareKey, _Mapping]]] = ..., removed_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
+    deleted_run_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[_run_pb2.Run, _Mapping]]] = ..., telemetry: _Optional[_Iterable[_Union[NodeTelemetry, _Mapping]]] = ..., changed_hardware: _Optional[_Iterable[_Union[HardwareKey, _Mapping]]] = ..., removed_addresses: _Optional[_Iterable[str]] = ..., deleted_run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HardwareKey(_message.Message):
     __slots__ = ("node_id", "device_id", "run_id")

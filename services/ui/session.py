@@ -18,6 +18,7 @@ import panel as pn
 from bokeh.core.properties import Dict, Int, String
 from bokeh.document import Document
 from bokeh.model import DataModel
+from markupsafe import Markup
 
 from services.core.errors import KernalyseError
 
@@ -139,7 +140,7 @@ class BrowserSession:
         begin_s = time.thread_time()
         # Held together, all changes travel as one message.
         with pn.io.hold(self._document):
-            fragments = self._view.update()
+            fragments = self._updated()
             changed = {name: html for name, html in fragments.items() if self._sent_fragments.get(name) != html}
             self._sent_fragments = fragments
             if changed:
@@ -147,6 +148,15 @@ class BrowserSession:
             self.bridge.query = self._view.query()
             self.bridge.sent += 1
         self._pace.record(time.thread_time() - begin_s)
+
+    def _updated(self) -> dict[str, str]:
+        """A fault of one view must neither stop its page without a word nor be tried again ten times a second."""
+        try:
+            return self._view.update()
+        except Exception as error:
+            logger.exception("A page could not be brought up to date")
+            sentence = f"This page could not be brought up to date: {type(error).__name__}. Its server's log has more; reload the page."
+            return {**self._sent_fragments, "banner": str(Markup('<div class="banner bad">{}</div>').format(sentence))}
 
     def _acknowledged(self, _name: str, _old: int, _new: int) -> None:
         if self._has_news or self.bridge.sent == 0:

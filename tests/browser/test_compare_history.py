@@ -63,7 +63,7 @@ def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(vi
     expect(difference.locator("tr.added").nth(1).locator(".number").nth(1)).to_have_text("3")
     page.get_by_label("Swap baseline and candidate").click()
     page.wait_for_url(re.compile(f"baseline={after.run_id}&candidate={before.run_id}"))
-    page.get_by_label("Verdict", exact=True).select_option("SLOWER")
+    page.locator("[data-set=verdict]").select_option("SLOWER")
     expect(page.locator("#f-table")).to_contain_text("No row matches")
 
 
@@ -102,7 +102,7 @@ def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visi
     change = page.locator("#f-changes li")
     expect(change).to_contain_text("0000000000")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.get_by_label("Figure", exact=True).select_option("achieved_bytes_per_s")
+    page.locator("[data-set=metric]").select_option("achieved_bytes_per_s")
     page.wait_for_url(re.compile("metric=achieved_bytes_per_s"))
     expect(change).to_contain_text("regression -1")
     change.get_by_role("link", name="Compare").click()

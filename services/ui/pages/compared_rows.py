@@ -22,7 +22,7 @@ ALL_DIFFERENCES: Final = ("device", "method", "cache", "inputs")
 FILTERED_BY: Final = ("configuration_index", "category", "dtype", "model_name", "batch_size", "device_id")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one answer is another than the next, whatever is in it
 class Compared:
     """rows: table comparison with what the page filters by, or of traces table kernel_comparison or layer_comparison.
 

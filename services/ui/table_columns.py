@@ -25,6 +25,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("variant", "Variant"),
         Column("category", "Category", "text", True),
         Column("dtype", "Data type", "text", True),
+        Column("model_name", "Model"),
+        Column("batch_size", "Batch", "count"),
         Column("device_id", "Device"),
         Column("backend", "Backend", "words"),
         Column("duration_median_ns", "Median", "duration", True),

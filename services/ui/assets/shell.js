@@ -5,6 +5,7 @@
   let bridge = null
   let wishes = 0
   let placed = null // the fragments last put in place
+  const begun = new WeakMap() // forms that somebody has typed in, and the etag of what was typed over
   let chosen = null // the button whose confirmation is being asked for
 
   const shell = () => document.querySelector(".shell")
@@ -60,10 +61,11 @@
     }
     for (const {name, value} of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value)
     for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name)
-    // What somebody has typed or chosen hides the attribute; who is typing is left alone.
-    if (old.nodeName === "INPUT" && old !== document.activeElement && fresh.hasAttribute("value")) old.value = fresh.getAttribute("value")
+    // What somebody has typed or chosen hides the attribute; who is typing, or has begun a form, is left alone.
+    const isLeftAlone = old === document.activeElement || begun.has(old.form)
+    if (old.nodeName === "INPUT" && !isLeftAlone && fresh.hasAttribute("value")) old.value = fresh.getAttribute("value")
     patchChildren(old, fresh)
-    if (old.nodeName === "SELECT" && old !== document.activeElement) {
+    if (old.nodeName === "SELECT" && !isLeftAlone) {
       const wanted = old.querySelector("option[selected]")
       if (wanted) old.value = wanted.value
     }
@@ -165,7 +167,6 @@
   })
 
   // A form sends its fields as one wish, with the etag of the state that the first of them was typed over.
-  const begun = new WeakMap()
   document.addEventListener("input", (event) => {
     const form = event.target.form
     if (form?.dataset.wish && !begun.has(form)) begun.set(form, form.elements.etag?.value)

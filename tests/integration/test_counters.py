@@ -110,7 +110,8 @@ def test_measured_configurations_are_launched_once_more_and_the_report_is_an_art
     assert tuple(call["--metrics"].split(",")) == METRICS
     assert call["under_profiler"] == "1"  # so that no stream is held: a replay would wait for it for ever
     assert told.activities[0] == "counting"
-    assert "counting saxpy N=2048" in told.activities
+    # Looked at from time to time: one that is over at once is not seen.
+    assert {"counting saxpy N=1024", "counting saxpy N=2048"} & set(told.activities)
     assert told.activities[-1] == ""
 
 

@@ -110,7 +110,7 @@ def test_kernels_are_filtered_sorted_and_downloaded(visit: Visit) -> None:
     expect(page.locator("#f-table")).to_contain_text("No row matches")
     page.get_by_role("searchbox").fill("")
     expect(rows.first).to_contain_text("saxpy")
-    page.locator("summary").click()
+    page.locator("#f-columns summary").click()
     page.get_by_label("Cache", exact=True).check()
     expect(page.locator("thead")).to_contain_text("Cache")
     with page.expect_download() as download:

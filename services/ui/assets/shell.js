@@ -59,16 +59,24 @@
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue
       return
     }
+    const isLeftAlone = old === document.activeElement || begun.has(old.form)
+    const [saidBefore, shownBefore] = [saidValue(old), old.value]
     for (const {name, value} of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value)
     for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name)
-    // What somebody has typed or chosen hides the attribute; who is typing, or has begun a form, is left alone.
-    const isLeftAlone = old === document.activeElement || begun.has(old.form)
-    if (old.nodeName === "INPUT" && !isLeftAlone && fresh.hasAttribute("value")) old.value = fresh.getAttribute("value")
     patchChildren(old, fresh)
-    if (old.nodeName === "SELECT" && !isLeftAlone) {
-      const wanted = old.querySelector("option[selected]")
-      if (wanted) old.value = wanted.value
-    }
+    if (saidBefore === undefined) return
+    // A field shows what the server says anew, else what somebody has typed or chosen; who is typing, or has begun a form, is left alone.
+    const said = saidValue(old)
+    const shown = said !== saidBefore && !isLeftAlone ? said : shownBefore
+    if (old.value !== shown) old.value = shown
+    if (old.nodeName === "SELECT" && old.selectedIndex < 0 && said !== null) old.value = said
+  }
+
+  // The value that the server gave a field; null: none. Undefined: no such field.
+  function saidValue(element) {
+    if (element.nodeName === "SELECT") return element.querySelector("option[selected]")?.value ?? null
+    const isText = element.nodeName === "INPUT" && !["checkbox", "radio", "file", "hidden"].includes(element.type)
+    return isText ? element.getAttribute("value") ?? "" : undefined
   }
 
   function showQuery(query) {

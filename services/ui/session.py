@@ -24,7 +24,7 @@ from services.core.errors import KernalyseError
 
 MAX_UNACKNOWLEDGED: Final = 2
 MAX_COMMAND_LENGTH: Final = 100_000
-MAX_UPDATE_SHARE: Final = 0.5
+MAX_UPDATE_SHARE: Final = 0.65
 """Of the server's one core for updates of all pages: more delays the pages' own requests, less the updates."""
 
 COST_SMOOTHING_RATIO: Final = 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
@@ -11,12 +12,14 @@ from services.core.errors import KernalyseError
 
 Answer = TypeVar("Answer")
 
+logger = logging.getLogger(__name__)
+
 
 class Question(Generic[Answer]):
     """On the server's loop.
 
     Args:
-        on_answer: called when an answer, or the reason that there is none, has come.
+        on_answer: called when an answer, or the reason that there is none, has come, and when the question can be asked again.
     """
 
     def __init__(self, on_answer: Callable[[], None]) -> None:
@@ -24,9 +27,10 @@ class Question(Generic[Answer]):
         self.answered: Hashable = None
         self.problem = ""  # why the newest question has no answer, one sentence
         self._on_answer = on_answer
-        self._asked: Hashable = None
+        self._asked: tuple[Hashable, Hashable] | None = None  # subject and progress
         self._asked_time = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def ask(
         self, subject: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]], progress: Hashable = None, min_interval_s: float = 0.0
@@ -39,25 +43,41 @@ class Question(Generic[Answer]):
             progress: what changes with the answer to the same subject.
             min_interval_s: between two questions of one subject.
         """
-        is_other = subject != self.answered
-        now = time.monotonic()
-        if (subject, progress) == self._asked or (not is_other and now - self._asked_time < min_interval_s):
+        if (subject, progress) == self._asked:
             return
-        if self.is_on_its_way:
-            if not is_other:
+        now = time.monotonic()
+        if self._asked is not None and subject == self._asked[0]:
+            if self.is_on_its_way:  # the page asks again when it is woken by the answer
                 return
-            self.stop()
+            wait_s = self._asked_time + min_interval_s - now
+            if wait_s > 0:
+                self._wake_in(wait_s)
+                return
+        self.stop()
         self._asked, self._asked_time = (subject, progress), now
         self._task = asyncio.ensure_future(self._ask(subject, call))
 
     @property
     def is_on_its_way(self) -> bool:
-        return self._task is not None and not self._task.done()
+        return self._task is not None
 
     def stop(self) -> None:
         """The answer is not wanted any longer."""
         if self._task is not None:
             self._task.cancel()
+            self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake_in(self, wait_s: float) -> None:
+        """Nothing else may wake the page any more: a run's last change often follows close upon the one before it."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self._on_answer()
 
     async def _ask(self, subject: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         try:
@@ -65,5 +85,9 @@ class Question(Generic[Answer]):
             self.problem = ""
         except KernalyseError as error:
             self.problem = error.message
+        except Exception as error:
+            logger.exception("A page's question could not be asked")
+            self.problem = f"This could not be asked: {type(error).__name__}. The log of the dashboard's server has more."
         self.answered = subject
+        self._task = None
         self._on_answer()

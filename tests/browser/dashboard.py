@@ -72,6 +72,10 @@ class Dashboard:
     def delete(self, run_id: str) -> None:
         self.stub.DeleteRun(messages.DeleteRunRequest(run_id=run_id))
 
+    def runs(self) -> list[Run]:
+        request = messages.AnalyzerServiceListRunsRequest(page_size=1000)
+        return [decode(run, Run) for run in self.stub.ListRuns(request).runs]
+
     def run(self, run_id: str) -> Run:
         return decode(self.stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id=run_id)).run, Run)
 

@@ -8,12 +8,11 @@ from typing import Final
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
-from tests.browser.test_live import eventually
 from tests.unit.test_kineto import call, kernel, module
 
 pytestmark = pytest.mark.browser
@@ -73,7 +72,10 @@ def faults(page: Page, width: int) -> list[str]:
     ]
     if page.evaluate("window.wasRun") is not None:
         found.append("a name was run as code")
-    eventually(lambda: page.evaluate("document.documentElement.scrollWidth") <= width)  # figures take their width after they are drawn
+    try:
+        page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=PATIENCE_MS)
+    except TimeoutError:  # figures take their width after they are drawn
+        found.append("wider than the screen")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -33,7 +34,21 @@ def eventually(check: Callable[[], bool], timeout_s: float = 90.0) -> None:
         time.sleep(0.1)
 
 
+def is_over(dashboard: Dashboard, run_id: str) -> bool:
+    return dashboard.run(run_id).state.is_final
+
+
+def delete_all_runs(dashboard: Dashboard) -> None:
+    """Those of tests before included, whether they are over or not."""
+    for run in dashboard.runs():
+        if not run.state.is_final:
+            dashboard.cancel(run.run_id)
+        eventually(partial(is_over, dashboard, run.run_id))
+        dashboard.delete(run.run_id)
+
+
 def test_without_runs_the_page_says_how_to_start(visit: Visit) -> None:
+    delete_all_runs(visit.dashboard)
     page = visit.open("/live")
     expect(page.locator("#f-run")).to_contain_text("kernalyse bench saxpy")
     expect(page.locator("#f-nodes")).to_contain_text("serving")

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import holoviews as hv
@@ -16,7 +17,7 @@ from bokeh.models import FixedTicker, HoverTool
 from services.ui import theme
 from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options
 from services.ui.charts.metrics import Metric, best_place, counts, figures_text, remark_of
-from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
+from services.ui.charts.performance_rows import TICK_LENGTH, configuration_key, shortened, tick_name
 from services.ui.theme import Palette
 
 MAX_PLACES: Final = 48
@@ -130,7 +131,7 @@ def axis_of(name: str, values: Sequence[Any]) -> Axis:
         labels = [_number(group[0]) if len(group) == 1 else f"{_number(group[0])} to {_number(group[-1])}" for group in groups]
         return Axis(name, tuple(groups), tuple(labels))
     names = sorted(map(str, known))
-    show = theme.short_run_id if name == "run" else tick_name if name == "kernel" else shortened
+    show = theme.short_run_id if name == "run" else tick_name if name == "kernel" else partial(shortened, length=TICK_LENGTH)
     return Axis(
         name, tuple((text,) for text in names[:MAX_PLACES]), tuple(show(text) for text in names[:MAX_PLACES]), len(names[MAX_PLACES:])
     )

@@ -101,7 +101,11 @@ def shortened(text: str, length: int = 240) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def tick_name(name: str, length: int = 22) -> str:
+TICK_LENGTH: Final = 22
+"""Letters beside an axis: longer names would take the room of the chart, on a phone all of it."""
+
+
+def tick_name(name: str, length: int = TICK_LENGTH) -> str:
     """What tells a kernel from others in few letters: its name without namespaces, template arguments and types."""
     plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     found = re.match(r"[^<(]*", plain)

@@ -11,6 +11,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -264,7 +265,8 @@ class TraceImport:
                 stream, self._stream = self._stream, None
                 await stream.cancel()
                 with_nothing_lost = UnavailableError("the browser", found="sends no more")
-                await self._go_back(with_nothing_lost)
+                with suppress(KernalyseError):  # the analyzer stays away: the import has failed, and says so
+                    await self._go_back(with_nothing_lost)
 
     async def cancel(self) -> None:
         """Ends it here and at the analyzer, which forgets what has arrived."""

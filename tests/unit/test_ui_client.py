@@ -1,0 +1,129 @@
+"""What the dashboard's client makes of runs that go and come back. The analyzer is a stand-in that deletes and breaks off at will."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import polars as pl
+import pytest
+
+from kernalyse.channel import Endpoint
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.core.errors import NotFoundError, UnavailableError
+from services.core.model import ImportedTrace, Run, RunSpec, RunState
+from services.core.wire import encode
+from services.ui.client import AnalyzerClient
+from services.ui.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
+
+BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_run(number: int) -> Run:
+    spec = RunSpec(ImportedTrace("trace.json", f"sha256:{number}", "kineto"))
+    return Run(f"imported-{number}", "", spec, RunState.SUCCEEDED, create_time=BEGIN + timedelta(minutes=number))
+
+
+class Analyzer:
+    """Its stub: runs that there are, and streams that a test breaks off."""
+
+    def __init__(self, *runs: Run) -> None:
+        self.runs = {run.run_id: run for run in runs}
+        self.responses: asyncio.Queue[Any] = asyncio.Queue()
+
+    def newest(self) -> Any:
+        return messages.WatchNodesResponse(runs=[encode(run) for run in self.runs.values()])
+
+    async def WatchNodes(self, _request: Any) -> AsyncIterator[Any]:
+        yield self.newest()
+        while (response := await self.responses.get()) is not None:
+            yield response
+        raise UnavailableError("analyzer", found="its end")
+
+    async def WatchRun(self, request: Any) -> AsyncIterator[Any]:
+        if request.run_id not in self.runs:
+            raise NotFoundError(f"run {request.run_id}", found="none")
+        yield messages.AnalyzerServiceWatchRunResponse(run=encode(self.runs[request.run_id]), next_event_index=1)
+
+
+class Client(AnalyzerClient):
+    """Of a stand-in."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__(Endpoint("unix:/nowhere", "token", None), lambda: None)
+        self._analyzer = analyzer
+
+    async def _open(self) -> None:
+        await super()._open()
+        self._stub = self._analyzer
+
+    async def tell(self, response: Any) -> None:
+        """None: the stream of nodes breaks."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._analyzer.responses.put(response), self._loop))
+
+
+async def eventually(check: Any) -> None:
+    async with asyncio.timeout(20):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def analyzer() -> Analyzer:
+    return Analyzer(a_run(1), a_run(2))
+
+
+@pytest.fixture
+async def client(analyzer: Analyzer) -> AsyncIterator[Client]:
+    made = Client(analyzer)
+    made.start()
+    await eventually(lambda: made.nodes.overview().is_known)
+    yield made
+    await asyncio.to_thread(made.stop)
+
+
+async def test_a_run_that_was_deleted_while_the_analyzer_was_away_is_listed_no_more(client: Client, analyzer: Analyzer) -> None:
+    memory = client.look_at("imported-1")
+    await eventually(lambda: memory.is_complete)
+    del analyzer.runs["imported-1"]
+    await client.tell(None)
+    await eventually(lambda: len(client.nodes.overview().runs) == 1)
+    assert memory.problem == "It has been deleted."
+
+
+async def test_a_deleted_trace_that_is_imported_again_is_shown_again(client: Client, analyzer: Analyzer) -> None:
+    memory = client.look_at("imported-1")
+    await eventually(lambda: memory.is_complete)
+    again = analyzer.runs.pop("imported-1")
+    await client.tell(messages.WatchNodesResponse(deleted_run_ids=["imported-1"]))
+    await eventually(lambda: memory.problem)
+    analyzer.runs["imported-1"] = again
+    await client.tell(analyzer.newest())
+    await eventually(lambda: memory.run == again)
+    assert memory.problem == ""
+
+
+async def test_a_run_that_was_asked_for_too_early_is_shown_once_it_is_there(client: Client, analyzer: Analyzer) -> None:
+    memory = client.look_at("imported-3")
+    await eventually(lambda: memory.problem)
+    analyzer.runs["imported-3"] = a_run(3)
+    await client.tell(analyzer.newest())
+    await eventually(lambda: memory.run is not None)
+    assert memory.problem == ""
+
+
+def test_runs_older_than_the_newest_that_a_stream_begins_with_are_kept() -> None:
+    nodes = NodesMemory()
+    runs = [a_run(number) for number in range(FIRST_RUN_COUNT + 2)]
+    nodes.receive((), tuple(runs), (), True)
+    newest = (*runs[2:-2], runs[-1], a_run(FIRST_RUN_COUNT + 2))
+    assert nodes.receive((), newest, (), True) == (runs[-2].run_id,)
+
+
+def test_rows_that_were_worked_out_anew_end_what_was_said_of_the_attempt_before() -> None:
+    memory = RunMemory("run")
+    memory.fail("The analyzer does not answer.")
+    memory.replace({"roofline": pl.DataFrame({"event_index": [1]})}, 2)
+    assert memory.problem == ""

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import holoviews as hv
+from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.document import Document
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
@@ -122,6 +123,15 @@ class LiveFigure:
 
     def row_count(self, layer: str) -> int:
         return len(next(iter(self._sources[layer].data.values())))
+
+    @property
+    def frame_px(self) -> tuple[int, int] | None:
+        """Width and height within the axes; None: the browser has not told them yet."""
+        try:
+            width_px, height_px = self.figure.inner_width, self.figure.inner_height
+        except UnsetValueError:
+            return None
+        return (width_px, height_px) if width_px and height_px else None
 
     def follow(self, axis: str, start: float, end: float) -> None:
         """Shows start to end on the axis ("x" or "y"), unless the user has moved it."""

@@ -110,15 +110,12 @@ class RooflinePage(PageBase):
         if self._shown is None:
             return
         placed = self._shown.placed
-        width_px, height_px = (size or usual for size, usual in zip(self._frame_px(), UNMEASURED_FRAME_PX, strict=True))
+        width_px, height_px = self.roofline.frame_px or UNMEASURED_FRAME_PX
         found = near(placed, self._view(), event.x, event.y, width_px, height_px, REACH_PX)
         keys = tuple(dict.fromkeys(point_key(placed.row(row, named=True)) for row in found[: 4 * MAX_NEIGHBOURS]))
         self._neighbours = keys[:MAX_NEIGHBOURS]
         self.state = replace(self.state, point=keys[0] if keys else "")
         self.wake()
-
-    def _frame_px(self) -> tuple[float | None, float | None]:
-        return self.roofline.figure.inner_width, self.roofline.figure.inner_height
 
     def _view(self) -> Span:
         across, up = self.roofline.figure.x_range, self.roofline.figure.y_range

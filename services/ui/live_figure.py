@@ -134,14 +134,15 @@ class LiveFigure:
         return (width_px, height_px) if width_px and height_px else None
 
     def follow(self, axis: str, start: float, end: float) -> None:
-        """Shows start to end on the axis ("x" or "y"), unless the user has moved it."""
+        """Shows start to end on the axis ("x" or "y"); to a user who has moved it only when the chart is reset."""
         span: Range1d = self.figure.x_range if axis == "x" else self.figure.y_range
         last = self._set_spans.get(axis)
-        if last is not None and (span.start, span.end) != last:
+        if last == (start, end):
             return
-        if last != (start, end):
-            span.update(start=start, end=end, reset_start=start, reset_end=end)
-            self._set_spans[axis] = (start, end)
+        self._set_spans[axis] = (start, end)
+        span.update(reset_start=start, reset_end=end)
+        if last is None or (span.start, span.end) == last:
+            span.update(start=start, end=end)
 
     def show(self, axis: str, start: float, end: float) -> None:
         """Shows start to end, whatever the user has moved: something else is drawn now."""

@@ -79,7 +79,7 @@ class UpdatePace:
         self.session_count = 0
 
     def record(self, cost_s: float) -> None:
-        """Wall time of one update: on a machine with other work it grows, and the pace slows down before a queue builds up."""
+        """Processor time of one update: the pace slows down before a queue builds up."""
         self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
 
     @property

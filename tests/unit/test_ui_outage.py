@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
+from bokeh.document import Document
 
 from services.core.errors import UnavailableError
 from services.core.model import (
@@ -34,12 +35,14 @@ from services.ui.pages import compare
 from services.ui.pages.compare import ComparePage
 from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.history import HistoryPage
+from services.ui.pages.live import LivePage
 from services.ui.pages.roofline_point import PointPanel
 from services.ui.pages.roofline_rows import rows_of_run
 from services.ui.pages.row_detail import RowDetail
 from services.ui.pages.start import StartPage
 from services.ui.pages.timeline import TimelinePage
 from services.ui.question import Question
+from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import ViewState
 from services.ui.theme import LIGHT
 from services.ui.timeline_questions import GAP_COLUMNS
@@ -234,6 +237,49 @@ async def test_the_heartbeat_outlives_an_import_whose_browser_and_analyzer_have_
 class _Stream:
     async def cancel(self) -> None:
         pass
+
+
+async def test_a_link_to_a_run_that_is_too_old_for_the_list_shows_it() -> None:
+    client = Client(**OUTLINE)
+    page = TimelinePage(client, ViewState(runs=("t",)))
+    assert "Asking the analyzer" in page.update()["timeline_note"]
+    client.looked_at["t"].receive(TRACE, {}, 1)
+    await updated(page.update)
+    assert page.figure.body.figure.height > 0
+    assert page._shown is not None
+    page.close()
+
+
+async def test_another_run_on_the_live_page_is_not_drawn_where_the_user_looked_at_the_one_before() -> None:
+    client = Client(TRACE, replace(TRACE, run_id="u"))
+    page = LivePage(client, ViewState(runs=("t",)))
+    page.update()
+    page.telemetry.follow("x", 1e9, 2e9)
+    page.telemetry.figure.x_range.end = 1.5e9
+    page.handle("run", "u")
+    page.update()
+    page.telemetry.follow("x", 5e9, 6e9)
+    assert page.telemetry.figure.x_range.end == 6e9
+    page.close()
+
+
+async def test_a_wish_that_fails_unexpectedly_is_answered_with_a_sentence() -> None:
+    page = LivePage(Client(TRACE), ViewState(runs=("t",)))
+    session = BrowserSession(Document(), page, UpdatePace(0.1), lambda _session: None)
+
+    async def broken() -> None:
+        raise LookupError
+
+    await session._carry_out(broken())
+    assert "This could not be done: LookupError" in page.update()["banner"]
+
+
+async def test_a_page_that_cannot_be_opened_leaves_nothing_behind() -> None:
+    pace, page = UpdatePace(0.1), LivePage(Client(TRACE), ViewState(runs=("t",)))
+    page.roofline.figure = None  # it cannot be drawn
+    with pytest.raises(AttributeError):
+        BrowserSession(Document(), page, pace, lambda _session: None)
+    assert (pace.session_count, page._looked_at) == (0, {})
 
 
 def test_a_run_that_goes_on_is_not_kept_once_for_each_state_that_it_had() -> None:

@@ -66,6 +66,7 @@ class ComparePage(PageBase):
         self.roofline = LiveFigure("roofline", _rooflines(self.palette), ("ceilings", "names", "moves", "points"))
         self._drawn: object = None
         self._moved: object = None
+        self._drawn_of: object = None  # which runs, and what of them
         self._row_count = 0  # of the table, by the filters
         self._legend = self._roofline_legend = ""
 
@@ -151,6 +152,11 @@ class ComparePage(PageBase):
     ) -> dict[str, str]:
         refused = self._refused(answer)
         if answer is not None and not refused:
+            of = (before.run_id, after.run_id, self.state.points)
+            if of != self._drawn_of:
+                self._drawn_of = of
+                for figure in (self.speedups, self.changes, self.roofline):
+                    figure.forget_moves()
             self._draw(answer)
             self._draw_roofline(memories, answer)
         one_run = before.run_id == after.run_id

@@ -214,6 +214,8 @@ class NodesPage(PageBase):
         self._without = tuple(metric.name for metric in METRICS if not any(len(line["time"]) for line in lines[metric.name]))
         for metric in METRICS:
             chart, of_metric = self.charts[metric.name], lines[metric.name]
+            if is_other:
+                chart.forget_moves()
             for layer, columns in zip(node_telemetry.LAYERS, of_metric, strict=True):
                 if len(columns["time"]) or chart.row_count(layer):
                     chart.replace(layer, columns)

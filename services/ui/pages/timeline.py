@@ -119,8 +119,8 @@ class TimelinePage(PageBase):
                 found = await self._ask.match_at(run_id, filters, found.index - 1)
         else:
             found = await self._ask.match_at(run_id, filters, self._match.index + (1 if is_next else -1))
-        self._match = found
-        if found is not None:
+        if self._is_shown(run_id):
+            self._match = found
             self._choose(found)
 
     async def _to_same(self, run_id: str, event: Event, step: int) -> None:
@@ -128,12 +128,17 @@ class TimelinePage(PageBase):
         chosen = event_of(self.state.event)
         index = None if chosen is None else await self._ask.match_of(run_id, filters, event, chosen[1])
         found = None if index is None else await self._ask.match_at(run_id, filters, index + step)
-        if found is not None:
+        if self._is_shown(run_id):
             self._choose(found)
 
-    def _choose(self, found: Match) -> None:
+    def _is_shown(self, run_id: str) -> bool:
+        """Another run may have been chosen since the question."""
+        return self._shown is not None and self._shown.run_id == run_id
+
+    def _choose(self, found: Match | None) -> None:
         """Chooses the event, and brings it into sight where it is not or would be too small to see."""
-        assert self._shown is not None
+        if found is None or self._shown is None:
+            return
         self.state = replace(self.state, event=found.event)
         view, length_ns = self.figure.view, found.end_ns - found.start_ns
         is_seen = view.start_ns <= found.start_ns and found.end_ns <= view.end_ns

@@ -82,7 +82,7 @@ class AnalyzerClient:
         self._memories: dict[str, RunMemory] = {}
         self._viewer_counts: dict[str, int] = {}
         self._watches: dict[str, Future[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reworks: dict[str, asyncio.Task[None]] = {}  # by run
 
     def start(self) -> None:
         self._thread.start()
@@ -338,9 +338,10 @@ class AnalyzerClient:
                     del self._memories[memory.run_id]
         for memory in concerned:
             if memory.run is not None:  # else its stream is about to bring it all
-                task = asyncio.get_running_loop().create_task(self._work_out_anew(memory))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                older = self._reworks.get(memory.run_id)
+                if older is not None:
+                    older.cancel()  # its answers may come last, and are those of before
+                self._reworks[memory.run_id] = asyncio.get_running_loop().create_task(self._work_out_anew(memory))
 
     async def _work_out_anew(self, memory: RunMemory) -> None:
         next_event_index = memory.next_event_index

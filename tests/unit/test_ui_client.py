@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -12,8 +14,9 @@ import pytest
 
 from kernalyse.channel import Endpoint
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from kernalyse.v1.table_pb2 import TableChunk
 from services.core.errors import NotFoundError, UnavailableError
-from services.core.model import ImportedTrace, Run, RunSpec, RunState
+from services.core.model import HardwareKey, ImportedTrace, Run, RunSpec, RunState
 from services.core.wire import encode
 from services.ui.client import AnalyzerClient
 from services.ui.memory import FIRST_RUN_COUNT, NodesMemory, RunMemory
@@ -46,6 +49,25 @@ class Analyzer:
         if request.run_id not in self.runs:
             raise NotFoundError(f"run {request.run_id}", found="none")
         yield messages.AnalyzerServiceWatchRunResponse(run=encode(self.runs[request.run_id]), next_event_index=1)
+
+
+class SlowAnalyzer(Analyzer):
+    """The first question for a table is answered last."""
+
+    def __init__(self, *runs: Run) -> None:
+        super().__init__(*runs)
+        self.asked = 0
+        self.first_may_come = asyncio.Event()
+
+    async def GetTable(self, request: Any, timeout: float) -> AsyncIterator[Any]:
+        assert timeout > 0
+        self.asked += 1
+        number = self.asked
+        if number == 1:
+            await self.first_may_come.wait()
+        buffer = io.BytesIO()
+        pl.DataFrame({"event_index": [0], "device_id": ["d"], "value": [number]}).write_ipc_stream(buffer)
+        yield messages.GetTableResponse(chunk=TableChunk(table_name=request.table_name, arrow_ipc=buffer.getvalue()), total_row_count=1)
 
 
 class Client(AnalyzerClient):
@@ -112,6 +134,30 @@ async def test_a_run_that_was_asked_for_too_early_is_shown_once_it_is_there(clie
     await client.tell(analyzer.newest())
     await eventually(lambda: memory.run is not None)
     assert memory.problem == ""
+
+
+async def test_ceilings_that_were_set_twice_are_not_overtaken_by_those_set_first() -> None:
+    run = replace(a_run(1), device_id="d")
+    analyzer = SlowAnalyzer(run)
+    client = Client(analyzer)
+    client.start()
+    await eventually(lambda: client.nodes.overview().is_known)
+    memory = client.look_at(run.run_id)
+    await eventually(lambda: memory.is_complete)
+    changed = messages.WatchNodesResponse(changed_hardware=[encode(HardwareKey("", "d", run.run_id))])
+    await client.tell(changed)
+    await eventually(lambda: analyzer.asked == 1)
+    await client.tell(changed)
+    await eventually(lambda: memory.table("layer_roofline") is not None)
+    newest = memory.table("ceilings")
+    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_set(analyzer.first_may_come), client._loop))
+    await asyncio.sleep(0.05)
+    assert memory.table("ceilings") is newest
+    await asyncio.to_thread(client.stop)
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
 
 
 def test_runs_older_than_the_newest_that_a_stream_begins_with_are_kept() -> None:

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from bokeh.document import Document
 
+from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.errors import UnavailableError
 from services.core.model import (
     Hardware,
@@ -47,7 +48,7 @@ from services.ui.state import ViewState
 from services.ui.theme import LIGHT
 from services.ui.timeline_questions import GAP_COLUMNS
 from services.ui.uploads.imports import Imports
-from services.ui.uploads.trace_import import FileToImport, ImportState
+from services.ui.uploads.trace_import import Extent, FileToImport, ImportState
 from services.ui.uploads.uploads import Uploads
 from tests.unit.test_charts import points
 from tests.unit.test_roofline_view import ROW
@@ -234,9 +235,27 @@ async def test_the_heartbeat_outlives_an_import_whose_browser_and_analyzer_have_
     assert (upload.state, "sends no more" in upload.problem) == (ImportState.FAILED, True)
 
 
+async def test_an_import_goes_on_where_the_last_message_of_a_broken_line_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    upload = Imports(client).begin((FileToImport("trace.json", 10, 1), FileToImport("beside.txt", 10, 1)))
+
+    async def resumed(work: Callable[[Any], Any]) -> Any:
+        return messages.ResumeUploadResponse(whole_file_count=1)
+
+    monkeypatch.setattr(client, "call", resumed)
+    monkeypatch.setattr(upload, "_stream", _Stream())
+    assert await upload.write(upload.claim(), Extent(), b"x" * 10) == Extent(1)
+    assert upload.state is ImportState.RECEIVING
+
+
 class _Stream:
+    """On a line that breaks."""
+
     async def cancel(self) -> None:
         pass
+
+    async def write(self, _request: Any) -> None:
+        raise UnavailableError("analyzer", found="no answer")
 
 
 async def test_a_link_to_a_run_that_is_too_old_for_the_list_shows_it() -> None:

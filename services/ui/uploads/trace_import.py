@@ -167,14 +167,14 @@ class TraceImport:
             digest=digest,
         )
         self._waiting.clear()
+        self._hashes[self._extent] = self._hash.copy()  # before: a line that breaks may have carried the message
         await stream.write(request)
-        self._hashes[self._extent] = self._hash.copy()
 
     async def _end_file(self) -> None:
+        following = Extent(self._extent.file_index + 1)
+        self._hashes[following] = hashlib.sha256()
         await self._send(f"sha256:{self._hash.hexdigest()}")
-        self._hash = hashlib.sha256()
-        self._extent = Extent(self._extent.file_index + 1)
-        self._hashes[self._extent] = self._hash.copy()
+        self._hash, self._extent = hashlib.sha256(), following
         if self._extent.file_index == len(self.files):
             self._finish()
 

@@ -294,7 +294,7 @@ def _titles(memories: Sequence[RunMemory]) -> dict[str, str]:
 
 def _with_level(rows: pl.DataFrame) -> pl.DataFrame:
     """Their labels name the memory level."""
-    return rows.with_columns(label=pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)))
+    return rows.with_columns(label=pl.coalesce(pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)), "label"))
 
 
 def _foremost(rows: pl.DataFrame) -> tuple[list[ResultRow], str]:

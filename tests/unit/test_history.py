@@ -44,6 +44,13 @@ def test_a_lasting_step_is_a_change_and_one_slow_run_is_none() -> None:
     assert found([*noisy(100, 10, 7), *noisy(90, 10, 8), *noisy(100, 10, 9)]) == [(0, True), (10, True), (20, True)]
 
 
+def test_the_first_runs_alone_are_no_level() -> None:
+    """A first run on a cold host, or two, would make the rest a confirmed change of either kind."""
+    for beginning in ([110.0], [110.0, 109.5], [91.0], [91.0, 90.5]):
+        assert found([*beginning, *noisy(100, 12, 3)]) == [(0, True)]
+    assert found([*noisy(110, 5, 1), *noisy(100, 12, 3)]) == [(0, True), (5, True)]
+
+
 def test_the_newest_run_alone_may_be_a_change_that_is_not_confirmed() -> None:
     assert found([*noisy(100, 20, 1), 112]) == [(0, True), (20, False)]
     assert found([*noisy(100, 20, 1), 112, 112.4, 111.9]) == [(0, True), (20, False)]

@@ -129,7 +129,7 @@ def _fill_partition(
         costs[end] = math.inf
         for begin in range(end):
             is_short = end - begin < min_runs
-            if is_short and end < count and begin > 0:
+            if is_short and end < count:
                 continue
             weight = weights[end] - weights[begin]
             total = firsts[end] - firsts[begin]

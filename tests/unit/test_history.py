@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.analyzer.analyses.change_points import levels
+from services.analyzer.history_rows import MAX_PARTS, HistoryRows
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, Revision, RunState, StateChanged, TableQuery
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, started
+from tests.unit.test_hardware_settings import LIST_ID, add_list
 
 UNKNOWN = float("nan")
 
@@ -180,6 +182,37 @@ def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:
     (path,) = store.history_folder.rglob("*.parquet")
     path.write_bytes(b"PAR1 no more")
     assert asked(store).equals(before)
+
+
+def test_a_question_is_answered_while_another_one_merges_the_files(store: Store) -> None:
+    rows = HistoryRows(store)
+    for number in range(MAX_PARTS):
+        add_runs(store, STEP[:1], first=number)
+        asked_before = rows.rows(None)
+    add_runs(store, STEP[:1], first=MAX_PARTS)
+    store.delete_run("run-000")
+    assert rows.rows(None).collect().height == 2 * MAX_PARTS
+    assert asked_before.collect().height == 2 * MAX_PARTS
+    (path,) = store.history_folder.rglob("*.parquet")
+    assert "run-000" not in pl.read_parquet(path)["run_id"].to_list()
+
+
+def test_an_imported_run_that_gets_other_rows_has_their_figures_in_its_history(store: Store) -> None:
+    answers = TableAnswers(store)
+
+    def efficiencies(table_name: str) -> list[float]:
+        filters = (Filter("metric", "efficiency_ratio"),) if table_name == "history" else ()
+        frame = answers.answer(table_named(table_name), None, TableQuery(table_name, filters=filters), frozenset()).frame
+        return frame["value" if table_name == "history" else "efficiency_ratio"].to_list()
+
+    add_list(store, bytes_per_s=50e9, digest="sha256:0")
+    assert (efficiencies("history"), efficiencies("history_series")) == ([0.1], [0.1])
+    add_list(store, bytes_per_s=500e9, digest="sha256:1")
+    assert (efficiencies("history"), efficiencies("history_series")) == ([0.01], [0.01])
+    store.delete_run(LIST_ID)
+    assert efficiencies("history") == []
+    add_list(store, bytes_per_s=25e9, digest="sha256:2")
+    assert (efficiencies("history"), efficiencies("history_series")) == ([0.2], [0.2])
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are(store: Store) -> None:

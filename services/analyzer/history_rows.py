@@ -23,6 +23,7 @@ from services.analyzer.run_records import RunRecord
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import KERNELS, MEASUREMENTS, ROOFLINE
 from services.analyzer.store import Store
+from services.analyzer.trace_tables import TRACE_DEVICES
 from services.core.model import ImportedTrace, ModelRun
 
 MAX_PARTS: Final = 12
@@ -241,7 +242,9 @@ def _described(rows: pl.DataFrame, store: Store, records: Iterable[RunRecord]) -
             batch_size=pl.coalesce("batch_size", "run_batch"),
         )
     )
-    device = pl.coalesce("device_uuid", pl.concat_str("node_id", "device_id", separator=" ", ignore_nulls=True))
+    # A trace has no device_id: what its devices are called tells it from those of other ones.
+    known = pl.coalesce("device_id", "device_name")
+    device = pl.coalesce("device_uuid", pl.concat_str("node_id", known, separator=" ", ignore_nulls=True))
     names = whole.select(pl.concat_str(*(pl.col(name).cast(pl.String).fill_null("") for name in KEY), device, separator="|")).to_series()
     return whole.with_columns(series=_keys(names)).select(HISTORY_ROWS.column_names)
 
@@ -256,7 +259,14 @@ def _described_run(record: RunRecord, store: Store) -> tuple[object, ...]:
     run = record.run
     revision = run.spec.revision
     device = store.hardware.device(run.node_id, run.device_id or "")
+    device_name = _recorded_devices(store, run.run_id) if device is None and run.is_trace else device and device.name
     model = (run.spec.work.model_name, run.spec.work.batch_size) if isinstance(run.spec.work, ModelRun) else (None, None)
     time_unix_ns = unix_ns(run.start_time or run.create_time)
     commit = (None, None) if revision is None else (revision.commit, revision.is_dirty)
-    return (run.run_id, time_unix_ns, run.device_id, *model, None if device is None else device.name, run.node_id or None, *commit)
+    return (run.run_id, time_unix_ns, run.device_id, *model, device_name, run.node_id or None, *commit)
+
+
+def _recorded_devices(store: Store, run_id: str) -> str | None:
+    """Names of those that a trace is of."""
+    names = store.read(TRACE_DEVICES, [run_id]).select("device_name").collect().to_series().drop_nulls().unique().sort()
+    return ", ".join(names) or None

@@ -21,7 +21,8 @@ from services.analyzer.table_answers import TableAnswers
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, Revision, RunState, StateChanged, TableQuery
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, started
-from tests.unit.test_hardware_settings import LIST_ID, add_list
+from tests.unit.test_hardware_settings import LIST_ID, add, add_list
+from tests.unit.test_trace_roofline import model_trace
 
 UNKNOWN = float("nan")
 
@@ -213,6 +214,14 @@ def test_an_imported_run_that_gets_other_rows_has_their_figures_in_its_history(s
     assert efficiencies("history") == []
     add_list(store, bytes_per_s=25e9, digest="sha256:2")
     assert (efficiencies("history"), efficiencies("history_series")) == ([0.2], [0.2])
+
+
+def test_kernels_of_traces_of_other_devices_have_histories_of_their_own(store: Store) -> None:
+    for run_id, device_name in (("imported-1", "A100"), ("imported-2", "V100"), ("imported-3", "A100")):
+        trace = model_trace({"device_name": device_name})
+        add(store, run_id, {name: frame.collect() for name, frame in trace.items()})
+    rows = asked(store, "history_series", label="gemm").sort("device_name")
+    assert rows.select("device_name", "run_count").rows() == [("A100", 2), ("V100", 1)]
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are(store: Store) -> None:

@@ -34,6 +34,9 @@ BATCH_SIZE: Final = 500  # runs read at once; more hold more memory, fewer take 
 REPEATED: Final = r" (process=\d+|cold|hot)\b"
 """Words of a label that other columns say."""
 
+LAYER_PARTS: Final = {"forward": "(backward pass)", "graph": "(in graphs)"}
+"""What is told of a layer by these sources, beside what the same layer launched itself."""
+
 KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
 """What makes two runs comparable, with the device that they ran on."""
 
@@ -200,15 +203,20 @@ def _of_models(store: Store, run_id: str) -> list[pl.DataFrame]:
     layers = (
         run_table(store, LAYERS, [run_id])
         .filter(pl.col("layer").is_not_null())
-        .select(*kept, "layer", "variant")
+        .select(*kept, "layer", "variant", "source")
         .with_columns(
             pl.col("duration_sum_ns").cast(pl.Float64),
             subject=pl.lit("layer"),
-            label=pl.concat_str("layer", "variant", separator=" ", ignore_nulls=True),
+            label=pl.concat_str("layer", "variant", _told_apart("source"), separator=" ", ignore_nulls=True),
             kernel_name="layer",
         )
     )
-    return [frame.drop("variant", "layer", "sequence_length", strict=False).collect() for frame in (passes, layers)]
+    return [frame.drop("variant", "layer", "source", "sequence_length", strict=False).collect() for frame in (passes, layers)]
+
+
+def _told_apart(source: str) -> pl.Expr:
+    """Null but of layers of which a trace may have two rows."""
+    return pl.col(source).replace_strict(LAYER_PARTS, default=None, return_dtype=pl.String)
 
 
 def _of_trace_kernels(store: Store, run_id: str) -> pl.DataFrame:

@@ -224,6 +224,16 @@ def test_kernels_of_traces_of_other_devices_have_histories_of_their_own(store: S
     assert rows.select("device_name", "run_count").rows() == [("A100", 2), ("V100", 1)]
 
 
+def test_forward_and_backward_pass_of_a_layer_of_a_trace_have_histories_of_their_own(store: Store) -> None:
+    trace = {name: frame.collect() for name, frame in model_trace().items()}
+    launches = trace["kernel_launches"]
+    source = pl.when(pl.col("start_ns") == launches["start_ns"][2]).then(pl.lit("forward")).otherwise("layer_source")
+    for run_id in ("imported-1", "imported-2"):
+        add(store, run_id, {**trace, "kernel_launches": launches.with_columns(layer_source=source)})
+    rows = asked(store, kernel_name="mlp", metric="duration_sum_ns")
+    assert sorted(rows.select("label", "value").rows()) == [("mlp", 500_000)] * 2 + [("mlp (backward pass)", 4_000)] * 2
+
+
 def test_an_unknown_metric_is_answered_with_those_there_are(store: Store) -> None:
     with pytest.raises(InvalidRequestError, match="duration_median_ns"):
         asked(store, metric="speed")

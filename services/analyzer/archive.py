@@ -52,7 +52,7 @@ class Archive:
         if self._folder(run_id).exists():
             folder.rename(self._state(run_id, before + 1))
             self._numbers[run_id] = before + 1
-            shutil.rmtree(self._state(run_id, before - 1), ignore_errors=True)
+            self._delete_state(run_id, before - 1)
         else:
             folder.rename(self._folder(run_id))
         _sync(self._root)
@@ -103,11 +103,15 @@ class Archive:
         return self._root / (f"{run_id}{STATE_MARK}{number}" if number else run_id)
 
     def delete(self, run_id: str) -> None:
-        for path in [path for path in self._schemas.copy() if path.parent.name.partition(STATE_MARK)[0] == run_id]:
-            self._schemas.pop(path, None)
         number = self._numbers.pop(run_id, 0)
         for state in {0, max(0, number - 1), number}:
-            shutil.rmtree(self._state(run_id, state), ignore_errors=True)
+            self._delete_state(run_id, state)
+
+    def _delete_state(self, run_id: str, number: int) -> None:
+        folder = self._state(run_id, number)
+        for path in [path for path in self._schemas.copy() if path.parent == folder]:
+            self._schemas.pop(path, None)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def delete_all_but(self, run_ids: Collection[str]) -> None:
         """Deletes what a process that was killed in the middle left behind, and earlier states."""

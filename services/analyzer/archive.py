@@ -75,9 +75,12 @@ class Archive:
         """Whether the run has rows of the table."""
         return (self._folder(run_id) / f"{table.table_name}.parquet").exists()
 
-    def keep_answer(self, run_id: str, answer_name: str, frame: pl.DataFrame) -> None:
-        """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError."""
-        path = self._answer_path(run_id, answer_name)
+    def keep_answer(self, path: Path, frame: pl.DataFrame) -> None:
+        """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError.
+
+        Args:
+            path: see `answer_path`, asked for before the run's rows were read: they may be others by now.
+        """
         path.parent.mkdir(exist_ok=True)  # not its parents: of a run that has been deleted nothing is kept
         temporary = path.with_suffix(".part")
         try:
@@ -90,10 +93,11 @@ class Archive:
 
     def kept_answer(self, run_id: str, answer_name: str) -> pl.LazyFrame | None:
         """None: nothing of that name has been kept."""
-        path = self._answer_path(run_id, answer_name)
+        path = self.answer_path(run_id, answer_name)
         return pl.scan_parquet(path) if path.exists() else None
 
-    def _answer_path(self, run_id: str, answer_name: str) -> Path:
+    def answer_path(self, run_id: str, answer_name: str) -> Path:
+        """Of the state that the run is in."""
         return self._folder(run_id) / "answers" / f"{answer_name}.parquet"
 
     def _folder(self, run_id: str) -> Path:

@@ -89,7 +89,7 @@ def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
 
 
 def test_layers_of_several_models_of_a_profile_are_not_mixed(tmp_path: Path) -> None:
-    entry = PROFILE["benchmarks"]["gpt_nano"]
+    entry = benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS])
     layers = [layer | {"time": 2 * layer["time"]} for layer in entry["layers"]]
     models = {"gpt_nano": entry, "gpt-1.5b": entry | {"layers": layers}}
     read = read_as("model_profiles", files_of(tmp_path, PROFILE | {"benchmarks": models}))

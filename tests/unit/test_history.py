@@ -59,6 +59,11 @@ def test_the_newest_run_alone_may_be_a_change_that_is_not_confirmed() -> None:
     assert found([*noisy(100, 20, 1), 112, 112.4, 111.9]) == [(0, True), (20, False)]
 
 
+@pytest.mark.parametrize("count", range(2, 9))
+def test_a_change_is_not_forgotten_while_more_runs_confirm_it(count: int) -> None:
+    assert found([*noisy(100, 5, 1), *noisy(120, count, 2)]) == [(0, True), (5, count >= 5)]
+
+
 @pytest.mark.parametrize("values", [[5.0], [5.0, 9.0], [5.0, 5.0, 9.0, 9.0], [5.0] * 30])
 def test_too_few_runs_and_equal_ones_are_one_level(values: list[float]) -> None:
     assert [begin for begin, _ in found(values)] == [0]

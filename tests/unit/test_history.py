@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.analyzer import history_rows
 from services.analyzer.analyses.change_points import levels
-from services.analyzer.history_rows import MAX_PARTS, HistoryRows
+from services.analyzer.history_rows import HistoryRows
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
@@ -190,15 +191,16 @@ def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:
     assert asked(store).equals(before)
 
 
-def test_a_question_is_answered_while_another_one_merges_the_files(store: Store) -> None:
+def test_a_question_is_answered_while_another_one_merges_the_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_rows, "MAX_PARTS", 2)
     rows = HistoryRows(store)
-    for number in range(MAX_PARTS):
+    for number in range(2):
         add_runs(store, STEP[:1], first=number)
         asked_before = rows.rows(None)
-    add_runs(store, STEP[:1], first=MAX_PARTS)
+    add_runs(store, STEP[:1], first=2)
     store.delete_run("run-000")
-    assert rows.rows(None).collect().height == 2 * MAX_PARTS
-    assert asked_before.collect().height == 2 * MAX_PARTS
+    assert rows.rows(None).collect().height == 2 * 2
+    assert asked_before.collect().height == 2 * 2
     (path,) = store.history_folder.rglob("*.parquet")
     assert "run-000" not in pl.read_parquet(path)["run_id"].to_list()
 

@@ -52,7 +52,7 @@ class Archive:
         if self._folder(run_id).exists():
             folder.rename(self._state(run_id, before + 1))
             self._numbers[run_id] = before + 1
-            shutil.rmtree(self._state(run_id, before - 1), ignore_errors=True)
+            self._delete_state(run_id, before - 1)
         else:
             folder.rename(self._folder(run_id))
         _sync(self._root)
@@ -75,9 +75,12 @@ class Archive:
         """Whether the run has rows of the table."""
         return (self._folder(run_id) / f"{table.table_name}.parquet").exists()
 
-    def keep_answer(self, run_id: str, answer_name: str, frame: pl.DataFrame) -> None:
-        """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError."""
-        path = self._answer_path(run_id, answer_name)
+    def keep_answer(self, path: Path, frame: pl.DataFrame) -> None:
+        """Keeps what was worked out from a run beside it, until the run is deleted. Raises OSError, polars' ComputeError.
+
+        Args:
+            path: see `answer_path`, asked for before the run's rows were read: they may be others by now.
+        """
         path.parent.mkdir(exist_ok=True)  # not its parents: of a run that has been deleted nothing is kept
         temporary = path.with_suffix(".part")
         try:
@@ -90,10 +93,11 @@ class Archive:
 
     def kept_answer(self, run_id: str, answer_name: str) -> pl.LazyFrame | None:
         """None: nothing of that name has been kept."""
-        path = self._answer_path(run_id, answer_name)
+        path = self.answer_path(run_id, answer_name)
         return pl.scan_parquet(path) if path.exists() else None
 
-    def _answer_path(self, run_id: str, answer_name: str) -> Path:
+    def answer_path(self, run_id: str, answer_name: str) -> Path:
+        """Of the state that the run is in."""
         return self._folder(run_id) / "answers" / f"{answer_name}.parquet"
 
     def _folder(self, run_id: str) -> Path:
@@ -103,11 +107,15 @@ class Archive:
         return self._root / (f"{run_id}{STATE_MARK}{number}" if number else run_id)
 
     def delete(self, run_id: str) -> None:
-        for path in [path for path in self._schemas.copy() if path.parent.name.partition(STATE_MARK)[0] == run_id]:
-            self._schemas.pop(path, None)
         number = self._numbers.pop(run_id, 0)
         for state in {0, max(0, number - 1), number}:
-            shutil.rmtree(self._state(run_id, state), ignore_errors=True)
+            self._delete_state(run_id, state)
+
+    def _delete_state(self, run_id: str, number: int) -> None:
+        folder = self._state(run_id, number)
+        for path in [path for path in self._schemas.copy() if path.parent == folder]:
+            self._schemas.pop(path, None)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def delete_all_but(self, run_ids: Collection[str]) -> None:
         """Deletes what a process that was killed in the middle left behind, and earlier states."""

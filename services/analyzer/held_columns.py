@@ -101,6 +101,7 @@ class HeldColumns:
         self._max_bytes = max_bytes
         self._columns: OrderedDict[Hashable, Held] = OrderedDict()
         self._size_bytes = 0
+        self._forget_count = 0
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
@@ -114,9 +115,10 @@ class HeldColumns:
             if isinstance(found, kind):
                 self._columns.move_to_end(key)
                 return found
+            forget_count = self._forget_count
         made = make()
         with self._lock:
-            if key not in self._columns:
+            if key not in self._columns and forget_count == self._forget_count:  # else of rows that may be others by now
                 self._columns[key] = made
                 self._size_bytes += made.size_bytes
             while self._size_bytes > self._max_bytes:
@@ -127,6 +129,7 @@ class HeldColumns:
     def forget(self, run_id: str) -> None:
         """What is kept under keys of this run, which has other rows now."""
         with self._lock:
+            self._forget_count += 1
             for key in [key for key in self._columns if _is_of(key, run_id)]:
                 self._size_bytes -= self._columns.pop(key).size_bytes
 

@@ -10,6 +10,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -22,7 +23,8 @@ from services.analyzer.run_records import RunRecord
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import KERNELS, MEASUREMENTS, ROOFLINE
 from services.analyzer.store import Store
-from services.core.model import ModelRun
+from services.analyzer.trace_tables import TRACE_DEVICES
+from services.core.model import ImportedTrace, ModelRun
 
 MAX_PARTS: Final = 12
 """Files before they become one: each costs a question a millisecond, and a merge writes all rows anew."""
@@ -32,10 +34,16 @@ BATCH_SIZE: Final = 500  # runs read at once; more hold more memory, fewer take 
 REPEATED: Final = r" (process=\d+|cold|hot)\b"
 """Words of a label that other columns say."""
 
+LAYER_PARTS: Final = {"forward": "(backward pass)", "graph": "(in graphs)"}
+"""What is told of a layer by these sources, beside what the same layer launched itself."""
+
 KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
 """What makes two runs comparable, with the device that they ran on."""
 
-VERSION: Final = 2
+STATE: Final = "state"
+"""Column of the files: the run, and what it was imported from. An imported run may get other rows, and its old ones count no more."""
+
+VERSION: Final = 3
 """Of what the rows mean; rows of another are made anew."""
 
 logger = logging.getLogger(__name__)
@@ -51,27 +59,37 @@ class HistoryRows:
         self._lock = threading.Lock()
         self._covered: set[str] | None = None
 
-    def rows(self, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-        """Table history_rows, of these runs or of all; those that go on or are still being read have what there is of them now."""
+    def rows(self, run_ids: Sequence[str] | None, conditions: Sequence[pl.Expr] = ()) -> pl.LazyFrame:
+        """Table history_rows, of these runs or of all; those that go on or are still being read have what there is of them now.
+
+        Args:
+            conditions: on its columns; rows that do not meet them are not read.
+        """
         records = self._store.runs.of(run_ids)
-        with self._lock:
+        with self._lock:  # to the end of the reading: a merge by another question would take the files away
             covered = self._covered if self._covered is not None else self._opened()
             lasting = [record for record in records if record.is_compacted and record.run.is_settled]
-            self._add([record for record in lasting if record.run.run_id not in covered])
-            kept = pl.scan_parquet(sorted(self._folder.glob("*.parquet"))) if covered else HISTORY_ROWS.empty().lazy()
-        known = {record.run.run_id for record in records}
-        if run_ids is not None or covered - known:  # some are not asked for, or have been deleted
-            kept = kept.filter(pl.col("run_id").is_in(sorted(known & covered)))
-        passing = [record for record in records if record.run.run_id not in covered]
-        live = [_rows_of(self._store, [record]) for record in passing]
-        return pl.concat([kept.filter(pl.col("subject").is_not_null()), *(frame.lazy() for frame in live)])
+            self._add([record for record in lasting if _state(record) not in covered])
+            passing = [record for record in records if _state(record) not in covered]
+            kept = self._kept({_state(record) for record in records}, conditions)
+        live = [_rows_of(self._store, [record]).filter(*conditions) for record in passing]
+        return pl.concat([kept, *live]).lazy()
+
+    def _kept(self, wanted: set[str], conditions: Sequence[pl.Expr]) -> pl.DataFrame:
+        covered = self._covered or set()
+        if not covered:
+            return HISTORY_ROWS.empty()
+        found = pl.scan_parquet(sorted(self._folder.glob("*.parquet"))).filter(pl.col("subject").is_not_null(), *conditions)
+        if covered - wanted:  # some are not asked for, have been deleted, or have other rows now
+            found = found.filter(pl.col(STATE).is_in(sorted(wanted & covered)))
+        return found.select(HISTORY_ROWS.column_names).collect()
 
     def state(self) -> object | None:
         """Equal to what it was as long as all rows are; None: some run goes on."""
         records = self._store.runs.of(None)
         if not all(record.is_compacted and record.run.is_settled for record in records):
             return None
-        return frozenset(record.run.run_id for record in records)
+        return frozenset(map(_state, records))
 
     def _opened(self) -> set[str]:
         for other in self._folder.parent.glob("*"):
@@ -81,10 +99,10 @@ class HistoryRows:
         covered: set[str] = set()
         try:
             for path in self._folder.glob("*.parquet"):
-                run_ids = set(pl.scan_parquet(path).select(pl.col("run_id").unique()).collect()["run_id"])
-                if covered & run_ids:  # a merge broke off after it had written
+                states = set(pl.scan_parquet(path).select(pl.col(STATE).unique()).collect()[STATE])
+                if covered & states:  # a merge broke off after it had written
                     raise pl.exceptions.ComputeError("runs twice")
-                covered |= run_ids
+                covered |= states
         except (pl.exceptions.PolarsError, OSError) as error:
             logger.warning("Rows of the history are made anew: %s", error)
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -102,21 +120,28 @@ class HistoryRows:
             run_ids = [record.run.run_id for record in batch]
             empty = sorted(set(run_ids) - set(found["run_id"]))
             marks = HISTORY_ROWS.frame((run_id, *[None] * (len(HISTORY_ROWS.columns) - 1)) for run_id in empty)
-            self._write(pl.concat([found, marks]))
-            self._covered.update(run_ids)
+            states = pl.DataFrame({"run_id": run_ids, STATE: list(map(_state, batch))})
+            self._write(pl.concat([found, marks]).join(states, on="run_id", how="left", maintain_order="left"))
+            self._covered.update(states[STATE])
         parts = list(self._folder.glob("*.parquet"))
         if len(parts) > MAX_PARTS:
-            merged = pl.scan_parquet(parts).collect()
-            for path in parts:
-                path.unlink()  # should this break off, what is gone is read from the runs again
-            self._write(merged)
+            self._covered &= set(map(_state, self._store.runs.of(None)))
+            merged = pl.scan_parquet(parts).filter(pl.col(STATE).is_in(sorted(self._covered))).collect()
+            self._write(merged, parts)
 
-    def _write(self, rows: pl.DataFrame) -> None:
+    def _write(self, rows: pl.DataFrame, replaced: Sequence[Path] = ()) -> None:
         number = max((int(path.stem) for path in self._folder.glob("*.parquet")), default=0) + 1
         temporary = self._folder / f"{number}.part"
         # By series: a question for one of them skips the other groups of rows.
         rows.sort("kernel_name", "series", "measured_unix_ns").write_parquet(temporary, row_group_size=50_000)
+        for path in replaced:
+            path.unlink()  # should this break off, what is gone is read from the runs again
         temporary.rename(temporary.with_suffix(".parquet"))
+
+
+def _state(record: RunRecord) -> str:
+    work = record.run.spec.work
+    return f"{record.run.run_id} {work.digest}" if isinstance(work, ImportedTrace) else record.run.run_id
 
 
 def _rows_of(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:
@@ -178,15 +203,20 @@ def _of_models(store: Store, run_id: str) -> list[pl.DataFrame]:
     layers = (
         run_table(store, LAYERS, [run_id])
         .filter(pl.col("layer").is_not_null())
-        .select(*kept, "layer", "variant")
+        .select(*kept, "layer", "variant", "source")
         .with_columns(
             pl.col("duration_sum_ns").cast(pl.Float64),
             subject=pl.lit("layer"),
-            label=pl.concat_str("layer", "variant", separator=" ", ignore_nulls=True),
+            label=pl.concat_str("layer", "variant", _told_apart("source"), separator=" ", ignore_nulls=True),
             kernel_name="layer",
         )
     )
-    return [frame.drop("variant", "layer", "sequence_length", strict=False).collect() for frame in (passes, layers)]
+    return [frame.drop("variant", "layer", "source", "sequence_length", strict=False).collect() for frame in (passes, layers)]
+
+
+def _told_apart(source: str) -> pl.Expr:
+    """Null but of layers of which a trace may have two rows."""
+    return pl.col(source).replace_strict(LAYER_PARTS, default=None, return_dtype=pl.String)
 
 
 def _of_trace_kernels(store: Store, run_id: str) -> pl.DataFrame:
@@ -220,7 +250,9 @@ def _described(rows: pl.DataFrame, store: Store, records: Iterable[RunRecord]) -
             batch_size=pl.coalesce("batch_size", "run_batch"),
         )
     )
-    device = pl.coalesce("device_uuid", pl.concat_str("node_id", "device_id", separator=" ", ignore_nulls=True))
+    # A trace has no device_id: what its devices are called tells it from those of other ones.
+    known = pl.coalesce("device_id", "device_name")
+    device = pl.coalesce("device_uuid", pl.concat_str("node_id", known, separator=" ", ignore_nulls=True))
     names = whole.select(pl.concat_str(*(pl.col(name).cast(pl.String).fill_null("") for name in KEY), device, separator="|")).to_series()
     return whole.with_columns(series=_keys(names)).select(HISTORY_ROWS.column_names)
 
@@ -235,7 +267,14 @@ def _described_run(record: RunRecord, store: Store) -> tuple[object, ...]:
     run = record.run
     revision = run.spec.revision
     device = store.hardware.device(run.node_id, run.device_id or "")
+    device_name = _recorded_devices(store, run.run_id) if device is None and run.is_trace else device and device.name
     model = (run.spec.work.model_name, run.spec.work.batch_size) if isinstance(run.spec.work, ModelRun) else (None, None)
     time_unix_ns = unix_ns(run.start_time or run.create_time)
     commit = (None, None) if revision is None else (revision.commit, revision.is_dirty)
-    return (run.run_id, time_unix_ns, run.device_id, *model, None if device is None else device.name, run.node_id or None, *commit)
+    return (run.run_id, time_unix_ns, run.device_id, *model, device_name, run.node_id or None, *commit)
+
+
+def _recorded_devices(store: Store, run_id: str) -> str | None:
+    """Names of those that a trace is of."""
+    names = store.read(TRACE_DEVICES, [run_id]).select("device_name").collect().to_series().drop_nulls().unique().sort()
+    return ", ".join(names) or None

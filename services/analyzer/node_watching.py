@@ -51,7 +51,9 @@ class Mailbox:
         for status in update.nodes:
             self.nodes[status.address] = status
             self.removed_addresses.pop(status.address, None)
-        self.runs.update((run.run_id, run) for run in update.runs)
+        for run in update.runs:
+            self.runs[run.run_id] = run
+            self.deleted_run_ids.pop(run.run_id, None)  # a file that is imported again becomes the same run
         for run_id in update.deleted_run_ids:
             self.runs.pop(run_id, None)
             self.deleted_run_ids[run_id] = None

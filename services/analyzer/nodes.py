@@ -106,7 +106,6 @@ class Nodes:
                 remedy="List the nodes.",
             )
         await self._forget(address)
-        self._node_watching.publish(removed_addresses=[address])
 
     def statuses(self) -> Sequence[NodeStatus]:
         return [collector.status for _, collector in sorted(self._collectors.items())]
@@ -190,6 +189,7 @@ class Nodes:
         await self._end(address)
         await asyncio.to_thread(self._store.nodes.delete, address)
         await asyncio.to_thread(self._store.secrets.forget, address)
+        self._node_watching.publish(removed_addresses=[address])
 
     async def _end(self, address: str) -> None:
         del self._collectors[address]

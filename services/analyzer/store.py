@@ -295,9 +295,10 @@ class Store:
             kept = archive.kept_answer(run_id, answer_name)
             if kept is not None:
                 return kept
+            path = archive.answer_path(run_id, answer_name)
             frame = work_out()
             try:
-                archive.keep_answer(run_id, answer_name, frame)
+                archive.keep_answer(path, frame)
             except (OSError, pl.exceptions.ComputeError) as error:
                 logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
             return frame.lazy()
@@ -359,6 +360,7 @@ class Store:
             self.hardware.forget(run_id)
             self._archive.delete(run_id)
             self._traces.delete(run_id)
+            self.held.forget(run_id)
 
 
 def _digest_of(run: Run) -> str:

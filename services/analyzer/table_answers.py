@@ -81,8 +81,7 @@ class TableAnswers:
         if table is HISTORY_SERIES and run_ids is None:
             return self._series_of_all()
         conditions = [condition(HISTORY_ROWS.column(wanted.column), wanted) for wanted in filters if wanted.column in names]
-        rows = self._history_rows.rows(run_ids)
-        chosen = rows.filter(*conditions) if conditions else rows
+        chosen = self._history_rows.rows(run_ids, conditions)
         return history(chosen, _metric_of(filters)) if table is HISTORY else history_series(chosen)
 
     def _series_of_all(self) -> pl.LazyFrame:

@@ -102,7 +102,9 @@ class Window:
 
     def edges(self) -> Integers:
         places = np.arange(self.pixel_count + 1, dtype=np.int64)
-        edges: Integers = self.start_ns + places * (self.end_ns - self.start_ns) // self.pixel_count
+        whole_ns, rest_ns = divmod(self.end_ns - self.start_ns, self.pixel_count)
+        # In two parts: a pixel's place times the length of months is more than 64 bits hold.
+        edges: Integers = self.start_ns + places * whole_ns + places * rest_ns // self.pixel_count
         return edges
 
 

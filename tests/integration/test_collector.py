@@ -162,6 +162,26 @@ async def test_telemetry_of_an_idle_node_is_shown_once_and_not_stored(stub: Any,
     assert (await get_table(stub, TableQuery("telemetry")))[1] == 0
 
 
+async def test_watchers_are_told_of_the_address_that_a_node_has_left(stub: Any, node: ProfilerStandIn) -> None:
+    await eventually(lambda: _health_is(stub, messages.NODE_HEALTH_SERVING))
+    left, node.address = node.address, f"{node.address}.moved"
+    await node.stop()
+    await eventually(lambda: _health_is(stub, messages.NODE_HEALTH_UNREACHABLE))
+    stream = stub.WatchNodes(messages.WatchNodesRequest())
+    shown: set[str] = set()
+    answers = aiter(stream)
+    shown.update(status.address for status in (await anext(answers)).nodes)
+    await node.start()
+    await add_node(stub, node.endpoint)
+    async with asyncio.timeout(10):
+        while shown != {node.address}:
+            answer = await anext(answers)
+            shown -= set(answer.removed_addresses)
+            shown |= {status.address for status in answer.nodes}
+    stream.cancel()
+    assert left != node.address
+
+
 async def test_a_real_sweep_travels_from_kernel_to_roofline(services: ServiceProcesses, private_folders: Path) -> None:
     """Real profiler, real OpenCL device: what the worker measured is what the analyzer serves."""
     profiler = services.start("profiler")

@@ -13,13 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.analyzer import history_rows
 from services.analyzer.analyses.change_points import levels
+from services.analyzer.history_rows import HistoryRows
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, Revision, RunState, StateChanged, TableQuery
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, started
+from tests.unit.test_hardware_settings import LIST_ID, add, add_list
+from tests.unit.test_trace_roofline import model_trace
 
 UNKNOWN = float("nan")
 
@@ -44,9 +48,21 @@ def test_a_lasting_step_is_a_change_and_one_slow_run_is_none() -> None:
     assert found([*noisy(100, 10, 7), *noisy(90, 10, 8), *noisy(100, 10, 9)]) == [(0, True), (10, True), (20, True)]
 
 
+def test_the_first_runs_alone_are_no_level() -> None:
+    """A first run on a cold host, or two, would make the rest a confirmed change of either kind."""
+    for beginning in ([110.0], [110.0, 109.5], [91.0], [91.0, 90.5]):
+        assert found([*beginning, *noisy(100, 12, 3)]) == [(0, True)]
+    assert found([*noisy(110, 5, 1), *noisy(100, 12, 3)]) == [(0, True), (5, True)]
+
+
 def test_the_newest_run_alone_may_be_a_change_that_is_not_confirmed() -> None:
     assert found([*noisy(100, 20, 1), 112]) == [(0, True), (20, False)]
     assert found([*noisy(100, 20, 1), 112, 112.4, 111.9]) == [(0, True), (20, False)]
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_a_change_is_not_forgotten_while_more_runs_confirm_it(count: int) -> None:
+    assert found([*noisy(100, 5, 1), *noisy(120, count, 2)]) == [(0, True), (5, count >= 5)]
 
 
 @pytest.mark.parametrize("values", [[5.0], [5.0, 9.0], [5.0, 5.0, 9.0, 9.0], [5.0] * 30])
@@ -173,6 +189,56 @@ def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:
     (path,) = store.history_folder.rglob("*.parquet")
     path.write_bytes(b"PAR1 no more")
     assert asked(store).equals(before)
+
+
+def test_a_question_is_answered_while_another_one_merges_the_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_rows, "MAX_PARTS", 2)
+    rows = HistoryRows(store)
+    for number in range(2):
+        add_runs(store, STEP[:1], first=number)
+        asked_before = rows.rows(None)
+    add_runs(store, STEP[:1], first=2)
+    store.delete_run("run-000")
+    assert rows.rows(None).collect().height == 2 * 2
+    assert asked_before.collect().height == 2 * 2
+    (path,) = store.history_folder.rglob("*.parquet")
+    assert "run-000" not in pl.read_parquet(path)["run_id"].to_list()
+
+
+def test_an_imported_run_that_gets_other_rows_has_their_figures_in_its_history(store: Store) -> None:
+    answers = TableAnswers(store)
+
+    def efficiencies(table_name: str) -> list[float]:
+        filters = (Filter("metric", "efficiency_ratio"),) if table_name == "history" else ()
+        frame = answers.answer(table_named(table_name), None, TableQuery(table_name, filters=filters), frozenset()).frame
+        return frame["value" if table_name == "history" else "efficiency_ratio"].to_list()
+
+    add_list(store, bytes_per_s=50e9, digest="sha256:0")
+    assert (efficiencies("history"), efficiencies("history_series")) == ([0.1], [0.1])
+    add_list(store, bytes_per_s=500e9, digest="sha256:1")
+    assert (efficiencies("history"), efficiencies("history_series")) == ([0.01], [0.01])
+    store.delete_run(LIST_ID)
+    assert efficiencies("history") == []
+    add_list(store, bytes_per_s=25e9, digest="sha256:2")
+    assert (efficiencies("history"), efficiencies("history_series")) == ([0.2], [0.2])
+
+
+def test_kernels_of_traces_of_other_devices_have_histories_of_their_own(store: Store) -> None:
+    for run_id, device_name in (("imported-1", "A100"), ("imported-2", "V100"), ("imported-3", "A100")):
+        trace = model_trace({"device_name": device_name})
+        add(store, run_id, {name: frame.collect() for name, frame in trace.items()})
+    rows = asked(store, "history_series", label="gemm").sort("device_name")
+    assert rows.select("device_name", "run_count").rows() == [("A100", 2), ("V100", 1)]
+
+
+def test_forward_and_backward_pass_of_a_layer_of_a_trace_have_histories_of_their_own(store: Store) -> None:
+    trace = {name: frame.collect() for name, frame in model_trace().items()}
+    launches = trace["kernel_launches"]
+    source = pl.when(pl.col("start_ns") == launches["start_ns"][2]).then(pl.lit("forward")).otherwise("layer_source")
+    for run_id in ("imported-1", "imported-2"):
+        add(store, run_id, {**trace, "kernel_launches": launches.with_columns(layer_source=source)})
+    rows = asked(store, kernel_name="mlp", metric="duration_sum_ns")
+    assert sorted(rows.select("label", "value").rows()) == [("mlp", 500_000)] * 2 + [("mlp (backward pass)", 4_000)] * 2
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are(store: Store) -> None:

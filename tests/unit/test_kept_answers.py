@@ -12,6 +12,7 @@ import pytest
 
 from services.analyzer import trace_answers
 from services.analyzer.archive import Archive, write_frames
+from services.analyzer.held_columns import HeldColumn
 from services.analyzer.imported_run import numbered
 from services.analyzer.store import Store
 from services.analyzer.trace_answers import PLAIN_QUESTION, TraceQuestion, answer_name
@@ -24,15 +25,19 @@ FRAME = pl.DataFrame({"gap_count": [1, 2, 3]})
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     opened = Store(tmp_path / "store")
-    frames, next_event_index = numbered(RUN_ID, {"trace_names": pl.DataFrame({"name_index": [0], "name": ["gemm"]})})
-    spec = RunSpec(ImportedTrace("a.sqlite", "sha256:0", "nsys"))
-    run = Run(run_id=RUN_ID, node_id="", spec=spec, state=RunState.SUCCEEDED, create_time=datetime(2026, 1, 1, tzinfo=UTC))
-    rows = tmp_path / "rows"
-    rows.mkdir()
-    write_frames(rows, frames)
-    opened.add_imported(run, rows, next_event_index)
+    add(opened, "sha256:0")
     yield opened
     opened.close()
+
+
+def add(store: Store, digest: str) -> None:
+    frames, next_event_index = numbered(RUN_ID, {"trace_names": pl.DataFrame({"name_index": [0], "name": ["gemm"]})})
+    spec = RunSpec(ImportedTrace("a.sqlite", digest, "nsys"))
+    run = Run(run_id=RUN_ID, node_id="", spec=spec, state=RunState.SUCCEEDED, create_time=datetime(2026, 1, 1, tzinfo=UTC))
+    rows = store.arrivals_folder / "rows"
+    rows.mkdir()
+    write_frames(rows, frames)
+    store.add_imported(run, rows, next_event_index)
 
 
 def asked(store: Store, name: str = "gaps-1") -> int:
@@ -55,6 +60,25 @@ def test_the_second_question_finds_the_answer_of_the_first(store: Store, tmp_pat
     assert asked(store, "gaps-2") == 1
     store.delete_run(RUN_ID)
     assert not (tmp_path / "store" / "runs" / RUN_ID).exists()
+
+
+def test_an_answer_of_rows_that_were_replaced_meanwhile_is_not_kept(store: Store) -> None:
+    def replaced() -> pl.DataFrame:
+        add(store, "sha256:1")
+        return FRAME
+
+    assert store.answer(RUN_ID, "gaps-1", replaced).collect().equals(FRAME)
+    assert asked(store) == 1
+    column = HeldColumn.of(pl.Series([1, 2]))
+
+    def column_of_replaced() -> HeldColumn:
+        add(store, "sha256:2")
+        return column
+
+    assert store.held.get((RUN_ID, "gaps"), HeldColumn, column_of_replaced) is column
+    assert store.held.get((RUN_ID, "gaps"), HeldColumn, lambda: HeldColumn.of(pl.Series([3]))).height == 1
+    store.delete_run(RUN_ID)
+    assert store.held.size_bytes == 0
 
 
 def test_other_code_and_another_depth_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +117,7 @@ def test_half_an_answer_is_none(tmp_path: Path) -> None:
     (tmp_path / "runs" / RUN_ID / "answers").mkdir()
     (tmp_path / "runs" / RUN_ID / "answers" / "gaps-1.part").write_bytes(b"PAR1")
     assert archive.kept_answer(RUN_ID, "gaps-1") is None
-    archive.keep_answer(RUN_ID, "gaps-1", FRAME)
+    archive.keep_answer(archive.answer_path(RUN_ID, "gaps-1"), FRAME)
     kept = archive.kept_answer(RUN_ID, "gaps-1")
     assert kept is not None
     assert kept.collect().equals(FRAME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames
@@ -82,3 +83,14 @@ def test_scopes_of_sums_are_layers_too_and_nothing_has_none() -> None:
     }
     assert (tree["forward"]["launch_count"], tree["forward"]["source"]) == (3, "scope")
     assert answer(trace_of(), "layer_tree") == answer(trace_of(), "layer_kernels") == []
+
+
+def test_the_tree_is_the_same_whatever_else_the_process_holds() -> None:
+    """Codes of polars' categories are counted through the whole process: by them two layers of other parents could become one."""
+    trace = worked_trace(
+        [Operator("a"), Operator("x", parent=0), Operator("b"), Operator("y", parent=2)], [Kernel("k", 3, layer=1), Kernel("k", 5, layer=3)]
+    )
+    for count in range(12):
+        others = pl.Series(["y", *(f"other {number}" for number in range(count))]).cast(pl.Categorical)
+        assert {row["layer_path"] for row in answer(trace, "layer_tree")} == {"a", "b", "a / x", "b / y"}
+        del others

@@ -88,6 +88,22 @@ def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
     assert layers["embed"]["achieved_flop_per_s"] == pytest.approx(1e6 / 1e-4)
 
 
+def test_layers_of_several_models_of_a_profile_are_not_mixed(tmp_path: Path) -> None:
+    entry = benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS])
+    layers = [layer | {"time": 2 * layer["time"]} for layer in entry["layers"]]
+    models = {"gpt_nano": entry, "gpt-1.5b": entry | {"layers": layers}}
+    read = read_as("model_profiles", files_of(tmp_path, PROFILE | {"benchmarks": models}))
+
+    def rows(name: str, *columns: str) -> dict[str, tuple[Any, ...]]:
+        found = results_table(read.frames, table_named(name)).collect().select(columns).rows()
+        return {key: tuple(figures) for key, *figures in found}
+
+    assert rows("models", "model_name", "launch_count", "launches_duration_sum_ns") == {"gpt_nano": (3, 5e5), "gpt-1.5b": (3, 10e5)}
+    tree = rows("layer_tree", "layer_path", "depth", "launch_count", "duration_sum_ns")
+    assert (tree["gpt_nano"], tree["gpt-1_5b"]) == ((0, 3, 500_000), (0, 3, 1_000_000))
+    assert rows("layers", "layer", "duration_sum_ns")["gpt_nano.embed"] == (100_000,)
+
+
 def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
     tables = read_as("model_profiles", files_of(tmp_path, COMPARISON))
     models = results_table(tables.frames, table_named("models")).collect()

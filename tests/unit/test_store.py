@@ -140,6 +140,18 @@ def test_files_of_an_import_that_was_killed_before_its_record_are_gone_at_the_ne
     store.close()
 
 
+def test_of_states_that_a_run_has_had_nothing_is_kept(tmp_path: Path) -> None:
+    """A list that is followed for a day has thousands."""
+    archive = Archive(tmp_path)
+    for number in range(6):
+        archive.write("imported-1", {"measurements": MEASUREMENTS.frame([]).clear(1)})
+        assert archive.scan(MEASUREMENTS, ["imported-1"])[0].collect().height == 1
+        assert len(archive._schemas) <= 2, number
+    archive.delete("imported-1")
+    assert not archive._schemas
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_is_deleted_with_all_it_has_once_it_is_final(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
     commit(store, node)
     with pytest.raises(RunNotFinishedError, match="Cancel"):

@@ -77,11 +77,20 @@ def test_many_are_summed_by_pixel() -> None:
     assert (found["name"].unique().to_list(), found["row_index"].null_count()) == (["gemm"], 10)
 
 
-@pytest.mark.parametrize(("start", "end", "pixels"), [(10, 10, 5), (10, 5, 5), (0, 10, 0), (0, 10, 100_000)])
+@pytest.mark.parametrize(
+    ("start", "end", "pixels"), [(10, 10, 5), (10, 5, 5), (0, 10, 0), (0, 10, 100_000), (-(2**62), 10, 5), (0, 2**63 - 1, 5)]
+)
 def test_windows_that_are_none_are_refused(start: int, end: int, pixels: int) -> None:
     trace = trace_of(kernel_launches=[kernel(0, 10)], trace_names=names(*NAMES))
     with pytest.raises(InvalidRequestError, match=r"of (the|table) timeline"):
         tile(trace, TraceQuestion(window_start_ns=start, window_end_ns=end, pixel_count=pixels))
+
+
+@pytest.mark.parametrize("length_ns", [10**6 + 7, 2**58 + 12345, 2**62])
+def test_pixels_of_windows_of_any_length_follow_each_other(length_ns: int) -> None:
+    """Numbers of 64 bits that overflow would put pixels where nothing is, and rows past the last one."""
+    edges = tiles.Window(-(2**61), length_ns - 2**61, 16_000).edges().tolist()
+    assert edges == [-(2**61) + place * length_ns // 16_000 for place in range(16_001)]
 
 
 def test_a_trace_of_nothing_draws_nothing() -> None:

@@ -31,6 +31,9 @@ MAX_RANK_P_VALUE: Final = 0.01
 """Of the rank test of Mann and Whitney, which two levels that are over have to pass as well: what a few runs far out do to a mean,
 they do not do to ranks."""
 
+MAX_EXACT_RUNS: Final = 20
+"""Of each level: with five runs a side the approximation by a normal distribution never comes below the limit."""
+
 PENALTY: Final = 3.0  # times log(n), of each level: 2 is BIC, which proposes more than the test keeps
 MAX_STEP: Final = 6.0  # standard deviations that one run may stand out from its neighbours; further out it counts no more
 NEIGHBOURS: Final = 3  # on each side
@@ -129,7 +132,7 @@ def _fill_partition(
         costs[end] = math.inf
         for begin in range(end):
             is_short = end - begin < min_runs
-            if is_short and end < count and begin > 0:
+            if is_short and end < count:
                 continue
             weight = weights[end] - weights[begin]
             total = firsts[end] - firsts[begin]
@@ -189,7 +192,8 @@ def _test(before: Numbers, after: Numbers, least: float) -> _Test:
     squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
     variance = max(squares / max(freedom, 1), least**2)
     is_over = min(before.size, after.size) >= MIN_LEVEL_RUNS
-    rank_p_value = float(stats.mannwhitneyu(before, after, method="asymptotic").pvalue) if is_over else 0.0
+    method = "exact" if max(before.size, after.size) <= MAX_EXACT_RUNS else "asymptotic"
+    rank_p_value = float(stats.mannwhitneyu(before, after, method=method).pvalue) if is_over else 0.0
     error = math.sqrt(variance * (1 / before.size + 1 / after.size))
     step = float(after.mean() - before.mean())
     agree = is_over or bool(np.all((after - before.mean()) * np.sign(step) >= abs(step) / 2))

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.operator_work import MODELLED
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.table import COUNT
 
 INPUT: Final = {
@@ -29,7 +30,7 @@ def counter_coverage(launches: pl.LazyFrame, launch_work: pl.LazyFrame) -> pl.La
         .agg(launch_count=pl.len().cast(COUNT), duration_sum_ns=pl.when(duration_ns.count() > 0).then(duration_ns.sum()))
         .with_columns(
             launch_ratio=pl.col("launch_count") / pl.col("launch_count").sum(),
-            duration_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum(),
+            duration_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()),
         )
         .sort("work_source", nulls_last=True)
         .select("work_source", "launch_count", "launch_ratio", "duration_sum_ns", "duration_ratio")

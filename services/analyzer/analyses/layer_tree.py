@@ -11,6 +11,7 @@ import polars as pl
 from services.analyzer.analyses import trace_totals
 from services.analyzer.analyses.guessed_layers import GUESSED, guessed_layer
 from services.analyzer.analyses.range_tree import NODE, RangeTree, range_tree
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_points import (
     FIGURES,
@@ -76,7 +77,7 @@ def _layer_tree(trace: TraceFrames) -> pl.DataFrame:
     found = (
         nodes.join(nodes.select(parent_node="node", parent_path="layer_path"), on="parent_node", how="left")
         .join(summed, on="node")
-        .with_columns(share_ratio=duration_ns / duration_ns.filter(pl.col("depth") == 0).sum())
+        .with_columns(share_ratio=share_of(duration_ns, duration_ns.filter(pl.col("depth") == 0).sum()))
         .join(held.work(()).rename({"name": "layer_path"}), on="layer_path", how="left")
         .sort(duration_ns, paths, descending=[True, False], nulls_last=True)
     )
@@ -92,7 +93,7 @@ def _layer_kernels(trace: TraceFrames) -> pl.DataFrame:
         .agg(pl.col("launch_count").sum(), _known_sum("duration_sum_ns"), own_launch_count=pl.col("launch_count").filter(OWN).sum())
         .join(held.tree.nodes.lazy().select("layer", "layer_path", "depth", ancestor="node"), on="ancestor")
         .join(held.names.select("name_index", "kernel_name", "category"), on="name_index")
-        .with_columns(share_ratio=duration_ns / duration_ns.sum().over("ancestor"))
+        .with_columns(share_ratio=share_of(duration_ns, duration_ns.sum().over("ancestor")))
         .join(held.work(("kernel_name",)).rename({"name": "layer_path"}), on=["layer_path", "kernel_name"], how="left")
         .sort(duration_ns, "layer_path", "kernel_name", descending=[True, False, False], nulls_last=True)
     )

@@ -8,6 +8,7 @@ import polars as pl
 
 from services.analyzer.analyses.model_passes import is_launch, known_sum, with_formulas
 from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.answer_tables import LAYERS
 from services.analyzer.model_tables import LAYER_VARIANTS
 from services.analyzer.schema import LAYER_ROOFLINE
@@ -77,7 +78,7 @@ def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.Laz
             memory_bytes=pl.col("device_memory_bytes").max(),
         )
         .with_columns(
-            share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum().over("run_id", "variant"),
+            share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum().over("run_id", "variant")),
             source=pl.lit(ANNOTATION),
         )
         .join(worked, on=KEYS, how="left")
@@ -97,7 +98,7 @@ def model_layer_roofline(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds
             source=pl.lit(ANNOTATION),
             layer_path="layer",
             label=pl.concat_str("layer", pl.col("variant").replace("", None), separator=" ", ignore_nulls=True),
-            share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum().over("run_id", "variant"),
+            share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum().over("run_id", "variant")),
             variant=pl.col("variant").replace("", None),
         ).sort("run_id", "configuration_index", "layer", maintain_order=True)
     )

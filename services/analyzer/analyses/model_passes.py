@@ -91,11 +91,11 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
     """
     launches = (
         timed.filter(is_launch())
-        .group_by("run_id", "variant")
+        .group_by("run_id", "variant", launched_model="model_name")  # files have several models; a run that measures one names none
         .agg(launch_count=pl.len().cast(COUNT), launches_duration_sum_ns=pl.col("duration_median_ns").sum())
     )
     token_count = pl.col("batch_size") * pl.col("sequence_length")
-    passes = timed.filter(is_pass()).with_columns(model_name=pl.coalesce("model_name", "kernel_name"))
+    passes = timed.filter(is_pass()).with_columns(launched_model="model_name", model_name=pl.coalesce("model_name", "kernel_name"))
     return MODELS.conform(
         placed(with_formulas(passes), ceilings, thresholds)
         .with_columns(**{name: _fact(names) for name, names in FACTS.items()}, batch_size=pl.coalesce("batch_size", _fact(("batch_size",))))
@@ -103,7 +103,7 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
             memory_bytes=pl.coalesce("device_memory_bytes", "memory_bytes"),
             tokens_per_s=pl.coalesce(token_count / (pl.col("duration_mean_ns") / NS_PER_S), "tokens_per_s"),
         )
-        .join(launches, on=["run_id", "variant"], how="left", nulls_equal=True, maintain_order="left")
+        .join(launches, on=["run_id", "variant", "launched_model"], how="left", nulls_equal=True, maintain_order="left")
         .sort("run_id", "configuration_index", maintain_order=True)
         .group_by(*PASS_KEYS, "batch_size", "sequence_length", maintain_order=True)  # several processes may have measured it
         .first()

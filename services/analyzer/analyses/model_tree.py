@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.model_layers import ANNOTATION, RATES, in_layers, placed_layers
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.table import COUNT
 from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE
 
@@ -39,7 +40,7 @@ def model_layer_tree(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
             parent_path=pl.when(PARTS.list.len() > 1).then(PARTS.list.head(PARTS.list.len() - 1).list.join(".")),
             source=pl.lit(ANNOTATION),
         )
-        .with_columns(share_ratio=time_ns / time_ns.filter(pl.col("depth") == 0).sum().over("run_id", "variant"))
+        .with_columns(share_ratio=share_of(time_ns, time_ns.filter(pl.col("depth") == 0).sum().over("run_id", "variant")))
     )
     work = placed_layers(launches, ceilings, thresholds, KEYS).select(*KEYS, *RATES, worked_ns="duration_sum_ns")
     return LAYER_TREE.conform(
@@ -62,7 +63,9 @@ def model_layer_kernels(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds:
             dtype=pl.col("dtype").drop_nulls().first(),
             duration_sum_ns=TIME_NS.sum().round().cast(COUNT),
         )
-        .with_columns(layer=PARTS.list.last(), depth=PARTS.list.len().cast(COUNT) - 1, share_ratio=time_ns / time_ns.sum().over(KEYS))
+        .with_columns(
+            layer=PARTS.list.last(), depth=PARTS.list.len().cast(COUNT) - 1, share_ratio=share_of(time_ns, time_ns.sum().over(KEYS))
+        )
     )
     work = placed_layers(launches, ceilings, thresholds, keys).select(*keys, *RATES, worked_ns="duration_sum_ns")
     order = ("run_id", "layer_path", "kernel_name", "variant")

@@ -69,7 +69,7 @@ def range_tree(ranges: pl.DataFrame, names: pl.Series, launching: pl.Series) -> 
     """
     parent, depth, name = (_places(ranges[column]) for column in ("parent_range_index", "depth", "name_index"))
     layers = layer_names(names)
-    codes = layers.cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+    codes = layers.rank("dense").to_numpy().astype(np.int64)
     order = _rows_by_depth(parent, depth, launching.to_numpy())
     node_of = np.full(parent.size, NONE, dtype=np.int32)
     levels: list[pl.DataFrame] = []

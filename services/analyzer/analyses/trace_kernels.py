@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.table import COUNT
 
 INPUT: Final = {"kernel_launches": ("name_index", "duration_ns"), "trace_names": ("name_index", "name")}
@@ -30,7 +31,7 @@ def trace_kernels(launches: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
         )
         .join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
         .with_columns(duration_sum_ns=pl.when(pl.col("duration_min_ns").is_not_null()).then("duration_sum_ns"))  # of unknown ones: 0
-        .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum())
+        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
         .sort("duration_sum_ns", "kernel_name", descending=[True, False])
         .select("kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_min_ns", "duration_median_ns", "duration_max_ns")
     )

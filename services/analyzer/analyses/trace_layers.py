@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.launch_layers import layer_keys, named
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.table import COUNT, INDEX, TEXT
 
 INPUT: Final = {
@@ -41,7 +42,7 @@ def trace_layers(launches: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFra
         named(summed, names)
         .group_by("layer", "source")
         .agg(pl.col("launch_count", "duration_sum_ns", "call_count").sum())
-        .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum())
+        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()))
         .sort("duration_sum_ns", "layer", "source", descending=[True, False, False])
         .select("layer", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source")
     )

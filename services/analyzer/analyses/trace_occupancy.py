@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.hardware.sm_limits import THREADS_PER_WARP, sm_limits
 from services.analyzer.table import COUNT
 
@@ -56,7 +57,7 @@ def trace_occupancy(launches: pl.LazyFrame, names: pl.LazyFrame, devices: pl.Laz
         .join(names.select("name_index", kernel_name="name"), on="name_index", how="left")
         .select(
             *("kernel_name", *_OF_DEVICE, *_CONFIGURATION, "launch_count", "duration_sum_ns", "blocks_per_sm_count"),
-            share_ratio=pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum(),
+            share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum()),
             limiting_resource=_limiting_resource(),
             theoretical_occupancy_ratio=pl.col("blocks_per_sm_count") * _warps() * THREADS_PER_WARP / pl.col("max_threads_per_sm"),
             wave_count=pl.col("grid_block_count") / (pl.col("blocks_per_sm_count") * pl.col("sm_count")),

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_points import TraceFrames, kernel_points, layer_points
@@ -103,5 +104,5 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     return (
         placed(measured, pl.concat([trace_ceilings(trace["trace_devices"]), by_hand]), limits)
         .join(kernels, how="cross", maintain_order="left")
-        .with_columns(share_ratio=pl.col("duration_sum_ns") / pl.col("kernels_ns"))
+        .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("kernels_ns")))
     )

@@ -23,6 +23,9 @@ INPUT: Final = {
     "trace_names": ("name_index", "name"),
 }
 
+MAX_WINDOW_NS: Final = 2**61
+"""From the start of the session, 73 years: sums of such times are numbers of 64 bits."""
+
 DEFAULT_PIXEL_COUNT: Final = 1000
 MAX_PIXEL_COUNT: Final = 16_384
 """Wider than any screen. A timeline of a hundred rows has at most so many times a hundred rows."""
@@ -194,6 +197,13 @@ def _check(start_ns: int, end_ns: int, pixel_count: int) -> None:
             "window of the timeline",
             found=f"from {start_ns} to {end_ns} ns",
             expected="an end after the start",
+            remedy="Give times since the start of the session.",
+        )
+    if start_ns < -MAX_WINDOW_NS or end_ns > MAX_WINDOW_NS:
+        raise InvalidRequestError(
+            "window of the timeline",
+            found=f"from {start_ns} to {end_ns} ns",
+            expected=f"times of at most {MAX_WINDOW_NS} ns",
             remedy="Give times since the start of the session.",
         )
     if not 1 <= pixel_count <= MAX_PIXEL_COUNT:

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.launch_layers import named
+from services.analyzer.analyses.shares import share_of
 from services.analyzer.correlation import NONE, ancestors
 from services.analyzer.table import COUNT, INDEX
 
@@ -66,7 +67,7 @@ def with_totals(of_launches: pl.LazyFrame, of_totals: pl.LazyFrame, order: Seque
     Args:
         order: columns that decide between equals.
     """
-    share_ratio = pl.col("duration_sum_ns") / pl.col("duration_sum_ns").sum()
+    share_ratio = share_of(pl.col("duration_sum_ns"), pl.col("duration_sum_ns").sum())
     return (
         pl.concat([of_launches, of_totals], how="diagonal")
         .with_columns(share_ratio=share_ratio)

@@ -52,7 +52,11 @@ class ModelProfilesReader:
         models = document.object("comparisons" if is_comparison else "benchmarks")
         for model_name in models.members:
             source = JsonObject(f"file {files.file_name}, model {model_name}", models.object(model_name).members)
-            (_add_comparison if is_comparison else _add_profile)(rows, model_name, source)
+            if is_comparison:
+                _add_comparison(rows, model_name, source)
+            else:
+                # Layers of several models have the same names: those of each are inside of a layer of the model's name.
+                _add_profile(rows, model_name, source, model_name.replace(".", "_") if len(models.members) > 1 else "")
         if metadata.members:
             rows.add_line(as_line("metadata", metadata.members))
         return ImportedTables(
@@ -62,7 +66,7 @@ class ModelProfilesReader:
         )
 
 
-def _add_profile(rows: ResultRows, model_name: str, source: JsonObject) -> None:
+def _add_profile(rows: ResultRows, model_name: str, source: JsonObject, outermost_layer: str) -> None:
     timing = source.object("timing")
     tokens_per_s = source.optional_number("throughput_tokens_per_sec")
     if tokens_per_s is not None and tokens_per_s < 0:
@@ -71,10 +75,10 @@ def _add_profile(rows: ResultRows, model_name: str, source: JsonObject) -> None:
     _add(rows, configuration, _durations(timing), {"tokens_per_s": tokens_per_s})
     _keep(rows, configuration, {name: value for name, value in source.members.items() if name not in HELD_MEMBERS}, timing)
     if isinstance(source.members.get("layers"), list):
-        _add_layers(rows, configuration, source)
+        _add_layers(rows, configuration, source, outermost_layer)
 
 
-def _add_layers(rows: ResultRows, of_pass: Row, source: JsonObject) -> None:
+def _add_layers(rows: ResultRows, of_pass: Row, source: JsonObject, outermost_layer: str) -> None:
     """Launches of a pass, where the file tells them: each a configuration with the layer as its name."""
     for layer in source.objects("layers"):
         path, time_ms = layer.optional_text("layer"), layer.optional_number("time")
@@ -87,7 +91,7 @@ def _add_layers(rows: ResultRows, of_pass: Row, source: JsonObject) -> None:
             "kernel_name": path,
             "label": label_of(str(path), {}, f"{of_pass['kernel_name']} {of_pass['variant']}".strip()),
             "parameters": {},
-            "layer_path": path,
+            "layer_path": f"{outermost_layer}.{path}" if outermost_layer else path,
             **work,
         }
         rows.add(configuration, {"duration_median_ns": time_ms * NS_PER_MS})

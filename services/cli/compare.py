@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 
 if TYPE_CHECKING:
     import polars as pl
 
     from services.cli.compared_runs import ComparedTrace
-    from services.cli.session import Server
     from services.cli.trace_comparison_display import TraceChange
 
 SLOWER_STATUS: Final = 1
@@ -30,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command()(compare)
 
 
+@takes_server
 def compare(
     baseline: Annotated[str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, or a JSON file.")],
     judged: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
@@ -48,11 +48,8 @@ def compare(
         int | None,
         typer.Option("--depth", metavar="N", min=0, help="Of traces: layers summed at this depth of ranges, 0 for the outermost."),
     ] = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Judge run B by run A: ratios of medians with their intervals, and a verdict on each configuration.
 
@@ -64,12 +61,11 @@ def compare(
     Status 0: compared; 1: slower by more than --fail-if-slower; 2: refused, or there was nothing to compare.
     """
     from services.cli import trace_comparison_display
-    from services.cli.session import Server
     from services.core.errors import KernalyseError
 
     try:
         threshold_ratio = None if fail_if_slower is None else _threshold(fail_if_slower)
-        compared = _compared(baseline, judged, allow or [], depth, Server(server, token, token_file, ca_file, insecure))
+        compared = _compared(baseline, judged, allow or [], depth, server)
     except KernalyseError as error:  # status 1 would say that something is slower
         typer.echo(f"kernalyse: {error.message}", err=True)
         raise typer.Exit(REFUSED_STATUS) from error

@@ -19,7 +19,7 @@ from services.cli.documents import (
     SvgOption,
     write_documents,
 )
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 
 if TYPE_CHECKING:
     from services.analyzer.writers.results import RunResults
@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
 
 
+@takes_server
 def export(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
     export_format: Annotated[
@@ -59,21 +60,17 @@ def export(
     svg: SvgOption = None,
     against: AgainstOption = None,
     allow: AllowOption = "",
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.core.words.usage import UsageError
 
     named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
     documents = {name: path for name, path in named.items() if path is not None}
-    asked_server = Server(server, token, token_file, ca_file, insecure)
     if documents:
-        with analyzer_session(asked_server, with_profiler=False) as client:
+        with analyzer_session(server, with_profiler=False) as client:
             write_documents(client, run_id, against or "", allow, documents)
         if output is None:
             return
@@ -84,7 +81,7 @@ def export(
     is_table = export_format in (ExportFormat.CSV, ExportFormat.PARQUET)
     if is_table and output is None:
         raise UsageError(f"option --format {export_format}", found="no --output", expected="a folder to write", remedy="Add -o FOLDER.")
-    with analyzer_session(asked_server, with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         results = run_results(client, client.run(run_id), MORE_TABLES if is_table else ())
     if export_format is ExportFormat.NVBENCH:
         _write_nvbench(results, output)

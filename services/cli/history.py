@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 
 REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     app.command()(history)
 
 
+@takes_server
 def history(
     kernel: Annotated[str, typer.Argument(metavar="[KERNEL]", help="Part of a kernel's, model's or layer's name. None: all.")] = "",
     metric: Annotated[
@@ -39,11 +40,8 @@ def history(
         int, typer.Option("--recent", metavar="N", min=1, help="And those that began in the newest N runs: older ones were accepted.")
     ] = 10,
     output_format: Annotated[HistoryFormat, typer.Option("--format", "-f", help="How to print it.")] = HistoryFormat.TABLE,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Show a figure of kernels, models and layers over all runs: its level now, and where it changed for good.
 
@@ -53,7 +51,7 @@ def history(
     Status 0: shown; 1: a regression, with --fail-on-regression; 2: refused, or nothing was found.
     """
     from services.cli.history_display import as_json, as_markdown, latest, regressions, series_table, summary_lines
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.errors import InvalidRequestError
     from services.core.model import Filter, FilterOperator, TableQuery
@@ -64,7 +62,7 @@ def history(
     filters = tuple(Filter(name, value, operator) for name, value, operator in wanted if value)
     try:
         threshold_ratio = parse_ratio("--threshold", threshold)
-        with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        with analyzer_session(server, with_profiler=False) as client:
             rows, _ = client.rows(TableQuery("history", filters=(Filter("metric", metric), *filters)))
     except InvalidRequestError as error:  # status 1 would say that something has become worse
         typer.echo(f"kernalyse: {error.message}", err=True)

@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 
 from services.cli.analyzer_client import AnalyzerClient
-from services.cli.session import Server, analyzer_session
+from services.cli.options import Server
+from services.cli.session import analyzer_session
 from services.core.model import KernelSweep, RunSpec, RunState
 from services.core.repeating import SPEC_ARTIFACT
 from services.core.wire import decode_json

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.options import Server, takes_server
+from services.cli.options import ReadableFormat, Server, takes_server
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,12 +16,6 @@ if TYPE_CHECKING:
 
 SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
-
-
-class ComparisonFormat(StrEnum):
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,9 +34,7 @@ def compare(
         str | None,
         typer.Option("--fail-if-slower", metavar="2%", help="Status 1 when a configuration is slower, and its ratio by more than this."),
     ] = None,
-    output_format: Annotated[
-        ComparisonFormat, typer.Option("--format", "-f", help="Markdown suits a pull request.")
-    ] = ComparisonFormat.TABLE,
+    output_format: Annotated[ReadableFormat, typer.Option("--format", "-f", help="Markdown suits a pull request.")] = ReadableFormat.TABLE,
     depth: Annotated[
         int | None,
         typer.Option("--depth", metavar="N", min=0, help="Of traces: layers summed at this depth of ranges, 0 for the outermost."),
@@ -74,38 +65,38 @@ def compare(
     raise typer.Exit(_show_verdicts(compared, threshold_ratio, output_format))
 
 
-def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ComparisonFormat) -> int:
+def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Table comparison; answers the exit status."""
     from services.cli.comparison_display import as_json, as_markdown, summary_lines, too_slow, verdict_table
     from services.cli.terminal import console as make_console
 
-    if output_format is ComparisonFormat.JSON:
+    if output_format is ReadableFormat.JSON:
         typer.echo(as_json(rows, threshold_ratio), nl=False)
-    elif output_format is ComparisonFormat.MARKDOWN:
+    elif output_format is ReadableFormat.MARKDOWN:
         typer.echo(as_markdown(rows, threshold_ratio), nl=False)
     else:
         make_console().print(verdict_table(rows))
     for line in summary_lines(rows, threshold_ratio):
-        typer.echo(line, err=output_format is not ComparisonFormat.TABLE)
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if rows["verdict"].null_count() == rows.height:
         return REFUSED_STATUS
     return SLOWER_STATUS if threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty() else 0
 
 
-def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ComparisonFormat) -> int:
+def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Two traces; answers the exit status."""
     from services.cli.terminal import console as make_console
     from services.cli.trace_comparison_display import change_json, change_lines, change_markdown, change_tables
 
-    if output_format is ComparisonFormat.JSON:
+    if output_format is ReadableFormat.JSON:
         typer.echo(change_json(change, threshold_ratio), nl=False)
-    elif output_format is ComparisonFormat.MARKDOWN:
+    elif output_format is ReadableFormat.MARKDOWN:
         typer.echo(change_markdown(change, threshold_ratio), nl=False)
     else:
         for table in change_tables(change):
             make_console().print(table)
     for line in change_lines(change, threshold_ratio):
-        typer.echo(line, err=output_format is not ComparisonFormat.TABLE)
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if change.duration_ratio is None:
         return REFUSED_STATUS
     return SLOWER_STATUS if change.is_slower(threshold_ratio) else 0

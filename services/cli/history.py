@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
-from services.cli.options import Server, takes_server
+from services.cli.options import ReadableFormat, Server, takes_server
 
 REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
-
-
-class HistoryFormat(StrEnum):
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +32,7 @@ def history(
     recent: Annotated[
         int, typer.Option("--recent", metavar="N", min=1, help="And those that began in the newest N runs: older ones were accepted.")
     ] = 10,
-    output_format: Annotated[HistoryFormat, typer.Option("--format", "-f", help="How to print it.")] = HistoryFormat.TABLE,
+    output_format: Annotated[ReadableFormat, typer.Option("--format", "-f", help="How to print it.")] = ReadableFormat.TABLE,
     *,
     server: Server,
 ) -> None:
@@ -72,13 +65,13 @@ def history(
         raise typer.Exit(NOTHING_STATUS)
     found = latest(rows)
     worse = regressions(found, threshold_ratio, recent)
-    if output_format is HistoryFormat.JSON:
+    if output_format is ReadableFormat.JSON:
         typer.echo(as_json(rows, worse, metric, threshold_ratio), nl=False)
-    elif output_format is HistoryFormat.MARKDOWN:
+    elif output_format is ReadableFormat.MARKDOWN:
         typer.echo(as_markdown(found, worse, metric, threshold_ratio), nl=False)
     else:
         make_console().print(series_table(found, metric))
     for line in summary_lines(found, worse, threshold_ratio):
-        typer.echo(line, err=output_format is not HistoryFormat.TABLE)
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if fail_on_regression and not worse.is_empty():
         raise typer.Exit(REGRESSION_STATUS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -64,6 +65,14 @@ def takes_server(command: Callable[..., None]) -> Callable[..., None]:
     own = [parameter for name, parameter in signature.parameters.items() if name != "server"]
     vars(called)["__signature__"] = signature.replace(parameters=[*own, *SERVER_PARAMETERS.values()])  # which typer reads
     return called
+
+
+class ReadableFormat(StrEnum):
+    """For people, for pull requests and for programs."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    JSON = "json"
 
 
 CountersOption = Annotated[

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from services.cli.bench_options import JsonOption
-from services.cli.options import Server, takes_server
+from services.cli.options import RunArgument, Server, takes_server
 
 if TYPE_CHECKING:
     from services.cli.analyzer_client import AnalyzerClient
     from services.core.model import Run, RunSpec
-
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")]
 
 
 def register(app: typer.Typer) -> None:

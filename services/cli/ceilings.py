@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from services.cli import bench_options as options
-from services.cli.options import Server, takes_server
+from services.cli.options import JsonFlag, Server, takes_server
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,7 +25,7 @@ def ceilings(
     backend: options.BackendOption = options.BackendChoice.AUTO,
     device: options.DeviceOption = None,
     node: options.NodeOption = "",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_output: JsonFlag = False,
     *,
     server: Server,
 ) -> None:

@@ -19,7 +19,8 @@ from services.cli.documents import (
     SvgOption,
     write_documents,
 )
-from services.cli.options import Server, takes_server
+from services.cli.options import RunArgument, Server, takes_server
+from services.cli.table_files import write_tables, write_text
 
 if TYPE_CHECKING:
     from services.analyzer.writers.results import RunResults
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_server
 def export(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    run_id: RunArgument,
     export_format: Annotated[
         ExportFormat,
         typer.Option("--format", "-f", help="JSON is what bench --json writes; CSV and Parquet are a file for each table."),
@@ -88,10 +89,8 @@ def export(
     elif export_format is ExportFormat.JSON:
         from services.analyzer.writers.results import results_document
 
-        _write_text(results_document(results), output)
+        write_text(results_document(results), output)
     elif output is not None:
-        from services.cli.table_files import write_tables
-
         write_tables(results.frames, "csv" if export_format is ExportFormat.CSV else "parquet", output)
 
 
@@ -113,17 +112,10 @@ def _write_nvbench(results: RunResults, output: Path | None) -> None:
     from services.analyzer.writers.nvbench import nvbench_document
 
     written = nvbench_document(results, None if output is None else output.name)
-    _write_text(written.text, output)
+    write_text(written.text, output)
     for name, content in written.files.items():
         path = (output or Path()).parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     for notice in written.notices:
         typer.echo(notice, err=True)
-
-
-def _write_text(text: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text)

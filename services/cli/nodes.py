@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import Server, takes_server
+from services.cli.options import JsonFlag, Server, takes_server
 
 if TYPE_CHECKING:
     from services.core.model import NodeStatus
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_server
 def list_nodes(
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_output: JsonFlag = False,
     *,
     server: Server,
 ) -> None:
@@ -77,7 +77,7 @@ def remove_node(
 
 @takes_server
 def devices(
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_output: JsonFlag = False,
     *,
     server: Server,
 ) -> None:

@@ -67,6 +67,10 @@ def takes_server(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
 class ReadableFormat(StrEnum):
     """For people, for pull requests and for programs."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import Server, takes_server
+from services.cli.options import JsonFlag, RunArgument, Server, takes_server
 
 if TYPE_CHECKING:
     from services.core.model import Run
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 @takes_server
 def runs(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_output: JsonFlag = False,
     *,
     server: Server,
 ) -> None:
@@ -40,7 +40,7 @@ def runs(
 
 @takes_server
 def cancel(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    run_id: RunArgument,
     *,
     server: Server,
 ) -> None:

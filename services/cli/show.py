@@ -12,6 +12,7 @@ import typer
 
 from services.cli.given_paths import is_trace_path
 from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
+from services.cli.table_files import write_table, write_tables, write_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -214,7 +215,7 @@ def show(
         results, notes = _tables_of_run(run_or_file, table_names or [], choice, server)
     frames = {name: result.frame for name, result in results.items()}
     if output_format is OutputFormat.JSON:
-        _write_text(frames_as_json(frames), output)
+        write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
         _show_tables(results, max(MAX_SHOWN_ROWS, top or 0), output)
     else:
@@ -270,16 +271,7 @@ def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
     return "{" + ",\n".join(f"{json.dumps(name)}: {table_document(frame)}" for name, frame in frames.items()) + "}\n"
 
 
-def _write_text(text: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text)
-
-
 def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputFormat, output: Path | None) -> None:
-    from services.cli.table_files import write_table, write_tables
-
     table_format: Literal["csv", "parquet"] = "parquet" if output_format is OutputFormat.PARQUET else "csv"
     if output is not None and len(frames) > 1:
         write_tables(frames, table_format, output)

@@ -82,7 +82,7 @@ class AnalyzerClient:
         self._memories: dict[str, RunMemory] = {}
         self._viewer_counts: dict[str, int] = {}
         self._watches: dict[str, Future[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._reworks: dict[str, asyncio.Task[None]] = {}  # by run
 
     def start(self) -> None:
         self._thread.start()
@@ -102,7 +102,7 @@ class AnalyzerClient:
             memory = self._memories.pop(run_id, None) or RunMemory(run_id)
             self._memories[run_id] = memory
             self._viewer_counts[run_id] = self._viewer_counts.get(run_id, 0) + 1
-            if run_id not in self._watches and not memory.is_complete:
+            if not self._is_watched(run_id) and not memory.is_complete:
                 self._watches[run_id] = self._spawn(self._watch_run_to_its_end(memory))
             return memory
 
@@ -243,7 +243,7 @@ class AnalyzerClient:
         with translated_errors():
             is_first = True
             async for response in self._stub.WatchNodes(messages.WatchNodesRequest()):
-                self.nodes.receive(
+                gone = self.nodes.receive(
                     tuple(decode(node, NodeStatus) for node in response.nodes),
                     tuple(decode(run, Run) for run in response.runs),
                     tuple(decode(reading, NodeTelemetry) for reading in response.telemetry),
@@ -253,7 +253,7 @@ class AnalyzerClient:
                     self._start_over_where_replaced(decode(run, Run))
                 for address in response.removed_addresses:
                     self.nodes.forget(address)
-                for run_id in response.deleted_run_ids:
+                for run_id in (*gone, *response.deleted_run_ids):
                     self._take_in_deletion(run_id)
                 changed = {decode(key, HardwareKey) for key in response.changed_hardware}
                 if changed or is_first:
@@ -272,12 +272,20 @@ class AnalyzerClient:
         if watch is not None:
             watch.cancel()
 
+    def _is_watched(self, run_id: str) -> bool:
+        watch = self._watches.get(run_id)
+        return watch is not None and not watch.done()
+
     def _start_over_where_replaced(self, run: Run) -> None:
-        """A file that is followed has changed: its run is the same, its rows are others."""
+        """A file that is followed has changed: its run is the same, its rows are others. Or a run that was not there is there now."""
         with self._lock:
             memory = self._memories.get(run.run_id)
-            known = None if memory is None else memory.run
-            if memory is None or known is None or not run.is_imported or known.spec.work == run.spec.work:
+            if memory is None:
+                return
+            known = memory.run
+            is_replaced = known is not None and run.is_imported and known.spec.work != run.spec.work
+            is_back = known is None and memory.problem and not self._is_watched(run.run_id)
+            if not is_replaced and not is_back:
                 return
             memory.start_over()
             watch = self._watches.pop(run.run_id, None)
@@ -297,9 +305,10 @@ class AnalyzerClient:
                     del self._memories[memory.run_id]
         for memory in concerned:
             if memory.run is not None:  # else its stream is about to bring it all
-                task = asyncio.get_running_loop().create_task(self._work_out_anew(memory))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                older = self._reworks.get(memory.run_id)
+                if older is not None:
+                    older.cancel()  # its answers may come last, and are those of before
+                self._reworks[memory.run_id] = asyncio.get_running_loop().create_task(self._work_out_anew(memory))
 
     async def _work_out_anew(self, memory: RunMemory) -> None:
         next_event_index = memory.next_event_index

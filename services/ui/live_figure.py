@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import holoviews as hv
+from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.document import Document
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
@@ -123,15 +124,25 @@ class LiveFigure:
     def row_count(self, layer: str) -> int:
         return len(next(iter(self._sources[layer].data.values())))
 
+    @property
+    def frame_px(self) -> tuple[int, int] | None:
+        """Width and height within the axes; None: the browser has not told them yet."""
+        try:
+            width_px, height_px = self.figure.inner_width, self.figure.inner_height
+        except UnsetValueError:
+            return None
+        return (width_px, height_px) if width_px and height_px else None
+
     def follow(self, axis: str, start: float, end: float) -> None:
-        """Shows start to end on the axis ("x" or "y"), unless the user has moved it."""
+        """Shows start to end on the axis ("x" or "y"); to a user who has moved it only when the chart is reset."""
         span: Range1d = self.figure.x_range if axis == "x" else self.figure.y_range
         last = self._set_spans.get(axis)
-        if last is not None and (span.start, span.end) != last:
+        if last == (start, end):
             return
-        if last != (start, end):
-            span.update(start=start, end=end, reset_start=start, reset_end=end)
-            self._set_spans[axis] = (start, end)
+        self._set_spans[axis] = (start, end)
+        span.update(reset_start=start, reset_end=end)
+        if last is None or (span.start, span.end) == last:
+            span.update(start=start, end=end)
 
     def show(self, axis: str, start: float, end: float) -> None:
         """Shows start to end, whatever the user has moved: something else is drawn now."""

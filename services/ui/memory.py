@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +23,10 @@ ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
 
 MAX_FRAMES: Final = 256
 """Frames of a table before they are joined into one: appending stays cheap, and reading never walks thousands."""
+
+
+FIRST_RUN_COUNT: Final = 100
+"""Of a stream's first response, see WatchNodes; where it tells of fewer runs there are no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,8 @@ class RunMemory:
         self.next_event_index = 0
         self.is_complete = False
         self.state_count = 0  # other for another state of what the run was read from
-        self.made = MadeOnce()  # of its rows, by the pages
+        self.made = MadeOnce()  # of its new rows, by the pages
+        self.made_of_all = MadeOnce(4)  # of all its rows, by the pages
 
     def receive(self, run: Run | None, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
         with self.lock:
@@ -163,6 +169,7 @@ class RunMemory:
     def replace(self, frames: dict[str, pl.DataFrame], next_event_index: int) -> None:
         """Tables worked out anew, when everything before next_event_index had arrived; what has come since stays."""
         with self.lock:
+            self._problem = ""
             for name, frame in frames.items():
                 known = self._table(name).all()
                 later = frame.clear() if known is None else known.filter(pl.col("event_index") >= next_event_index)
@@ -227,7 +234,12 @@ class Overview:
     runs: tuple[Run, ...] = ()
     problem: str = ""
     is_known: bool = False  # the first answer has come
-    revision: int = 0  # counts up when the same questions have other answers: by ceilings, thresholds, or other rows of a run
+    revision: int = 0  # counts up when the same questions have other answers: by ceilings, thresholds, other rows, or a new stream
+
+    @property
+    def reach(self) -> Hashable:
+        """Changes when the analyzer or a node is there again, which may answer what could not be answered."""
+        return (self.revision, *((status.address, status.health) for status in self.nodes))
 
 
 @dataclass(slots=True)
@@ -242,16 +254,31 @@ class NodesMemory:
     _problem: str = ""
     _is_known: bool = False
 
-    def receive(self, nodes: tuple[NodeStatus, ...], runs: tuple[Run, ...], telemetry: tuple[NodeTelemetry, ...], is_first: bool) -> None:
-        """is_first: a new stream's first response, which holds every node."""
+    def receive(
+        self, nodes: tuple[NodeStatus, ...], runs: tuple[Run, ...], telemetry: tuple[NodeTelemetry, ...], is_first: bool
+    ) -> tuple[str, ...]:
+        """Answers with runs that were deleted while no stream told of it.
+
+        Args:
+            is_first: a new stream's first response, which holds every node and the newest runs.
+        """
         with self.lock:
             self._problem, self._is_known = "", True
+            gone = self._missing_among(runs) if is_first else ()
             if is_first:
                 self._nodes.clear()
             self._nodes.update((node.address, node) for node in nodes)
             self._runs.update((run.run_id, run) for run in runs)
             for reading in telemetry:
                 self._telemetry.add(reading)
+        return gone
+
+    def _missing_among(self, newest: tuple[Run, ...]) -> tuple[str, ...]:
+        """Runs that would be among the newest if they were still there."""
+        told = {run.run_id for run in newest}
+        oldest = min((run.create_time for run in newest), default=None) if len(newest) >= FIRST_RUN_COUNT else None
+        known = (run for run in self._runs.values() if run.run_id not in told)
+        return tuple(run.run_id for run in known if oldest is None or run.create_time > oldest)
 
     def forget(self, address: str) -> None:
         """The node has been removed."""

@@ -23,7 +23,8 @@ class Question(Generic[Answer]):
     """
 
     def __init__(self, on_answer: Callable[[], None]) -> None:
-        self.answer: Answer | None = None  # to the subject in `answered`, else to an earlier one
+        self.answer: Answer | None = None  # the last that has come
+        self.answer_subject: Hashable = None  # what it answers: a refusal leaves that to an earlier subject
         self.answered: Hashable = None
         self.problem = ""  # why the newest question has no answer, one sentence
         self._on_answer = on_answer
@@ -57,6 +58,10 @@ class Question(Generic[Answer]):
         self._asked, self._asked_time = (subject, progress), now
         self._task = asyncio.ensure_future(self._ask(subject, call))
 
+    def answer_to(self, subject: Hashable) -> Answer | None:
+        """The answer, if it is one to this subject."""
+        return self.answer if self.answer_subject == subject else None
+
     @property
     def is_on_its_way(self) -> bool:
         return self._task is not None
@@ -82,7 +87,7 @@ class Question(Generic[Answer]):
     async def _ask(self, subject: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         try:
             self.answer = await call()
-            self.problem = ""
+            self.answer_subject, self.problem = subject, ""
         except KernalyseError as error:
             self.problem = error.message
         except Exception as error:

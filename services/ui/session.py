@@ -79,7 +79,7 @@ class UpdatePace:
         self.session_count = 0
 
     def record(self, cost_s: float) -> None:
-        """Wall time of one update: on a machine with other work it grows, and the pace slows down before a queue builds up."""
+        """Processor time of one update: the pace slows down before a queue builds up."""
         self._cost_s += (cost_s - self._cost_s) * COST_SMOOTHING_RATIO
 
     @property
@@ -95,14 +95,18 @@ class BrowserSession:
         self._document = document
         self._view = view
         self._pace = pace
-        pace.session_count += 1
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._last_update_time = 0.0
         self._is_scheduled = False
         self._has_news = False
         self._is_closed = False
-        self._sent_fragments = view.update()
+        try:
+            self._sent_fragments = view.update()
+        except Exception:
+            view.close()
+            raise
+        pace.session_count += 1
         self._wishes: set[asyncio.Task[None]] = set()
         self.bridge.query = view.query()
         self.bridge.on_change("acknowledged", self._acknowledged)
@@ -183,6 +187,9 @@ class BrowserSession:
             await work
         except KernalyseError as error:
             self._view.fail(error.message)
+        except Exception as error:
+            logger.exception("A wish could not be carried out")
+            self._view.fail(f"This could not be done: {type(error).__name__}. The log of the dashboard's server has more.")
         self.wake()
 
     def _closed(self, _context: Any) -> None:

@@ -93,7 +93,8 @@ class TimelineFigure:
 
     @property
     def width_px(self) -> int:
-        return min(self.body.figure.inner_width or ASSUMED_WIDTH_PX, MAX_WIDTH_PX)
+        width_px, _ = self.body.frame_px or (ASSUMED_WIDTH_PX, 0)
+        return min(width_px, MAX_WIDTH_PX)
 
     @property
     def pixel_ns(self) -> float:

@@ -374,3 +374,7 @@ def test_an_axis_follows_the_data_until_the_user_moves_it() -> None:
     figure.figure.x_range.end = 50.0
     figure.follow("x", 1.0, 1000.0)
     assert figure.figure.x_range.end == 50.0
+    assert figure.figure.x_range.reset_end == 1000.0  # a reset shows all that there is by now, and the axis follows again
+    figure.figure.x_range.end = 1000.0
+    figure.follow("x", 1.0, 2000.0)
+    assert figure.figure.x_range.end == 2000.0

@@ -13,6 +13,7 @@ from services.analyzer.history_tables import HISTORY
 from services.ui.charts import compare, history
 from services.ui.source_difference import MAX_SHOWN_LINES, source_difference
 from services.ui.theme import LIGHT
+from tests.unit.test_charts import points
 
 
 def compared(label: str, ratio: float | None, verdict: str | None, occurrence: str = "MATCHED") -> dict[str, Any]:
@@ -44,6 +45,19 @@ def test_verdicts_are_counted_and_their_mean_is_geometric() -> None:
     assert counts.high == pytest.approx(mean_ratio * 1.1)
     nothing = compare.verdict_counts(ROWS.filter(pl.col("occurrence") != "MATCHED"))
     assert nothing.mean_ratio is None
+
+
+def test_layers_move_on_the_roofline_by_their_names() -> None:
+    before, after = points({"label": "layer"}), points({"label": "layer", "achieved_flop_per_s": 3e9})
+    matches = pl.DataFrame({"key_before": ["layer"], "key": ["layer"], "key_name": ["label"], "verdict": ["FASTER"]})
+    moves = compare.move_columns(before, after, matches, LIGHT)
+    assert (moves["y0"].tolist(), moves["y1"].tolist(), moves["label"].tolist()) == ([2e9], [3e9], ["layer"])
+
+
+def test_nothing_moves_where_a_filter_leaves_nothing_that_both_runs_have() -> None:
+    numbers = pl.Series([], dtype=pl.Int64)
+    matches = pl.DataFrame({"key_before": numbers, "key": numbers, "key_name": pl.Series([], dtype=pl.String), "verdict": []})
+    assert len(compare.move_columns(points({}), points({}), matches, LIGHT)["x0"]) == 0
 
 
 def test_speedup_visualization_sorts_by_speedup_and_says_the_verdict_by_colour_and_shape() -> None:

@@ -87,6 +87,7 @@ async def test_a_refusal_is_said_and_the_answer_before_it_stays() -> None:
             await asyncio.sleep(0.001)
     assert "no such run" in page.question.problem
     assert (page.question.answer, page.question.answered) == ("run 0", "refused")
+    assert (page.question.answer_to("run"), page.question.answer_to("refused")) == ("run 0", None)
 
 
 async def test_a_stopped_question_wakes_nobody() -> None:

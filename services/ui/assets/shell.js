@@ -161,12 +161,12 @@
     } else wish(action, value)
   })
 
-  let typing = 0
-  document.addEventListener("input", (event) => {
-    const {set} = event.target.dataset ?? {}
+  const typing = new WeakMap() // by field: what is typed in one is not lost when another is changed right after
+  document.addEventListener("input", ({target}) => {
+    const {set} = target.dataset ?? {}
     if (!set) return
-    clearTimeout(typing)
-    typing = setTimeout(() => wish("set", `${set}=${event.target.value}`), event.target.tagName === "SELECT" ? 0 : 250)
+    clearTimeout(typing.get(target))
+    typing.set(target, setTimeout(() => wish("set", `${set}=${target.value}`), target.tagName === "SELECT" ? 0 : 250))
   })
   document.addEventListener("change", (event) => {
     const {column, pick} = event.target.dataset ?? {}

@@ -87,7 +87,7 @@
     let kept = []
     try { kept = JSON.parse(sessionStorage.getItem(KEPT)) ?? [] } catch { /* nothing to restore */ }
     const touched = kept.filter(({said, files}) => files.length || Object.values(JSON.parse(said).values).some((value) => value !== ""))
-    const wishes = touched.flatMap(({said, files}) => [["form", said], ...new Set(files).values().map((file_id) => ["give", JSON.stringify({form: JSON.parse(said).form, file_id})])])
+    const wishes = touched.flatMap(({said, files}) => [["form", said], ...[...new Set(files)].map((file_id) => ["give", JSON.stringify({form: JSON.parse(said).form, file_id})])])
     // One after the other: the bridge tells the server of its newest wish.
     wishes.forEach(([name, value], at) => setTimeout(() => wish(name, value), at * 20))
   }

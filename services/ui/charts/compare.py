@@ -251,15 +251,21 @@ def move_columns(before: pl.DataFrame, after: pl.DataFrame, matches: pl.DataFram
         before, after: tables roofline of both runs.
         matches: key_before and key of what is the same, name of the column in both tables as key_name, verdict.
     """
-    columns = ["intensity_flop_per_byte", "achieved_flop_per_s", "label"]
-    key = str(matches["key_name"][0]) if matches.height else "label"
+    nothing = empty_columns(MOVE_NUMBERS, MOVE_TEXTS)
+    if matches.is_empty():
+        return nothing
+    key = pl.col(str(matches["key_name"][0])).alias("side_key")
     sides = [
-        roofline.drawable(roofline.newest_rows(rows)).unique(subset=key, keep="last", maintain_order=True).select(key, *columns)
+        roofline.drawable(roofline.newest_rows(rows))
+        .select(key, "intensity_flop_per_byte", "achieved_flop_per_s", "label")
+        .unique(subset="side_key", keep="last", maintain_order=True)
         for rows in (before, after)
     ]
-    moved = matches.join(sides[0], left_on="key_before", right_on=key).join(sides[1], left_on="key", right_on=key, suffix="_after")
+    moved = matches.join(sides[0], left_on="key_before", right_on="side_key").join(
+        sides[1], left_on="key", right_on="side_key", suffix="_after"
+    )
     if moved.is_empty():
-        return empty_columns(MOVE_NUMBERS, MOVE_TEXTS)
+        return nothing
     rates = moved.select("achieved_flop_per_s", "achieved_flop_per_s_after").rows()
     return {
         "x0": moved["intensity_flop_per_byte"].to_numpy(),

@@ -147,7 +147,7 @@ def number_of(values: Values, name: str, problems: Problems, *, is_whole: bool =
         return None
     try:
         number = float(int(text)) if is_whole else float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         number = float("nan")
     if not smallest <= number < 2**32:
         kind = "a whole number" if is_whole else "a number"

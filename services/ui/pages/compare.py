@@ -66,6 +66,7 @@ class ComparePage(PageBase):
         self.roofline = LiveFigure("roofline", _rooflines(self.palette), ("ceilings", "names", "moves", "points"))
         self._drawn: object = None
         self._moved: object = None
+        self._drawn_of: object = None  # which runs, and what of them
         self._row_count = 0  # of the table, by the filters
         self._legend = self._roofline_legend = ""
 
@@ -105,7 +106,7 @@ class ComparePage(PageBase):
         answer = None
         if before is not None and after is not None and not problem:
             memories = self.memories(tuple(dict.fromkeys((before.run_id, after.run_id))))
-            answer = self._answer(before, after, overview.revision)
+            answer = self._answer(before, after, overview)
             shown |= self._pair_fragments(memories, overview, before, after, answer)
         rows = pl.DataFrame() if answer is None else self._filtered(answer)
         self._row_count = rows.height
@@ -138,12 +139,12 @@ class ComparePage(PageBase):
             return NO_PAIR
         return NOT_ALIKE if before.is_trace != after.is_trace else ""
 
-    def _answer(self, before: Run, after: Run, revision: int) -> Compared | None:
+    def _answer(self, before: Run, after: Run, overview: Overview) -> Compared | None:
         """Of this pair, where it has come and no difference stands against it that nobody has allowed."""
         subject = (before.run_id, after.run_id, self.state.points if before.is_trace else "")
-        progress = (revision, *((run.state, run.is_settled, run.completed_configuration_count) for run in (before, after)))
+        progress = (overview.revision, *((run.state, run.is_settled, run.completed_configuration_count) for run in (before, after)))
         self._rows.ask(subject, partial(compared, self.client, before, after, self.state.points), progress, REFRESH_INTERVAL_S)
-        self._sources.ask((before.run_id, after.run_id), partial(self._source_difference, before, after))
+        self._sources.ask((before.run_id, after.run_id), partial(self._source_difference, before, after), overview.reach)
         return self._rows.answer if self._rows.answered == subject and not self._rows.problem else None
 
     def _pair_fragments(
@@ -151,6 +152,11 @@ class ComparePage(PageBase):
     ) -> dict[str, str]:
         refused = self._refused(answer)
         if answer is not None and not refused:
+            of = (before.run_id, after.run_id, self.state.points)
+            if of != self._drawn_of:
+                self._drawn_of = of
+                for figure in (self.speedups, self.changes, self.roofline):
+                    figure.forget_moves()
             self._draw(answer)
             self._draw_roofline(memories, answer)
         one_run = before.run_id == after.run_id

@@ -44,7 +44,7 @@ class HardwarePanel:
         if key is None:
             return ""
         self._known.ask(key, partial(self._client.hardware, key), overview.revision)
-        hardware = self._known.answer if self._known.answered == key else None
+        hardware = self._known.answer_to(key)
         if hardware is None:
             return fragment("hardware.html", title=self._choices[key][1], problem=self._known.problem, fields=None)
         computes, has_one_peak = self._computes(key, hardware)
@@ -79,9 +79,9 @@ class HardwarePanel:
 
     async def _save(self, typed: dict[str, str]) -> None:
         key = self._key()
-        if key is None or self._known.answer is None or self._known.answered != key:
+        hardware = self._known.answer_to(key)
+        if key is None or hardware is None:
             return
-        hardware = self._known.answer
         computes, has_one_peak = self._computes(key, hardware)
         settings = settings_of(typed, hardware, computes, has_one_peak=has_one_peak)
         self._problems, self._problem, self._note = settings.problems, "", ""

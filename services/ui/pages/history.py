@@ -80,7 +80,7 @@ class HistoryPage(PageBase):
     # ------------------------------------------------------------ asking
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        progress = (len(overview.runs), sum(run.is_settled for run in overview.runs), overview.problem)
+        progress = (len(overview.runs), sum(run.is_settled for run in overview.runs), overview.revision, overview.problem)
         chosen = self._asked_filters()
         self._series.ask(("series", chosen), partial(self._ask_series, chosen), progress, REFRESH_INTERVAL_S)
         listed = self._listed(chosen)
@@ -93,7 +93,7 @@ class HistoryPage(PageBase):
         self._draw(rows)
         self._row_count = listed.height
         return {
-            "filters": filters_fragment(self.state, filters.values_of(listed) if listed.height else {}),
+            "filters": filters_fragment(self.state, {} if self._series.answer is None else filters.values_of(self._series.answer.rows)),
             "history_title": self._title(listed, series),
             "history_note": self._note(listed, rows),
             "changes": self._changes_fragment(rows),
@@ -132,12 +132,13 @@ class HistoryPage(PageBase):
 
     def _listed(self, chosen: tuple[Filter, ...]) -> pl.DataFrame:
         """The series in the order that is asked for, with their last changes: the worst news first."""
-        if self._series.answer is None or self._series.answered != ("series", chosen):
+        answer = self._series.answer_to(("series", chosen))
+        if answer is None:
             return pl.DataFrame()
-        found = self._series.answer.rows.filter(pl.col(self.state.metric) > 0)
-        is_known = self._changes.answer is not None and self._changes.answered == (chosen, self.state.metric)
+        found = answer.rows.filter(pl.col(self.state.metric) > 0)
+        known = self._changes.answer_to((chosen, self.state.metric))
         empty = pl.DataFrame(schema={"series": pl.String, "change_ratio": pl.Float64, "verdict": pl.String, "is_confirmed": pl.Boolean})
-        changes = self._changes.answer if is_known and self._changes.answer is not None and self._changes.answer.height else empty
+        changes = known if known is not None and known.height else empty
         since = {"measured_unix_ns": "since_unix_ns", "git_commit": "since_commit"}
         kept = changes.rename({old: new for old, new in since.items() if old in changes.columns}).drop(
             "run_id", "level_index", strict=False
@@ -156,8 +157,16 @@ class HistoryPage(PageBase):
         return str(listed["series"][0]) if listed.height else ""
 
     def _shown_rows(self, series: str) -> pl.DataFrame:
-        is_answer = self._rows.answer is not None and self._rows.answered == (series, self.state.metric)
-        return self._rows.answer if is_answer and self._rows.answer is not None and series else pl.DataFrame()
+        rows = self._rows.answer_to((series, self.state.metric)) if series else None
+        return pl.DataFrame() if rows is None else rows
+
+    @property
+    def _is_asking(self) -> bool:
+        return any(question.is_on_its_way for question in (self._series, self._changes, self._rows))
+
+    @property
+    def _is_narrowed(self) -> bool:
+        return filters.has_any(self.state) or bool(self.state.subject) or self.state.metric != "duration_median_ns"
 
     # ------------------------------------------------------------ showing
 
@@ -165,7 +174,7 @@ class HistoryPage(PageBase):
         wanted = (rows, self.state.metric, self.state.across)
         if self._drawn is not None and wanted[0] is self._drawn[0] and wanted[1:] == self._drawn[1:]:
             return
-        if rows.is_empty() and self._rows.is_on_its_way:
+        if rows.is_empty() and self._is_asking:
             return  # what was drawn stays until the answer has come
         if self._drawn is not None and rows.height and (wanted[1:] != self._drawn[1:] or _key(rows) != _key(self._drawn[0])):
             self.chart.forget_moves()
@@ -201,10 +210,10 @@ class HistoryPage(PageBase):
         problem = next((question.problem for question in (self._series, self._changes, self._rows) if question.problem), "")
         if problem:
             return fragment("text.html", text=problem)
-        if self._series.answer is None or (rows.is_empty() and self._rows.is_on_its_way):
+        if rows.is_empty() and self._is_asking:
             return "Asking the analyzer."
         if rows.is_empty():
-            return NO_RUNS if not filters.has_any(self.state) and listed.is_empty() else NO_MATCH
+            return NO_RUNS if not self._is_narrowed and listed.is_empty() else NO_MATCH
         return (
             "Dashed: levels, with the band that 95 % of such runs lie in. ▼ a regression, ▲ an improvement; hollow: not confirmed yet. "
             "A click on a run compares it with the level before."
@@ -243,7 +252,7 @@ class HistoryPage(PageBase):
             }
             for row in listed.slice(self.state.row, self.state.row_count).to_dicts()
         ]
-        is_judged = self._changes.answer is not None
+        is_judged = self._changes.answer_to((self._asked_filters(), self.state.metric)) is not None
         too_many = listed.height > 0 and int(listed["run_count"].sum()) > MAX_JUDGED_RUNS
         return fragment(
             "history_series.html",
@@ -252,10 +261,10 @@ class HistoryPage(PageBase):
             metric_title=history.METRICS[self.state.metric][0],
             sort=self.state.sort,
             descending=self.state.descending,
-            is_loading=self._series.answer is None and not self._series.problem,
+            is_loading=listed.is_empty() and self._series.is_on_its_way,
             is_judged=is_judged,
             too_many=too_many,
-            empty=NO_MATCH if filters.has_any(self.state) or self.state.metric != "duration_median_ns" else NO_RUNS,
+            empty=self._series.problem or (NO_MATCH if self._is_narrowed else NO_RUNS),
         )
 
 

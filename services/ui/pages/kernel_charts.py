@@ -88,7 +88,7 @@ class KernelCharts:
         self.intensity = LiveFigure("intensity", _intensity_prototype(palette), ("bars",))
         self.performance = LiveFigure("performance", _performance_prototype(palette), ("bars", "roofs"))
         self._color_bar: Any = self.heatmap.figure.select_one(ColorBar)
-        self._drawn: object = None
+        self._drawn: tuple[object, ...] = ()
         self._answer: ChartRows | None = None
         self._fragments: dict[str, str] = {}
         self._choosable = ((self.heatmap, "cells"), (self.intensity, "bars"), (self.performance, "bars"))
@@ -104,6 +104,9 @@ class KernelCharts:
         if answer is None:
             return {"heat_axes": "", "heat_note": "Asking the analyzer.", "split_note": "Asking the analyzer.", "split_legend": ""}
         if wanted != self._drawn or answer is not self._answer:
+            if wanted[:-1] != self._drawn[:-1]:
+                for figure in (self.heatmap, self.intensity, self.performance):
+                    figure.forget_moves()
             self._drawn, self._answer = wanted, answer
             metric = METRICS[metric_of(state.figure, answer.rows)]
             self._fragments = {

@@ -47,6 +47,7 @@ class KernelsPage(TabledPage):
         self.wake()
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
+        overview = self.with_older_runs(overview)
         run_ids = self.shown_run_ids(overview)
         shown = [run for run in overview.runs if run.run_id in run_ids]
         view = replace(ViewState(), **{name: getattr(self.state, name) for name in CHART_FIELDS})
@@ -61,7 +62,7 @@ class KernelsPage(TabledPage):
         if self._chart_rows.problem:
             said = fragment("said.html", sentence=self._chart_rows.problem)
             drawn = {**drawn, "heat_note": said, "split_note": said}
-        detail = self.detail.fragments(self.state, self._progress_of_choice(overview))
+        detail = self.detail.fragments(self.state, self._progress_of_choice(overview), overview.reach)
         return {**super().own_fragments(overview), **drawn, **detail, "figure_choice": self._figure_choice()}
 
     def _progress_of_choice(self, overview: Overview) -> object:

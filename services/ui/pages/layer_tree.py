@@ -104,16 +104,16 @@ class LayerTree:
         if run is None:
             return LayerPanel.of_no_run()
         self._tree.ask(run.run_id, partial(self._ask_tree, run.run_id), run.progress, REFRESH_INTERVAL_S)
-        if self._tree.answer is None or self._tree.answered != run.run_id:
+        tree = self._tree.answer_to(run.run_id)
+        if tree is None:
             return LayerPanel.of_question(self._tree.problem)
-        panel = LayerPanel(run.run_id, self._tree.answer, state)
+        panel = LayerPanel(run.run_id, tree, state)
         self._panel = panel
         at = LookedAt(run.run_id, panel.layer, panel.variant, kernel_filters(state))
         self._kernels.ask(at, partial(self._ask_kernels, at), run.progress, REFRESH_INTERVAL_S)
         runners = self._runners_of(state, at, run)
         self._draw(panel, state, runners)
-        kernels = self._kernels.answer if self._kernels.answered == at else None
-        return panel.fragments(kernels, self._kernels.problem, runners, hope=run.hope)
+        return panel.fragments(self._kernels.answer_to(at), self._kernels.problem, runners, hope=run.hope)
 
     # ------------------------------------------------------------ asking
 
@@ -134,7 +134,7 @@ class LayerTree:
         self._runners.ask(
             subject, partial(self._layer_kernels, at.run_id, (*of_kernels, own, *at.of_variant())), run.progress, REFRESH_INTERVAL_S
         )
-        return self._runners.answer if self._runners.answered == subject else None
+        return self._runners.answer_to(subject)
 
     async def _layer_kernels(self, run_id: str, filters: tuple[Filter, ...]) -> pl.DataFrame:
         query = TableQuery("layer_kernels", run_ids=(run_id,), filters=filters, order_by=LONGEST_FIRST, limit=MAX_KERNEL_ROWS)

@@ -62,7 +62,7 @@ class LayersPage(TabledPage):
         super().__init__(client, state if self._is_chosen else replace(state, table="layers"))
         self.tree = LayerTree(client, self.palette, self.wake, self._look_into)
         self.chart = LiveFigure("layers", _prototype(self.palette), ("bars",))
-        shown = self._shown_runs(client.nodes.overview())
+        shown = self._shown_runs(self.with_older_runs(client.nodes.overview()))
         self.passes = PassCharts(client, self.palette, self.wake) if any(map(is_of_model, shown)) else None
         self._charted: Run | None = None
         self._kinds: pl.DataFrame | None = None
@@ -96,6 +96,7 @@ class LayersPage(TabledPage):
         self.wake()
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
+        overview = self.with_older_runs(overview)
         shown = self._shown_runs(overview)
         self._charted = shown[0] if shown else None
         work = None if self._charted is None else self._charted.spec.work

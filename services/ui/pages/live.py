@@ -140,6 +140,8 @@ class LivePage(PageBase):
 
     def _clear_charts(self) -> None:
         self._forget()
+        for figure in (self.samples, self.roofline, self.telemetry):
+            figure.forget_moves()
         medians, intervals = strips.no_medians()
         for layer in ("finished", "samples"):
             self.samples.replace(layer, strips.no_samples())

@@ -33,7 +33,7 @@ SOURCE_TITLES: Final = {"user": "Set by hand", "measured": "Measured", "datashee
 LEVELS: Final = ("dram", "l2", "l1", "shared")
 HEALTH_WORDS: Final = {NodeHealth.SERVING: "serving", NodeHealth.CONNECTING: "connecting", NodeHealth.UNREACHABLE: "unreachable"}
 
-_lines = MadeOnce()
+_lines = MadeOnce(8)  # each of some megabytes
 """Of the chart, shared by all pages of the process."""
 
 
@@ -180,7 +180,7 @@ class NodesPage(PageBase):
             (overview.revision, ended_count),
             REDRAW_INTERVAL_S,
         )
-        known = self._hardware.answer if self._hardware.answered == (node.node_id, device_ids) and self._hardware.answer else {}
+        known = self._hardware.answer_to((node.node_id, device_ids)) or {}
         newest = {reading.device_id: reading for reading in self.client.nodes.newest_telemetry(node.node_id)}
         devices = [self._device(device, known.get(device.device_id), newest.get(device.device_id)) for device in node.devices]
         return fragment("devices.html", devices=devices, problem=self._hardware.problem, sources=SOURCE_TITLES)
@@ -214,6 +214,8 @@ class NodesPage(PageBase):
         self._without = tuple(metric.name for metric in METRICS if not any(len(line["time"]) for line in lines[metric.name]))
         for metric in METRICS:
             chart, of_metric = self.charts[metric.name], lines[metric.name]
+            if is_other:
+                chart.forget_moves()
             for layer, columns in zip(node_telemetry.LAYERS, of_metric, strict=True):
                 if len(columns["time"]) or chart.row_count(layer):
                     chart.replace(layer, columns)

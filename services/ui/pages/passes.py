@@ -105,9 +105,10 @@ class PassCharts:
         self._rows.ask(query, partial(self._ask, query), progress, REFRESH_INTERVAL_S)
         listed = [run for run in overview.runs[:MAX_LISTED_RUNS] if isinstance(run.spec.work, ModelRun) or run.run_id in run_ids]
         choice = [{"run_id": run.run_id, "title": run.title, "is_shown": run.run_id in run_ids} for run in listed]
-        if self._rows.answer is not None and self._rows.answered == query and (query, id(self._rows.answer)) != self._drawn:
-            self._drawn = (query, id(self._rows.answer))
-            self._draw(passes.passes_of(self._rows.answer, {run.run_id: run.title for run in runs}))
+        rows = self._rows.answer_to(query)
+        if rows is not None and (query, id(rows)) != self._drawn:
+            self._drawn = (query, id(rows))
+            self._draw(passes.passes_of(rows, {run.run_id: run.title for run in runs}))
         waiting = "Asking the analyzer for the passes." if self._rows.answered != query else ""
         note = self._rows.problem or waiting or self._notes["passes_note"]
         return {"reload": "", "pass_runs": fragment("pass_runs.html", runs=choice), **self._notes, "passes_note": note}

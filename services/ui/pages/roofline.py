@@ -110,15 +110,12 @@ class RooflinePage(PageBase):
         if self._shown is None:
             return
         placed = self._shown.placed
-        width_px, height_px = (size or usual for size, usual in zip(self._frame_px(), UNMEASURED_FRAME_PX, strict=True))
+        width_px, height_px = self.roofline.frame_px or UNMEASURED_FRAME_PX
         found = near(placed, self._view(), event.x, event.y, width_px, height_px, REACH_PX)
         keys = tuple(dict.fromkeys(point_key(placed.row(row, named=True)) for row in found[: 4 * MAX_NEIGHBOURS]))
         self._neighbours = keys[:MAX_NEIGHBOURS]
         self.state = replace(self.state, point=keys[0] if keys else "")
         self.wake()
-
-    def _frame_px(self) -> tuple[float | None, float | None]:
-        return self.roofline.figure.inner_width, self.roofline.figure.inner_height
 
     def _view(self) -> Span:
         across, up = self.roofline.figure.x_range, self.roofline.figure.y_range
@@ -141,7 +138,7 @@ class RooflinePage(PageBase):
         # Positions say what has arrived: the chart is drawn anew when rows, runs or filters changed, and only then.
         watched = (*TABLE_OF_POINTS.values(), "ceilings", "counter_reports")
         positions = tuple(memory.since(name, 2**62).position for memory in memories for name in watched)
-        self._ask_counted(run_ids, positions)
+        self._ask_counted(run_ids, (overview.revision, *positions))
         view = self._view() if self._is_thinned else None
         wanted = (replace(self.state, point=""), run_ids, positions, self._counted.answered, self._counted.is_on_its_way, view)
         if wanted != self._drawn:
@@ -151,12 +148,12 @@ class RooflinePage(PageBase):
             "runs": self._runs_fragment(overview, run_ids),
             "hardware": self.hardware.fragment(overview, memories),
             **self._fragments,
-            **self._chosen_fragments(memories),
+            **self._chosen_fragments(memories, overview.revision),
         }
 
-    def _ask_counted(self, run_ids: tuple[str, ...], positions: tuple[int, ...]) -> None:
+    def _ask_counted(self, run_ids: tuple[str, ...], progress: tuple[int, ...]) -> None:
         if self.state.level != "auto" and self.state.points == "kernel" and run_ids:
-            self._counted.ask(run_ids, lambda: self.client.run_table("counted_roofline", run_ids), positions, min_interval_s=1.0)
+            self._counted.ask(run_ids, lambda: self.client.run_table("counted_roofline", run_ids), progress, min_interval_s=1.0)
 
     def _draw(self, memories: tuple[RunMemory, ...], overview: Overview) -> None:
         state = self.state
@@ -178,9 +175,8 @@ class RooflinePage(PageBase):
 
     def _held(self, runs: Sequence[OfRun]) -> HeldRows | None:
         """Made anew when rows, level or ceilings changed, not with every filter."""
-        state, answered = self.state, self._counted.answered
-        is_counted = state.points == "kernel" and answered == tuple(run.run_id for run in runs)
-        counted = self._counted.answer if is_counted else None
+        state = self.state
+        counted = self._counted.answer_to(tuple(run.run_id for run in runs)) if state.points == "kernel" else None
         # The frames themselves, not their ids: what they are of stays as long as it is compared with.
         parts = (state.points, state.level, state.ceilings, counted, *(run.rows for run in runs))
         if self._held_parts is None or any(new is not old for new, old in zip_longest(parts, self._held_parts)):
@@ -264,7 +260,7 @@ class RooflinePage(PageBase):
 
     # ------------------------------------------------------------ the chosen point
 
-    def _chosen_fragments(self, memories: tuple[RunMemory, ...]) -> dict[str, str]:
+    def _chosen_fragments(self, memories: tuple[RunMemory, ...], revision: int) -> dict[str, str]:
         shown, key = self._shown, self.state.point
         self._draw_rings()
         if shown is None:
@@ -272,7 +268,7 @@ class RooflinePage(PageBase):
         neighbours = [other for other in self._neighbours if other != key] if key in self._neighbours else []
         return {
             "results": results_fragment(shown.listed, with_run=len(self.state.runs) > 1, chosen=key),
-            "point": self._panel.html(rows_of_point(shown.rows, key), memories, shown.placed, neighbours) if key else "",
+            "point": self._panel.html(rows_of_point(shown.rows, key), memories, shown.placed, neighbours, revision) if key else "",
         }
 
     def _draw_rings(self) -> None:
@@ -298,7 +294,7 @@ def _titles(memories: Sequence[RunMemory]) -> dict[str, str]:
 
 def _with_level(rows: pl.DataFrame) -> pl.DataFrame:
     """Their labels name the memory level."""
-    return rows.with_columns(label=pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)))
+    return rows.with_columns(label=pl.coalesce(pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)), "label"))
 
 
 def _foremost(rows: pl.DataFrame) -> tuple[list[ResultRow], str]:

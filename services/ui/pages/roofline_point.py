@@ -30,19 +30,22 @@ class PointPanel:
     def stop(self) -> None:
         self._occupancy.stop()
 
-    def html(self, chosen: pl.DataFrame, memories: Sequence[RunMemory], placed: pl.DataFrame, neighbours: Sequence[str]) -> str:
+    def html(
+        self, chosen: pl.DataFrame, memories: Sequence[RunMemory], placed: pl.DataFrame, neighbours: Sequence[str], revision: int
+    ) -> str:
         """Of the chosen point.
 
         Args:
             chosen: its rows, one for each memory level shown; none: it is not shown.
             placed: rows that have a place on the chart.
             neighbours: keys of the points under the same click.
+            revision: of the overview.
         """
         if chosen.is_empty():
             return fragment("point_gone.html")
         row = chosen.row(0, named=True)
         memory = next(memory for memory in memories if memory.run_id == row["run_id"])
-        told = diagnosis(row, _measurement_of(row, memory), self._occupancy_of(row), in_macs=_is_in_macs(memory.run))
+        told = diagnosis(row, _measurement_of(row, memory), self._occupancy_of(row, revision), in_macs=_is_in_macs(memory.run))
         return fragment(
             "point.html",
             told=told,
@@ -54,7 +57,7 @@ class PointPanel:
             neighbours=_named(neighbours, placed),
         )
 
-    def _occupancy_of(self, row: dict[str, Any]) -> dict[str, Any] | None:
+    def _occupancy_of(self, row: dict[str, Any], revision: int) -> dict[str, Any] | None:
         """Of a trace's kernel: its launch configuration that took longest."""
         if row["configuration_index"] is not None or not row["kernel_name"]:
             return None
@@ -65,8 +68,8 @@ class PointPanel:
         async def longest() -> pl.DataFrame:
             return (await self._client.table(query)).rows
 
-        self._occupancy.ask(subject, longest)
-        answer = self._occupancy.answer if self._occupancy.answered == subject else None
+        self._occupancy.ask(subject, longest, revision)
+        answer = self._occupancy.answer_to(subject)
         return None if answer is None or answer.is_empty() else answer.row(0, named=True)
 
 

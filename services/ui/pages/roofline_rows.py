@@ -67,7 +67,7 @@ def rows_of_run(memory: RunMemory, points: PointsOf) -> OfRun:
     rows = None
     if arrived.frame is not None:
         frame = arrived.frame
-        rows = memory.made.get((name, "newest", arrived.position), lambda: with_share_of_pass(roofline.newest_rows(frame)))
+        rows = memory.made_of_all.get((name, arrived.position), lambda: with_share_of_pass(roofline.newest_rows(frame)))
     return OfRun(memory.run_id, memory.run, rows, memory.table("ceilings"))
 
 

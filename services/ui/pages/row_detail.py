@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache, lru_cache, partial
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -70,8 +70,8 @@ class RowDetail:
         self._row.stop()
         self._text.stop()
 
-    def fragments(self, state: ViewState, progress: object) -> dict[str, str]:
-        """progress: what changes with the rows of the run."""
+    def fragments(self, state: ViewState, progress: object, reach: Hashable) -> dict[str, str]:
+        """progress: what changes with the rows of the run. reach: of the overview."""
         key = state.configuration
         if not key:
             return {"detail": "", "samples_note": "", "samples_legend": "", "listings": "", "listing": ""}
@@ -83,7 +83,7 @@ class RowDetail:
             "detail": self._head if row else self._waiting(key),
             "samples_note": self._note if row else "",
             "samples_legend": self._legend() if row else "",
-            **self._listing(state, row),
+            **self._listing(state, row, reach),
         }
 
     def _waiting(self, key: str) -> str:
@@ -143,25 +143,24 @@ class RowDetail:
 
     # ------------------------------------------------------------ what the compiler left
 
-    def _listing(self, state: ViewState, row: ChosenRow | None) -> dict[str, str]:
+    def _listing(self, state: ViewState, row: ChosenRow | None, reach: Hashable) -> dict[str, str]:
         if row is None:
             return {"listings": "", "listing": ""}
         chosen = next((listing for listing in row.listings if listing.artifact_name == state.listing), next(iter(row.listings), None))
         entries = [{"name": listing.artifact_name, "title": listing.title, "is_chosen": listing is chosen} for listing in row.listings]
         href = "" if chosen is None else artifact_href(row.run_id, chosen.artifact_name)
         tabs = fragment("listings.html", entries=entries, href=href, is_of_trace=row.is_of_trace)
-        return {"listings": tabs, "listing": "" if chosen is None else self._listing_text(row.run_id, chosen)}
+        return {"listings": tabs, "listing": "" if chosen is None else self._listing_text(row.run_id, chosen, reach)}
 
-    def _listing_text(self, run_id: str, listing: Listing) -> str:
+    def _listing_text(self, run_id: str, listing: Listing, reach: Hashable) -> str:
         if listing.size_bytes > MAX_FETCHED_BYTES:
             return _said(f"{theme.memory(listing.size_bytes)} are too much for a page: download the file.")
         subject = (run_id, listing.artifact_name)
-        self._text.ask(subject, partial(self._client.artifact, *subject))
-        if self._text.answered != subject:
-            return _said("Fetching it from its node.")
-        if self._text.problem or self._text.answer is None:
-            return _said(self._text.problem)
-        return listing_text(self._text.answer)
+        self._text.ask(subject, partial(self._client.artifact, *subject), reach)
+        text = self._text.answer_to(subject)
+        if text is None:
+            return _said(self._text.problem if self._text.answered == subject else "Fetching it from its node.")
+        return listing_text(text)
 
 
 def artifact_href(run_id: str, artifact_name: str) -> str:

@@ -242,6 +242,18 @@ class PageBase:
                 self._looked_at[run_id] = self.client.look_at(run_id)
         return tuple(self._looked_at[run_id] for run_id in run_ids)
 
+    def with_older_runs(self, overview: Overview) -> Overview:
+        """The overview lists the newest runs alone: others that the state names are looked at for their own sake."""
+        listed = {run.run_id for run in overview.runs}
+        if listed.issuperset(self.state.runs):
+            return overview
+        named = (memory.run for memory in self.memories(self.state.runs))
+        return replace(overview, runs=(*overview.runs, *(run for run in named if run is not None and run.run_id not in listed)))
+
+    def listed_runs(self, runs: Sequence[Run]) -> list[Run]:
+        """For a list to choose from: the newest, and those that are chosen."""
+        return [*runs[:MAX_LISTED_RUNS], *(run for run in runs[MAX_LISTED_RUNS:] if run.run_id in self.state.runs)]
+
     def shown_run_ids(self, overview: Overview) -> tuple[str, ...]:
         """The runs that the state names; without any, the newest running one, else the newest."""
         if self.state.runs:

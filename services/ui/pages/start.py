@@ -157,24 +157,22 @@ class StartPage(PageBase):
     def _place(self, panel: FormPanel, nodes: tuple[Node, ...]) -> Place:
         node = next((node for node in nodes if node.node_id == panel.node_id), nodes[0] if len(nodes) == 1 else None)
         source_file = self._source_file(panel)
-        is_answered = source_file is not None and self._source.answered == (panel.node_id, source_file)
         return Place(
             nodes=nodes,
             node=node,
             kernels=self._kernels.answer or (),
-            source=self._source.answer if is_answered and not self._source.problem else None,
+            source=None if source_file is None else self._source.answer_to((panel.node_id, source_file)),
             files=self._uploads.files.found(panel.file_ids),
         )
 
     def _ask_for_kernels(self, panel: FormPanel, overview: Overview) -> None:
         if panel.form.name != "sweep":
             return
-        health = tuple((status.address, status.health) for status in overview.nodes)
-        self._kernels.ask(panel.node_id, partial(kernels_of_node, self.client, panel.node_id), health)
+        self._kernels.ask(panel.node_id, partial(kernels_of_node, self.client, panel.node_id), overview.reach)
         source_file = self._source_file(panel)
         if source_file is not None:
             call = partial(kernels_of_source, self.client, panel.node_id, source_file)
-            self._source.ask((panel.node_id, source_file), call, health)
+            self._source.ask((panel.node_id, source_file), call, overview.reach)
 
     def _source_file(self, panel: FormPanel) -> GivenFile | None:
         """The kernel source that was given to the form, if any."""
@@ -187,9 +185,8 @@ class StartPage(PageBase):
         if built.spec is None or not built.is_checkable:
             return None
         subject = (built.spec, panel.node_id)
-        health = tuple((status.address, status.health) for status in overview.nodes)
-        self._checked.ask(subject, partial(check_run, self.client, built.spec, panel.node_id), health)
-        return self._checked.answer if self._checked.answered == subject else None
+        self._checked.ask(subject, partial(check_run, self.client, built.spec, panel.node_id), overview.reach)
+        return self._checked.answer_to(subject)
 
 
 def _form_name(name: str) -> FormName:

@@ -13,7 +13,7 @@ from services.ui import filters, theme
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.memory import Overview
 from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
 from services.ui.question import Question
 from services.ui.state import TABLE_TITLES, TableName, ViewState
 from services.ui.table_columns import COLUMNS, Column
@@ -87,7 +87,7 @@ class TabledPage(PageBase):
         now_unix_s = time.time()
         shown = {column.name for column in self._columns()}
         choice = [{"name": column.name, "title": column.title, "is_shown": column.name in shown} for column in COLUMNS[self.state.table]]
-        runs = [run_card(run, overview, now_unix_s) for run in overview.runs[:MAX_LISTED_RUNS]]
+        runs = [run_card(run, overview, now_unix_s) for run in self.listed_runs(overview.runs)]
         return {
             "row_choice": fragment("row_choice.html", tables=self.row_choice, chosen=self.state.table),
             "filters": self._filters(overview),

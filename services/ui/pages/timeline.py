@@ -17,9 +17,9 @@ from services.ui.charts.timeline_looks import Looks, legend_entries
 from services.ui.charts.timeline_rows import TimelineRows, timeline_rows
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
-from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
+from services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
 from services.ui.pages.timeline_panels import chosen_fragment, stretch_fragment
-from services.ui.question import Question
+from services.ui.question import Answer, Question
 from services.ui.state import Page, ViewState
 from services.ui.time_window import TileRequest, TimeWindow
 from services.ui.timeline_figure import TimelineFigure
@@ -60,6 +60,7 @@ class TimelinePage(PageBase):
         self._match: Match | None = None
         self._jump: TimeWindow | None = None  # where an answer leads: only an update may change models
         self._run: Run | None = None
+        self._revision = 0  # of the overview
         self._shown: Outline | None = None  # None: nothing of the run is there yet
         self._rows: TimelineRows | None = None
         self._drawn = timeline.no_tile()
@@ -118,8 +119,8 @@ class TimelinePage(PageBase):
                 found = await self._ask.match_at(run_id, filters, found.index - 1)
         else:
             found = await self._ask.match_at(run_id, filters, self._match.index + (1 if is_next else -1))
-        self._match = found
-        if found is not None:
+        if self._is_shown(run_id):
+            self._match = found
             self._choose(found)
 
     async def _to_same(self, run_id: str, event: Event, step: int) -> None:
@@ -127,12 +128,17 @@ class TimelinePage(PageBase):
         chosen = event_of(self.state.event)
         index = None if chosen is None else await self._ask.match_of(run_id, filters, event, chosen[1])
         found = None if index is None else await self._ask.match_at(run_id, filters, index + step)
-        if found is not None:
+        if self._is_shown(run_id):
             self._choose(found)
 
-    def _choose(self, found: Match) -> None:
+    def _is_shown(self, run_id: str) -> bool:
+        """Another run may have been chosen since the question."""
+        return self._shown is not None and self._shown.run_id == run_id
+
+    def _choose(self, found: Match | None) -> None:
         """Chooses the event, and brings it into sight where it is not or would be too small to see."""
-        assert self._shown is not None
+        if found is None or self._shown is None:
+            return
         self.state = replace(self.state, event=found.event)
         view, length_ns = self.figure.view, found.end_ns - found.start_ns
         is_seen = view.start_ns <= found.start_ns and found.end_ns <= view.end_ns
@@ -192,31 +198,32 @@ class TimelinePage(PageBase):
         if self._tile.answer is not None and self._tile.answer.serves(run_id, view, whole, self.figure.pixel_ns):
             return
         request = TileRequest.for_view(view, whole, self.figure.width_px)
-        self._tile.ask((run_id, request), partial(self._ask.tile, run_id, request))
+        self._tile.ask((run_id, request), partial(self._ask.tile, run_id, request), self._revision)
 
     def _ask_beside(self, run_id: str, tile: Tile) -> None:
         """What may come later than the drawing."""
         if not self._gaps.is_on_its_way:
-            self._gaps.ask((run_id, tile.request), partial(self._ask.gaps, run_id, tile.request))
+            self._gaps.ask((run_id, tile.request), partial(self._ask.gaps, run_id, tile.request), self._revision)
         launches = self._drawn.launches[self._drawn.launches >= 0]
         if launches.size and int(np.ptp(launches)) < MAX_DETAILED_COUNT and not self._details.is_on_its_way:
             span = (int(launches.min()), int(launches.max()))
-            self._details.ask((run_id, span), partial(self._ask.details, run_id, *span))
+            self._details.ask((run_id, span), partial(self._ask.details, run_id, *span), self._revision)
 
     def _ask_panels(self, run_id: str) -> None:
         if self.state.search:
             filters = (Filter("name", self.state.search, FilterOperator.CONTAINS),)
-            self._count.ask((run_id, filters), partial(self._ask.match_count, run_id, filters))
+            self._count.ask((run_id, filters), partial(self._ask.match_count, run_id, filters), self._revision)
         if event_of(self.state.event) is not None:
-            self._event.ask((run_id, self.state.event), partial(self._ask.event, run_id, self.state.event))
+            self._event.ask((run_id, self.state.event), partial(self._ask.event, run_id, self.state.event), self._revision)
         window = TimeWindow.of(self.state.stretch)
         if window is not None:
-            self._summary.ask((run_id, window), partial(self._ask.summary, run_id, window))
+            self._summary.ask((run_id, window), partial(self._ask.summary, run_id, window), self._revision)
 
     # ------------------------------------------------------------ showing
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        self._run = self._chosen_run(overview)
+        overview = self.with_older_runs(overview)
+        self._run, self._revision = self._chosen_run(overview), overview.revision
         if self._run is not None and self._run.is_trace:
             run_id = self._run.run_id
             self._outline.ask(run_id, partial(self._ask.outline, run_id), (self._run.is_settled, overview.problem))
@@ -230,8 +237,9 @@ class TimelinePage(PageBase):
             self._draw(self._shown)
             self._ask_panels(self._shown.run_id)
         now_unix_s = time.time()
-        runs = [run_card(run, overview, now_unix_s) for run in overview.runs if run.is_trace][:MAX_LISTED_RUNS]
-        reasons = [] if self._gaps.answer is None or self._shown is None else self._gaps.answer["reason"].unique().to_list()
+        runs = [run_card(run, overview, now_unix_s) for run in self.listed_runs([run for run in overview.runs if run.is_trace])]
+        gaps = None if self._shown is None else _of_run(self._gaps, self._shown.run_id)
+        reasons = [] if gaps is None else gaps["reason"].unique().to_list()
         entries = legend_entries(self.palette, reasons, by_name=self.state.color_by == "kernel")
         return {
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
@@ -279,8 +287,11 @@ class TimelinePage(PageBase):
     def _empty(self, overview: Overview, problem: str) -> str:
         if self._run is None and not overview.is_known:
             return "Waiting for the analyzer's list."
+        if self._run is None and self.state.run is None:
+            return NO_RUN
         if self._run is None:
-            return NO_RUN if self.state.run is None else "The run is not there any longer. Choose another."
+            is_gone = self._looked_at[self.state.runs[0]].problem
+            return "The run is not there any longer. Choose another." if is_gone else "Asking the analyzer."
         if not self._run.is_trace:
             return NO_TRACE
         if self._shown is None:
@@ -345,12 +356,13 @@ class TimelinePage(PageBase):
         self._ask_beside(outline.run_id, tile)
         if self._is_new("names", view):
             body.replace("names", timeline.label_columns(self._drawn, view.start_ns, view.end_ns, pixel_ns))
-        if self._details.answer is not None and self._is_new("details", self._details.answered):
-            body.replace("events", timeline.with_details(self._drawn, self._details.answer))
-        if self._is_new("gaps", self._gaps.answered):
-            self._drawn_gaps = timeline.no_gaps() if self._gaps.answer is None else timeline.gap_columns(self._gaps.answer, rows)
+        details, gaps = _of_run(self._details, outline.run_id), _of_run(self._gaps, outline.run_id)
+        if details is not None and self._is_new("details", self._details.answer_subject):
+            body.replace("events", timeline.with_details(self._drawn, details))
+        if self._is_new("gaps", self._gaps.answer_subject):
+            self._drawn_gaps = timeline.no_gaps() if gaps is None else timeline.gap_columns(gaps, rows)
             body.replace("gaps", self._drawn_gaps)
-        if self._is_new("hatches", self._gaps.answered):
+        if self._is_new("hatches", self._gaps.answer_subject):
             for hatch, columns in timeline.hatch_columns(self._drawn, self._drawn_gaps, looks).items():
                 body.replace(hatch, columns)
         event = self._shown_event()
@@ -361,3 +373,9 @@ class TimelinePage(PageBase):
         stretch = TimeWindow.of(self.state.stretch)
         if self._is_new("stretch", stretch):
             body.replace("stretch", timeline.stretch_columns(None if stretch is None else (stretch.start_ns, stretch.end_ns), rows))
+
+
+def _of_run(question: Question[Answer], run_id: str) -> Answer | None:
+    """The newest answer, if it is of the run: what is known of one window serves until that of the next has come."""
+    subject = question.answer_subject
+    return question.answer if isinstance(subject, tuple) and subject[0] == run_id else None

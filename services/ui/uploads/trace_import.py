@@ -11,6 +11,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -166,14 +167,14 @@ class TraceImport:
             digest=digest,
         )
         self._waiting.clear()
+        self._hashes[self._extent] = self._hash.copy()  # before: a line that breaks may have carried the message
         await stream.write(request)
-        self._hashes[self._extent] = self._hash.copy()
 
     async def _end_file(self) -> None:
+        following = Extent(self._extent.file_index + 1)
+        self._hashes[following] = hashlib.sha256()
         await self._send(f"sha256:{self._hash.hexdigest()}")
-        self._hash = hashlib.sha256()
-        self._extent = Extent(self._extent.file_index + 1)
-        self._hashes[self._extent] = self._hash.copy()
+        self._hash, self._extent = hashlib.sha256(), following
         if self._extent.file_index == len(self.files):
             self._finish()
 
@@ -264,7 +265,8 @@ class TraceImport:
                 stream, self._stream = self._stream, None
                 await stream.cancel()
                 with_nothing_lost = UnavailableError("the browser", found="sends no more")
-                await self._go_back(with_nothing_lost)
+                with suppress(KernalyseError):  # the analyzer stays away: the import has failed, and says so
+                    await self._go_back(with_nothing_lost)
 
     async def cancel(self) -> None:
         """Ends it here and at the analyzer, which forgets what has arrived."""

@@ -25,16 +25,7 @@ LAYER_SOURCE: Final = Column(
 )
 LAYER_VARIANT: Final = Column("variant", TEXT, "Of a model's run: variant of the model; null: of a trace.")
 
-LAYERS: Final = _table(
-    "layers",
-    "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth. "
-    "Of a model's run one per layer and variant: one pass through it, each launch taken at its median.",
-    LAYER,
-    Column("call_count", COUNT, "Ranges of that name that launched a kernel; of a model's run innermost layers in it."),
-    Column("launch_count", COUNT, "Kernels."),
-    Column("duration_sum_ns", COUNT, "Device time of these."),
-    Column("share_ratio", NUMBER, "Of the device time of all kernels, of a model's run those of the variant."),
-    LAYER_SOURCE,
+RATE_COLUMNS: Final = (
     Column("flop", NUMBER, "Of its launches whose work is known; null: of one of these it is not."),
     Column("bytes", NUMBER, "The same: what has to be moved at the least; by counters, what was moved."),
     Column("intensity_flop_per_byte", NUMBER, "flop over bytes."),
@@ -45,6 +36,20 @@ LAYERS: Final = _table(
     Column("bound", TEXT, "memory or compute."),
     Column("work_source", TEXT, "What tells the work: formula, counters, recorded or op model; null: nothing does."),
     Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
+)
+"""What the launches of a layer work, and how near to the roof they come."""
+
+LAYERS: Final = _table(
+    "layers",
+    "One row per layer of a trace: kernels summed by the innermost range or module that launched them, or by those at one depth. "
+    "Of a model's run one per layer and variant: one pass through it, each launch taken at its median.",
+    LAYER,
+    Column("call_count", COUNT, "Ranges of that name that launched a kernel; of a model's run innermost layers in it."),
+    Column("launch_count", COUNT, "Kernels."),
+    Column("duration_sum_ns", COUNT, "Device time of these."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels, of a model's run those of the variant."),
+    LAYER_SOURCE,
+    *RATE_COLUMNS,
     LAYER_VARIANT,
     Column("memory_bytes", COUNT, "Of a model's run: device memory of the buffers that one of its launches uses, at most; null: not told."),
 )

@@ -98,14 +98,7 @@ def advanced(run: Run, event: RunEvent) -> Run:
                 activity="" if state.is_final else run.activity,
             )
         case Progress() as progress:
-            return replace(
-                run,
-                completed_configuration_count=progress.completed_configuration_count,
-                failed_configuration_count=progress.failed_configuration_count,
-                total_configuration_count=progress.total_configuration_count,
-                activity=progress.activity,
-                device_id=progress.device_id or run.device_id,
-            )
+            return progress.of(run)
         case _:
             return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -111,7 +111,7 @@ def joined(parts: Sequence[RankTrace]) -> JoinedTrace:
             stacks[table.table_name] = _Stack.of(table, frames[table.table_name])
     found = {TRACE_NAMES.table_name: names}
     found |= {name: _referring(name, parts_of_it, stacks) for name, parts_of_it in frames.items()}
-    return JoinedTrace(found, (*_clock_notes(parts, origin_ns), *rank_notes))
+    return JoinedTrace(found, (_clock_note(origin_ns), *rank_notes))
 
 
 # ---------------------------------------------------------------- rows and who refers to them
@@ -236,8 +236,7 @@ def ranks_of_names(file_names: Sequence[str]) -> list[int] | None:
     return ranks if len(set(ranks)) == len(file_names) and max(ranks) < 2**31 else None
 
 
-def _clock_notes(parts: Sequence[RankTrace], origin_ns: int | None) -> Iterator[str]:
+def _clock_note(origin_ns: int | None) -> str:
     if origin_ns is None:
-        yield "Not every file says when its session started: times of one file cannot be compared with those of another."
-    else:
-        yield "Times of all files count from the earliest session, by the clocks of their machines."
+        return "Not every file says when its session started: times of one file cannot be compared with those of another."
+    return "Times of all files count from the earliest session, by the clocks of their machines."

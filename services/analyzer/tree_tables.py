@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.analyzer.answer_tables import LAYER_SOURCE, LAYER_VARIANT
+from services.analyzer.answer_tables import LAYER_SOURCE, LAYER_VARIANT, RATE_COLUMNS
 from services.analyzer.table import COUNT, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 
@@ -17,18 +17,6 @@ LAYER_PATH: Final = Column(
     f"Names from the outermost layer down: of a model joined by dots, of a trace by {SEPARATOR.strip()!r} between spaces.",
 )
 DURATION_SUM_NS: Final = Column("duration_sum_ns", COUNT, "Device time of these.")
-RATE_COLUMNS: Final = (
-    Column("flop", NUMBER, "Of the launches whose work is known; null: of one of these it is not."),
-    Column("bytes", NUMBER, "The same: what has to be moved at the least; by counters, what was moved."),
-    Column("intensity_flop_per_byte", NUMBER, "flop over bytes."),
-    Column("achieved_flop_per_s", NUMBER, "flop over the time of the same launches."),
-    Column("achieved_bytes_per_s", NUMBER, "bytes over that time."),
-    Column("attainable_flop_per_s", NUMBER, "The roof at this intensity."),
-    Column("efficiency_ratio", NUMBER, "Achieved over attainable; without flop over the memory's ceiling."),
-    Column("bound", TEXT, "memory or compute."),
-    Column("work_source", TEXT, "What tells the work: formula, counters, recorded or op model; null: nothing does."),
-    Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
-)
 
 LAYER_TREE: Final = _table(
     "layer_tree",

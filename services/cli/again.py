@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from services.cli.bench_options import JsonOption
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import RunArgument, Server, takes_server
 
 if TYPE_CHECKING:
     from services.cli.analyzer_client import AnalyzerClient
     from services.core.model import Run, RunSpec
-
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -22,24 +20,22 @@ def register(app: typer.Typer) -> None:
     app.command()(rerun)
 
 
+@takes_server
 def resume(
     run_id: RunArgument,
     json_path: JsonOption = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Continue a sweep that was cancelled, failed or was lost, as a new run; what it has measured is not measured again.
 
     Configurations that failed are tried once more. Status 1: as for bench.
     """
     from services.cli.run_specs import earlier_runs, kept_spec
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.core.repeating import continued
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+    with analyzer_session(server) as client:
         run = client.run(run_id)
         kept = kept_spec(client, run)
         measured = client.table("measurements", [run.run_id])
@@ -50,24 +46,22 @@ def resume(
         raise typer.Exit(1)
 
 
+@takes_server
 def rerun(
     run_id: RunArgument,
     json_path: JsonOption = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Repeat a run exactly: its kernels' sources as they were, its device, method, seeds and order.
 
     Status 1: as for bench.
     """
     from services.cli.run_specs import kept_spec
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.core.repeating import repeated
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+    with analyzer_session(server) as client:
         run = client.run(run_id)
         kept = kept_spec(client, run)
         is_good = _start_and_show(client, run, repeated(kept.spec), kept.notices, json_path)

@@ -7,13 +7,14 @@ from pathlib import Path
 import typer
 
 from services.cli import bench_options as options
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 
 
 def register(app: typer.Typer) -> None:
     app.command()(bench)
 
 
+@takes_server
 def bench(
     kernels: options.KernelsArgument,
     parameters: options.ParametersOption = None,
@@ -53,11 +54,8 @@ def bench(
     node: options.NodeOption = "",
     json_path: options.JsonOption = None,
     title: options.TitleOption = "",
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Measure kernels: live progress, then a table and the best configurations.
 
@@ -66,7 +64,7 @@ def bench(
     from services.cli.kernel_words import KernelWords
     from services.cli.revision import revision_of
     from services.cli.run_results import follow_and_show
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.sweep_request import SweepRequest, build_sweep
     from services.cli.terminal import console as make_console
     from services.core.model import (
@@ -129,7 +127,7 @@ def bench(
     for notice in built.notices:
         console.print(notice, markup=False, highlight=False)
     spec = RunSpec(built.sweep, title=title, revision=revision_of(Path.cwd()))
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+    with analyzer_session(server) as client:
         node_id = client.node_id_of(node)
         for bundle in built.bundles:
             client.upload_bundle(bundle.data, node_id)

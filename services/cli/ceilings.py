@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from services.cli import bench_options as options
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import JsonFlag, Server, takes_server
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,16 +20,14 @@ def register(app: typer.Typer) -> None:
     app.command()(ceilings)
 
 
+@takes_server
 def ceilings(
     backend: options.BackendOption = options.BackendChoice.AUTO,
     device: options.DeviceOption = None,
     node: options.NodeOption = "",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    json_output: JsonFlag = False,
+    *,
+    server: Server,
 ) -> None:
     """Measure what a device can do at most: memory levels, multiply-adds, tensor cores. Rooflines use it from then on.
 
@@ -38,13 +36,13 @@ def ceilings(
     from services.analyzer.analyses.ceiling_shares import ceiling_shares
     from services.cli.revision import revision_of
     from services.cli.run_results import follow
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.model import BackendName, CeilingMeasurement, RunSpec
 
     console = make_console(stderr=True)
     spec = RunSpec(CeilingMeasurement(BackendName[backend.name], device), revision=revision_of(Path.cwd()))
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+    with analyzer_session(server) as client:
         run = follow(client, client.start_run(spec, node_id=client.node_id_of(node)), console)
         shares = ceiling_shares(client.table("ceilings", [run.run_id]).lazy()).collect()
         log_lines = client.table("log_lines", [run.run_id])

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import ReadableFormat, Server, takes_server
 
 if TYPE_CHECKING:
     import polars as pl
 
     from services.cli.compared_runs import ComparedTrace
-    from services.cli.session import Server
     from services.cli.trace_comparison_display import TraceChange
 
 SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
 
 
-class ComparisonFormat(StrEnum):
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
 def register(app: typer.Typer) -> None:
     app.command()(compare)
 
 
+@takes_server
 def compare(
     baseline: Annotated[str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, or a JSON file.")],
     judged: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
@@ -41,18 +34,13 @@ def compare(
         str | None,
         typer.Option("--fail-if-slower", metavar="2%", help="Status 1 when a configuration is slower, and its ratio by more than this."),
     ] = None,
-    output_format: Annotated[
-        ComparisonFormat, typer.Option("--format", "-f", help="Markdown suits a pull request.")
-    ] = ComparisonFormat.TABLE,
+    output_format: Annotated[ReadableFormat, typer.Option("--format", "-f", help="Markdown suits a pull request.")] = ReadableFormat.TABLE,
     depth: Annotated[
         int | None,
         typer.Option("--depth", metavar="N", min=0, help="Of traces: layers summed at this depth of ranges, 0 for the outermost."),
     ] = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Judge run B by run A: ratios of medians with their intervals, and a verdict on each configuration.
 
@@ -64,12 +52,11 @@ def compare(
     Status 0: compared; 1: slower by more than --fail-if-slower; 2: refused, or there was nothing to compare.
     """
     from services.cli import trace_comparison_display
-    from services.cli.session import Server
     from services.core.errors import KernalyseError
 
     try:
         threshold_ratio = None if fail_if_slower is None else _threshold(fail_if_slower)
-        compared = _compared(baseline, judged, allow or [], depth, Server(server, token, token_file, ca_file, insecure))
+        compared = _compared(baseline, judged, allow or [], depth, server)
     except KernalyseError as error:  # status 1 would say that something is slower
         typer.echo(f"kernalyse: {error.message}", err=True)
         raise typer.Exit(REFUSED_STATUS) from error
@@ -78,38 +65,38 @@ def compare(
     raise typer.Exit(_show_verdicts(compared, threshold_ratio, output_format))
 
 
-def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ComparisonFormat) -> int:
+def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Table comparison; answers the exit status."""
     from services.cli.comparison_display import as_json, as_markdown, summary_lines, too_slow, verdict_table
     from services.cli.terminal import console as make_console
 
-    if output_format is ComparisonFormat.JSON:
+    if output_format is ReadableFormat.JSON:
         typer.echo(as_json(rows, threshold_ratio), nl=False)
-    elif output_format is ComparisonFormat.MARKDOWN:
+    elif output_format is ReadableFormat.MARKDOWN:
         typer.echo(as_markdown(rows, threshold_ratio), nl=False)
     else:
         make_console().print(verdict_table(rows))
     for line in summary_lines(rows, threshold_ratio):
-        typer.echo(line, err=output_format is not ComparisonFormat.TABLE)
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if rows["verdict"].null_count() == rows.height:
         return REFUSED_STATUS
     return SLOWER_STATUS if threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty() else 0
 
 
-def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ComparisonFormat) -> int:
+def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Two traces; answers the exit status."""
     from services.cli.terminal import console as make_console
     from services.cli.trace_comparison_display import change_json, change_lines, change_markdown, change_tables
 
-    if output_format is ComparisonFormat.JSON:
+    if output_format is ReadableFormat.JSON:
         typer.echo(change_json(change, threshold_ratio), nl=False)
-    elif output_format is ComparisonFormat.MARKDOWN:
+    elif output_format is ReadableFormat.MARKDOWN:
         typer.echo(change_markdown(change, threshold_ratio), nl=False)
     else:
         for table in change_tables(change):
             make_console().print(table)
     for line in change_lines(change, threshold_ratio):
-        typer.echo(line, err=output_format is not ComparisonFormat.TABLE)
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if change.duration_ratio is None:
         return REFUSED_STATUS
     return SLOWER_STATUS if change.is_slower(threshold_ratio) else 0

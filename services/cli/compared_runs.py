@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from services.analyzer.analyses.compare import ComparedRun
     from services.cli.analyzer_client import AnalyzerClient
-    from services.cli.session import Server
+    from services.cli.options import Server
     from services.core.model import Run
 
 FILE_SUFFIXES = (".json", ".gz", ".sqlite")

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
-from rich.text import Text
 
-from services.cli.terminal import markdown_row, plain_table
+from services.cli.terminal import figures_table, markdown_table
 from services.core.quantities import UNKNOWN, change, duration, percentage
 
 if TYPE_CHECKING:
@@ -28,21 +27,14 @@ def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
 
 def verdict_table(rows: pl.DataFrame) -> Table:
     """Input: table comparison."""
-    table = plain_table()
-    for heading in HEADINGS:
-        is_number = heading in NUMERIC_HEADINGS
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
-    for row in rows.iter_rows(named=True):
-        table.add_row(*map(Text, _cells(row)))
-    return table
+    return figures_table(HEADINGS, NUMERIC_HEADINGS, map(_cells, rows.iter_rows(named=True)))
 
 
 def as_markdown(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
     """What was found in words, then the table."""
     lines = [f"- {line}" for line in summary_lines(rows, threshold_ratio)]
-    lines += ["", markdown_row(HEADINGS), markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in HEADINGS)]
-    lines += [markdown_row(_cells(row)) for row in rows.iter_rows(named=True)]
-    return "\n".join(lines) + "\n"
+    table = markdown_table(HEADINGS, NUMERIC_HEADINGS, map(_cells, rows.iter_rows(named=True)))
+    return "\n".join((*lines, "", *table)) + "\n"
 
 
 def as_json(rows: pl.DataFrame, threshold_ratio: float | None) -> str:

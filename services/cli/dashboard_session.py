@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, stop_children
-from services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, Server, endpoint_of, refuse_other_analyzers
+from services.cli.options import Server
+from services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, endpoint_of, named_endpoint, refuse_other_analyzers
 from services.core.discovery import Announcement, find_service
 from services.core.settings import AnalyzerSettings, UiSettings, data_folder
 
@@ -33,7 +34,7 @@ def dashboard_session(
     if own_settings:
         refuse_other_analyzers(server, own_settings)
     if server.address is not None:
-        with AnalyzerClient(server.endpoint()) as client:
+        with AnalyzerClient(named_endpoint(server)) as client:
             yield client, None
         return
     started: list[Child] = []

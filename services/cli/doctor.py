@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from services.cli.options import JsonFlag
 
 
 def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(json_output: JsonFlag = False) -> None:
     """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
     from services.cli.machine_checks import can_run_kernels, check_machine
 

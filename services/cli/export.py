@@ -19,7 +19,8 @@ from services.cli.documents import (
     SvgOption,
     write_documents,
 )
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import RunArgument, Server, takes_server
+from services.cli.table_files import write_tables, write_text
 
 if TYPE_CHECKING:
     from services.analyzer.writers.results import RunResults
@@ -42,8 +43,9 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
 
 
+@takes_server
 def export(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
+    run_id: RunArgument,
     export_format: Annotated[
         ExportFormat,
         typer.Option("--format", "-f", help="JSON is what bench --json writes; CSV and Parquet are a file for each table."),
@@ -59,21 +61,17 @@ def export(
     svg: SvgOption = None,
     against: AgainstOption = None,
     allow: AllowOption = "",
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Write a run with all its samples to a file, JSON without -o to standard output; or as documents with charts."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.core.words.usage import UsageError
 
     named = {"html": html, "pdf": pdf, "pptx": pptx, "png": png, "svg": svg}
     documents = {name: path for name, path in named.items() if path is not None}
-    asked_server = Server(server, token, token_file, ca_file, insecure)
     if documents:
-        with analyzer_session(asked_server, with_profiler=False) as client:
+        with analyzer_session(server, with_profiler=False) as client:
             write_documents(client, run_id, against or "", allow, documents)
         if output is None:
             return
@@ -84,17 +82,15 @@ def export(
     is_table = export_format in (ExportFormat.CSV, ExportFormat.PARQUET)
     if is_table and output is None:
         raise UsageError(f"option --format {export_format}", found="no --output", expected="a folder to write", remedy="Add -o FOLDER.")
-    with analyzer_session(asked_server, with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         results = run_results(client, client.run(run_id), MORE_TABLES if is_table else ())
     if export_format is ExportFormat.NVBENCH:
         _write_nvbench(results, output)
     elif export_format is ExportFormat.JSON:
         from services.analyzer.writers.results import results_document
 
-        _write_text(results_document(results), output)
+        write_text(results_document(results), output)
     elif output is not None:
-        from services.cli.table_files import write_tables
-
         write_tables(results.frames, "csv" if export_format is ExportFormat.CSV else "parquet", output)
 
 
@@ -116,17 +112,10 @@ def _write_nvbench(results: RunResults, output: Path | None) -> None:
     from services.analyzer.writers.nvbench import nvbench_document
 
     written = nvbench_document(results, None if output is None else output.name)
-    _write_text(written.text, output)
+    write_text(written.text, output)
     for name, content in written.files.items():
         path = (output or Path()).parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     for notice in written.notices:
         typer.echo(notice, err=True)
-
-
-def _write_text(text: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text)

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, OpRegistryOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import OpRegistryOption, Server, takes_server
 
 
 def register(app: typer.Typer) -> None:
     app.command()(follow)
 
 
+@takes_server
 def follow(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A list of operations or kernels: JSON or CSV.")
@@ -23,11 +24,8 @@ def follow(
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help="Of a dashboard of its own, where none runs; 0 takes a free one.")
     ] = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Show a list of operations on the Roofline page until Ctrl-C, and read it again whenever it changes.
 
@@ -41,10 +39,9 @@ def follow(
     from services.cli.dashboard_session import dashboard_session
     from services.cli.following import FollowedList
     from services.cli.local_services import dashboard_url
-    from services.cli.session import Server
 
     own_settings = {} if op_registry is None else {"op-registry-folder": str(op_registry.resolve())}
-    with dashboard_session(Server(server, token, token_file, ca_file, insecure), own_settings, port) as (client, dashboard):
+    with dashboard_session(server, own_settings, port) as (client, dashboard):
         followed = FollowedList(client, path, op_registry, typer.echo)
         run = followed.read()
         page = f"/roofline?runs={run.run_id}"

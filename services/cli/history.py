@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import ReadableFormat, Server, takes_server
 
 REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
-
-
-class HistoryFormat(StrEnum):
-    TABLE = "table"
-    MARKDOWN = "markdown"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
     app.command()(history)
 
 
+@takes_server
 def history(
     kernel: Annotated[str, typer.Argument(metavar="[KERNEL]", help="Part of a kernel's, model's or layer's name. None: all.")] = "",
     metric: Annotated[
@@ -38,12 +32,9 @@ def history(
     recent: Annotated[
         int, typer.Option("--recent", metavar="N", min=1, help="And those that began in the newest N runs: older ones were accepted.")
     ] = 10,
-    output_format: Annotated[HistoryFormat, typer.Option("--format", "-f", help="How to print it.")] = HistoryFormat.TABLE,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    output_format: Annotated[ReadableFormat, typer.Option("--format", "-f", help="How to print it.")] = ReadableFormat.TABLE,
+    *,
+    server: Server,
 ) -> None:
     """Show a figure of kernels, models and layers over all runs: its level now, and where it changed for good.
 
@@ -53,7 +44,7 @@ def history(
     Status 0: shown; 1: a regression, with --fail-on-regression; 2: refused, or nothing was found.
     """
     from services.cli.history_display import as_json, as_markdown, latest, regressions, series_table, summary_lines
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.errors import InvalidRequestError
     from services.core.model import Filter, FilterOperator, TableQuery
@@ -64,7 +55,7 @@ def history(
     filters = tuple(Filter(name, value, operator) for name, value, operator in wanted if value)
     try:
         threshold_ratio = parse_ratio("--threshold", threshold)
-        with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+        with analyzer_session(server, with_profiler=False) as client:
             rows, _ = client.rows(TableQuery("history", filters=(Filter("metric", metric), *filters)))
     except InvalidRequestError as error:  # status 1 would say that something has become worse
         typer.echo(f"kernalyse: {error.message}", err=True)
@@ -74,13 +65,13 @@ def history(
         raise typer.Exit(NOTHING_STATUS)
     found = latest(rows)
     worse = regressions(found, threshold_ratio, recent)
-    if output_format is HistoryFormat.JSON:
+    if output_format is ReadableFormat.JSON:
         typer.echo(as_json(rows, worse, metric, threshold_ratio), nl=False)
-    elif output_format is HistoryFormat.MARKDOWN:
+    elif output_format is ReadableFormat.MARKDOWN:
         typer.echo(as_markdown(found, worse, metric, threshold_ratio), nl=False)
     else:
         make_console().print(series_table(found, metric))
     for line in summary_lines(found, worse, threshold_ratio):
-        typer.echo(line, err=output_format is not HistoryFormat.TABLE)
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if fail_on_regression and not worse.is_empty():
         raise typer.Exit(REGRESSION_STATUS)

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import polars as pl
 from rich.table import Table
-from rich.text import Text
 
-from services.cli.terminal import markdown_row, plain_table
+from services.cli.terminal import figures_table, markdown_table
 from services.core.quantities import UNKNOWN, change, duration, percentage, rate
 
 VERSION: Final = "kernalyse-history/1"
@@ -47,21 +46,13 @@ def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: i
 
 
 def series_table(found: pl.DataFrame, metric: str) -> Table:
-    table = plain_table()
-    for heading in HEADINGS:
-        is_number = heading in NUMERIC_HEADINGS
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
-    for row in found.iter_rows(named=True):
-        table.add_row(*map(Text, _cells(row, metric)))
-    return table
+    return figures_table(HEADINGS, NUMERIC_HEADINGS, _rows(found, metric))
 
 
 def as_markdown(found: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:
     """What was found in words, then the table."""
     lines = [f"- {line}" for line in summary_lines(found, worse, threshold_ratio)]
-    lines += ["", markdown_row(HEADINGS), markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in HEADINGS)]
-    lines += [markdown_row(_cells(row, metric)) for row in found.iter_rows(named=True)]
-    return "\n".join(lines) + "\n"
+    return "\n".join((*lines, "", *markdown_table(HEADINGS, NUMERIC_HEADINGS, _rows(found, metric)))) + "\n"
 
 
 def as_json(rows: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:
@@ -90,6 +81,11 @@ def shown_value(value: float | None, metric: str) -> str:
     if metric.endswith("_ratio"):
         return percentage(value)
     return rate(value, {"achieved_flop_per_s": "flop/s", "achieved_bytes_per_s": "B/s", "tokens_per_s": "tokens/s"}.get(metric, ""))
+
+
+def _rows(found: pl.DataFrame, metric: str) -> Iterator[tuple[str, ...]]:
+    for row in found.iter_rows(named=True):
+        yield _cells(row, metric)
 
 
 def _cells(row: dict[str, Any], metric: str) -> tuple[str, ...]:

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import (
-    CaFileOption,
-    CountersOption,
-    InsecureOption,
-    OpRegistryOption,
-    ServerOption,
-    TokenFileOption,
-    TokenOption,
-)
+from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -31,6 +23,7 @@ def register(app: typer.Typer) -> None:
     app.command("import")(import_files)
 
 
+@takes_server
 def import_files(
     paths: Annotated[
         list[Path],
@@ -48,11 +41,8 @@ def import_files(
         bool, typer.Option("--one-run", help="All files are traces of one job's processes, whatever they say: read them into one run.")
     ] = False,
     is_separate: Annotated[bool, typer.Option("--separate", help="A run for each file, of one job or not.")] = False,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Read files of results and traces into runs and print their ids.
 
@@ -62,7 +52,7 @@ def import_files(
     Status 1: a file could not be read; the others are imported all the same.
     """
     from kernalyse.trace_upload import OutgoingTrace
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.words.usage import UsageError
 
@@ -73,8 +63,7 @@ def import_files(
     runs = [files] if is_one_run else [[file] for file in files] if is_separate else _by_job(files)
     reports = _reports(counters or [], files)
     own_settings = {} if op_registry is None else {"op-registry-folder": str(op_registry.resolve())}
-    server_given = Server(server, token, token_file, ca_file, insecure)
-    with analyzer_session(server_given, with_profiler=False, own_settings=own_settings) as client:
+    with analyzer_session(server, with_profiler=False, own_settings=own_settings) as client:
         done = [
             _import(client, [OutgoingTrace(path, reports) for path in traces], _place(number, len(runs)), console)
             for number, traces in enumerate(runs)

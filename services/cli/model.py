@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from services.cli import bench_options as options
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 
 WORK: Final = "What the model does"
 
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command()(model)
 
 
+@takes_server
 def model(
     model_name: Annotated[str, typer.Argument(metavar="NAME", help="gpt-nano, gpt-micro, gpt-mini, gpt-tile-small, …-medium, …-large.")],
     variants: VariantOption = None,
@@ -51,11 +52,8 @@ def model(
     node: options.NodeOption = "",
     json_path: options.JsonOption = None,
     title: options.TitleOption = "",
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Time passes through a model and every launch of them: live progress, then latency, layers and, of two variants, what changed.
 
@@ -63,7 +61,7 @@ def model(
     """
     from services.cli.model_results import follow_and_show_model
     from services.cli.revision import revision_of
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.model import BackendName, ModelRun, RunSpec
     from services.core.words.measuring_words import MeasuringWords
@@ -88,7 +86,7 @@ def model(
         measuring=measuring.options(),
     )
     spec = RunSpec(work, title=title, revision=revision_of(Path.cwd()))
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+    with analyzer_session(server) as client:
         run = client.start_run(spec, node_id=client.node_id_of(node))
         is_good = follow_and_show_model(client, run, json_path, make_console(stderr=True))
     if not is_good:

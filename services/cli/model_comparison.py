@@ -19,7 +19,7 @@ from services.core.comparison import Timings, compare_processes
 from services.core.words.usage import UsageError
 
 if TYPE_CHECKING:
-    from services.cli.session import Server
+    from services.cli.options import Server
 
 Row = dict[str, Any]
 

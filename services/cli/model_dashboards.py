@@ -9,11 +9,10 @@ import typer
 
 from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, NodeOption
 from services.cli.model import BatchSizeOption, SequenceLengthOption
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 
 if TYPE_CHECKING:
     from services.cli.model_profiling import ProfilingRequest
-    from services.cli.session import Server
     from services.compat.model_dashboards.profile_document import Document
 
 OUTPUT_FOLDER: Final = Path("profiling_results")
@@ -36,6 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("perf-comparison")(perf_comparison)
 
 
+@takes_server
 def perf_dashboard(
     run_profiling: Annotated[bool, typer.Option("--run-profiling", help="Time the models now.")] = False,
     data: DataOption = None,
@@ -48,24 +48,20 @@ def perf_dashboard(
     node: NodeOption = "",
     max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Write a dashboard of whole models: latency, throughput, percentiles, architecture, efficiency of their layers.
 
     --run-profiling times them and writes profiling_data.json too; --data draws from such a file.
     """
     from services.cli.model_profiling import ProfilingRequest, profiled_models
-    from services.cli.session import Server
     from services.compat.model_dashboards.performance import PerformanceDashboard
 
     dashboard = PerformanceDashboard(output_folder)
     if run_profiling and data is None:
         request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, max_time)
-        dashboard.data = profiled_models(request, Server(server, token, token_file, ca_file, insecure))
+        dashboard.data = profiled_models(request, server)
         typer.echo(f"wrote {dashboard.save_data()}")
     elif data is not None and not run_profiling:
         dashboard.load_data(data)
@@ -75,6 +71,7 @@ def perf_dashboard(
     _fail_where_incomplete(dashboard.data)
 
 
+@takes_server
 def perf_comparison(
     models: ModelsOption = None,
     compare_all: Annotated[bool, typer.Option("--compare-all", help="All six built-in models.")] = False,
@@ -94,11 +91,8 @@ def perf_comparison(
     node: NodeOption = "",
     max_time: SamplingTimeOption = DEFAULT_MAX_TIME_S,
     output_folder: OutputOption = OUTPUT_FOLDER,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Write a dashboard of two implementations side by side, AS-IS and TO-BE: speed-up with its interval, and a verdict.
 
@@ -106,7 +100,6 @@ def perf_comparison(
     each other. --data, or neither, draws from a comparison_data.json that is there.
     """
     from services.cli.model_profiling import ProfilingRequest
-    from services.cli.session import Server
     from services.compat.model_dashboards.comparison import ComparisonDashboard
 
     if bool(models) and compare_all:
@@ -114,14 +107,13 @@ def perf_comparison(
     if (as_is is None) != (to_be is None) or (as_is is not None and benchmark):
         _refuse("perf-comparison", "both --as-is and --to-be, or --benchmark")
     dashboard = ComparisonDashboard(output_folder)
-    services_of = Server(server, token, token_file, ca_file, insecure)
     if benchmark and data is None:
         if not models and not compare_all:
             _refuse("perf-comparison --benchmark", "--model NAME or --compare-all")
         request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node, max_time)
-        dashboard.data = _benchmarked(request, services_of)
+        dashboard.data = _benchmarked(request, server)
     elif as_is is not None and to_be is not None:
-        dashboard.data = _held_against(as_is, to_be, services_of)
+        dashboard.data = _held_against(as_is, to_be, server)
     else:
         dashboard.load_data(data or output_folder / dashboard.data_file)
     if data is None:

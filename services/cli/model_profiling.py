@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from services.cli.analyzer_client import AnalyzerClient
-    from services.cli.session import Server
+    from services.cli.options import Server
 
 PREPARING_S: Final = 5.0
 """Of a model on a CPU: opening the device, compiling and checking. Said before, so that nobody thinks that it hangs."""
@@ -81,7 +81,8 @@ def profiled_models(request: ProfilingRequest, server: Server | None = None) -> 
     Raises:
         KernalyseError: what StartRun raises, or a run that did not succeed.
     """
-    from services.cli.session import Server, analyzer_session
+    from services.cli.options import Server
+    from services.cli.session import analyzer_session
 
     metadata: Document = {}
     benchmarks: Document = {}

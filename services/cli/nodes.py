@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import JsonFlag, Server, takes_server
 
 if TYPE_CHECKING:
     from services.core.model import NodeStatus
@@ -25,18 +25,16 @@ def register(app: typer.Typer) -> None:
     app.command()(devices)
 
 
+@takes_server
 def list_nodes(
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    json_output: JsonFlag = False,
+    *,
+    server: Server,
 ) -> None:
     """List nodes, reachable or not."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         found = client.nodes()
     if json_output:
         typer.echo(json.dumps([_node_row(node) for node in found], indent=2))
@@ -46,53 +44,47 @@ def list_nodes(
         _print_rows([_node_row(node) for node in found])
 
 
+@takes_server
 def add_node(
     address: AddressArgument,
     node_token_file: Annotated[Path, typer.Option("--node-token-file", help="File with the profiler's token.")],
     node_ca_file: Annotated[Path | None, typer.Option("--node-ca-file", help="PEM CA certificate of a profiler that serves TLS.")] = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Collect from a profiler from now on."""
-    from services.cli.session import Server, analyzer_session, read_file, read_token
+    from services.cli.session import analyzer_session, read_file, read_token
 
     node_token = read_token(node_token_file)
     node_ca_certificate = None if node_ca_file is None else read_file(node_ca_file, "option --node-ca-file")
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         added = client.add_node(address, node_token, node_ca_certificate)
     typer.echo(f"{added.address} {added.health}{f': {added.problem}' if added.problem else ''}")
 
 
+@takes_server
 def remove_node(
     address: AddressArgument,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Stop collecting from a profiler; its runs stay."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         client.remove_node(address)
 
 
+@takes_server
 def devices(
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    json_output: JsonFlag = False,
+    *,
+    server: Server,
 ) -> None:
     """List the devices of all nodes."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure)) as client:
+    with analyzer_session(server) as client:
         found = client.nodes()
     rows = [row for node in found for row in _device_rows(node)]
     if json_output:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
-
-if TYPE_CHECKING:
-    from services.cli.session import Server
+from services.cli.options import Server, takes_server
 
 OF_NCU: Final = "Nsight Compute"
 OF_MODELS: Final = "A model instead of a command"
@@ -30,6 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings={"allow_interspersed_args": False})(profile)
 
 
+@takes_server
 def profile(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[--] COMMAND...", help="Program and its arguments; after --target the arguments alone.")
@@ -94,11 +92,8 @@ def profile(
     node: Annotated[str, typer.Option("--node", metavar="NODE", help="Node id, host name or address.")] = "",
     title: Annotated[str, typer.Option("--title", help="What lists call the run.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Submit the run and print its id.")] = False,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Record what a program does on the GPU: its output while it runs, then its kernels and layers.
 
@@ -107,7 +102,7 @@ def profile(
     from services.cli.profile_results import follow_profile
     from services.cli.profile_words import ProfileWords, build_profile
     from services.cli.revision import revision_of
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.model import RunSpec
 
@@ -130,13 +125,12 @@ def profile(
         step_count=steps,
     )
     console = make_console(stderr=True)
-    server_given = Server(server, token, token_file, ca_file, insecure)
     if detach:
-        _refuse_own_services(server_given)
+        _refuse_own_services(server)
     built = build_profile(words)
     for notice in built.notices:
         console.print(notice, markup=False, highlight=False)
-    with analyzer_session(server_given) as client:
+    with analyzer_session(server) as client:
         node_id = client.node_id_of(node)
         work = built.work
         if built.bundle is not None:

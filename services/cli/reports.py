@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from services.cli.given_paths import is_trace_path
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import Server, takes_server
 from services.core.report import ReportFormat
 from services.core.words.usage import UsageError
 
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command()(report)
 
 
+@takes_server
 def report(
     run_or_file: Annotated[
         str,
@@ -30,11 +31,8 @@ def report(
         typer.Option("--format", "-f", help="Markdown is for pull requests; those with charts need -o, png and svg are a zip."),
     ] = ReportFormat.TEXT,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Write a report of a run or a file: of a trace its devices, kernels and layers, of a sweep the best, the roofline and what failed."""
     if output is None and report_format.is_drawn:
@@ -42,7 +40,7 @@ def report(
     if is_trace_path(run_or_file):
         content = _report_of_file(Path(run_or_file), report_format)
     else:
-        content = _report_of_run(run_or_file, report_format, (server, token, token_file, ca_file, insecure))
+        content = _report_of_run(run_or_file, report_format, server)
     if output is None:
         typer.echo(content.decode(), nl=False)
     else:
@@ -55,10 +53,8 @@ def _report_of_file(path: Path, report_format: ReportFormat) -> bytes:
     return report_of_file(path, report_format.value)
 
 
-def _report_of_run(
-    text: str, report_format: ReportFormat, server_options: tuple[str | None, str | None, Path | None, Path | None, bool]
-) -> bytes:
-    from services.cli.session import Server, analyzer_session
+def _report_of_run(text: str, report_format: ReportFormat, server: Server) -> bytes:
+    from services.cli.session import analyzer_session
 
-    with analyzer_session(Server(*server_options), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         return client.report(text, report_format.value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import CaFileOption, InsecureOption, ServerOption, TokenFileOption, TokenOption
+from services.cli.options import JsonFlag, RunArgument, Server, takes_server
 
 if TYPE_CHECKING:
     from services.core.model import Run
@@ -19,19 +19,17 @@ def register(app: typer.Typer) -> None:
     app.command()(cancel)
 
 
+@takes_server
 def runs(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    json_output: JsonFlag = False,
+    *,
+    server: Server,
 ) -> None:
     """List runs, the newest first."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         found = client.runs(count)
         hostnames = {status.node.node_id: status.node.hostname for status in client.nodes() if status.node is not None}
     if json_output:
@@ -40,18 +38,16 @@ def runs(
         _print_table(found, hostnames)
 
 
+@takes_server
 def cancel(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, the beginning of one, or last.")],
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    run_id: RunArgument,
+    *,
+    server: Server,
 ) -> None:
     """End a run; what it has measured is kept."""
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
 
-    with analyzer_session(Server(server, token, token_file, ca_file, insecure), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         # The analyzer forwards to the run's node, which only knows whole ids.
         run = client.cancel_run(client.run(run_id).run_id)
     typer.echo(f"{run.run_id} {run.state}")

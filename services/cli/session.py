@@ -7,12 +7,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, stop_children
+from services.cli.options import Server
 from services.core.discovery import Announcement, find_service
 from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError, NodeUnreachableError
 from services.core.model import NodeHealth
@@ -29,34 +29,30 @@ POLL_S: Final = 0.02
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The analyzer that the command line names. address: None for the one of this machine."""
+def named_endpoint(server: Server) -> Endpoint:
+    """Where the server that is named answers; it has an address.
 
-    address: str | None = None
-    token: str | None = None
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    is_insecure_allowed: bool = False
+    Raises:
+        UsageError: without a token.
+        InvalidSettingError: for an unreadable file or a token that would travel in the clear.
+    """
+    assert server.address is not None
+    if server.ca_file is None and not is_local(server.address) and not server.is_insecure_allowed:
+        raise UsageError(
+            f"option --server {server.address}",
+            found="another machine, without TLS",
+            expected="--ca-file, so that the token travels encrypted",
+            remedy="Give the analyzer a certificate (README, Security), or say --insecure.",
+        )
+    return Endpoint(server.address, _token(server), None if server.ca_file is None else read_file(server.ca_file, "option --ca-file"))
 
-    def endpoint(self) -> Endpoint:
-        """Raises UsageError without a token, InvalidSettingError for an unreadable file or a token that would travel in the clear."""
-        assert self.address is not None
-        if self.ca_file is None and not is_local(self.address) and not self.is_insecure_allowed:
-            raise UsageError(
-                f"option --server {self.address}",
-                found="another machine, without TLS",
-                expected="--ca-file, so that the token travels encrypted",
-                remedy="Give the analyzer a certificate (README, Security), or say --insecure.",
-            )
-        return Endpoint(self.address, self._token(), None if self.ca_file is None else read_file(self.ca_file, "option --ca-file"))
 
-    def _token(self) -> str:
-        if self.token is not None:
-            return self.token
-        if self.token_file is not None:
-            return read_token(self.token_file)
-        raise UsageError(f"option --server {self.address}", found="no token", expected="--token-file, KERNALYSE_TOKEN or --token")
+def _token(server: Server) -> str:
+    if server.token is not None:
+        return server.token
+    if server.token_file is not None:
+        return read_token(server.token_file)
+    raise UsageError(f"option --server {server.address}", found="no token", expected="--token-file, KERNALYSE_TOKEN or --token")
 
 
 def read_file(path: Path, subject: str) -> bytes:
@@ -97,7 +93,7 @@ def analyzer_session(
     if own_settings:
         refuse_other_analyzers(server, own_settings)
     if server.address is not None:
-        with AnalyzerClient(server.endpoint()) as client:
+        with AnalyzerClient(named_endpoint(server)) as client:
             yield client
         return
     running = find_service(AnalyzerSettings.load().announcement_path())

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from services.cli.given_paths import is_trace_path
-from services.cli.options import (
-    CaFileOption,
-    CountersOption,
-    InsecureOption,
-    OpRegistryOption,
-    ServerOption,
-    TokenFileOption,
-    TokenOption,
-)
+from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
+from services.cli.table_files import write_table, write_tables, write_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -147,6 +140,7 @@ def register(app: typer.Typer) -> None:
     app.command()(show)
 
 
+@takes_server
 def show(
     run_or_file: Annotated[
         str,
@@ -192,11 +186,8 @@ def show(
         typer.Option("--depth", metavar="N", help="Layers summed at this depth of ranges, 0 for the outermost; else the innermost."),
     ] = None,
     op_registry: OpRegistryOption = None,
-    server: ServerOption = None,
-    token: TokenOption = None,
-    token_file: TokenFileOption = None,
-    ca_file: CaFileOption = None,
-    insecure: InsecureOption = False,
+    *,
+    server: Server,
 ) -> None:
     """Print tables of a run or a file, or write them to files.
 
@@ -221,11 +212,10 @@ def show(
     elif op_registry is not None:
         raise UsageError("option --op-registry", found=f"run {run_or_file}", expected="a file of operations to read")
     else:
-        server_options = (server, token, token_file, ca_file, insecure)
-        results, notes = _tables_of_run(run_or_file, table_names or [], choice, server_options)
+        results, notes = _tables_of_run(run_or_file, table_names or [], choice, server)
     frames = {name: result.frame for name, result in results.items()}
     if output_format is OutputFormat.JSON:
-        _write_text(frames_as_json(frames), output)
+        write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
         _show_tables(results, max(MAX_SHOWN_ROWS, top or 0), output)
     else:
@@ -238,15 +228,15 @@ def _tables_of_run(
     text: str,
     table_names: Sequence[str],
     choice: RowChoice,
-    server_options: tuple[str | None, str | None, Path | None, Path | None, bool],
+    server: Server,
 ) -> tuple[dict[str, QueryResult], list[str]]:
     """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
     from services.analyzer.querying import QueryResult
-    from services.cli.session import Server, analyzer_session
+    from services.cli.session import analyzer_session
     from services.core.model import ModelRun
 
     queries = choice.queries(table_names)  # before anything is started: a slip of the finger is answered at once
-    with analyzer_session(Server(*server_options), with_profiler=False) as client:
+    with analyzer_session(server, with_profiler=False) as client:
         run = client.run(text)
         results = {}
         usual = ["models", "layers"] if isinstance(run.spec.work, ModelRun) else ["kernels" if run.is_trace else "measurements"]
@@ -281,16 +271,7 @@ def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
     return "{" + ",\n".join(f"{json.dumps(name)}: {table_document(frame)}" for name, frame in frames.items()) + "}\n"
 
 
-def _write_text(text: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text)
-
-
 def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputFormat, output: Path | None) -> None:
-    from services.cli.table_files import write_table, write_tables
-
     table_format: Literal["csv", "parquet"] = "parquet" if output_format is OutputFormat.PARQUET else "csv"
     if output is not None and len(frames) > 1:
         write_tables(frames, table_format, output)

@@ -1,4 +1,4 @@
-"""Tables as files: CSV for spreadsheets, Parquet for programs."""
+"""What commands write: text, and tables as CSV for spreadsheets or Parquet for programs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import typer
+
 if TYPE_CHECKING:
     import polars as pl
 
 TableFormat = Literal["csv", "parquet"]
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """output: None for standard output."""
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text)
 
 
 def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, folder: Path) -> None:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
-from rich.text import Text
 
-from services.cli.terminal import cut_name, markdown_row, plain_table
+from services.cli.terminal import cut_name, figures_table, markdown_table
 from services.core.quantities import UNKNOWN, duration, percentage
 from services.core.quantities import change as ratio_change
 
@@ -59,22 +58,14 @@ class TraceChange:
 
 def change_tables(change: TraceChange) -> Iterator[Table]:
     for name, rows in change.tables.items():
-        table = plain_table()
-        for heading in _headings(name):
-            is_number = heading in NUMERIC_HEADINGS
-            table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-        for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True):
-            table.add_row(*map(Text, _cells(name, row)))
-        yield table
+        yield figures_table(_headings(name), NUMERIC_HEADINGS, _rows(name, rows), overflow="fold")
 
 
 def change_markdown(change: TraceChange, threshold_ratio: float | None) -> str:
     """What was found in words, then the tables."""
     lines = [f"- {line}" for line in change_lines(change, threshold_ratio)]
     for name, rows in change.tables.items():
-        headings = _headings(name)
-        lines += ["", markdown_row(headings), markdown_row("--:" if heading in NUMERIC_HEADINGS else "---" for heading in headings)]
-        lines += [markdown_row(_cells(name, row)) for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True)]
+        lines += ["", *markdown_table(_headings(name), NUMERIC_HEADINGS, _rows(name, rows))]
     return "\n".join(lines) + "\n"
 
 
@@ -116,6 +107,11 @@ def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator
 
 def _headings(table_name: str) -> tuple[str, ...]:
     return (table_name.removesuffix("_comparison"), *NUMERIC_HEADINGS, "")
+
+
+def _rows(table_name: str, rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True):
+        yield _cells(table_name, row)
 
 
 def _cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -326,7 +326,7 @@ class Runs:
         if progress is None:
             await self._journal.append(run_id, events)
             return
-        run = _progressed(self._active[run_id], wire.decode(progress, Progress))
+        run = wire.decode(progress, Progress).of(self._active[run_id])
         await self._journal.append(run_id, events, run)
         self._active[run_id] = run
 
@@ -376,14 +376,3 @@ def _same_body(request_id: str, known: tuple[Run, str], body_digest: str) -> str
             remedy="Use a new request_id for a new run.",
         )
     return run.run_id
-
-
-def _progressed(run: Run, progress: Progress) -> Run:
-    return replace(
-        run,
-        completed_configuration_count=progress.completed_configuration_count,
-        failed_configuration_count=progress.failed_configuration_count,
-        total_configuration_count=progress.total_configuration_count,
-        activity=progress.activity,
-        device_id=progress.device_id or run.device_id,
-    )

@@ -11,7 +11,7 @@ import asyncio
 import io
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -121,64 +121,7 @@ class AnalyzerClient:
 
     # ------------------------------------------------------------ questions
 
-    async def cancel_run(self, run_id: str) -> Run:
-        """Raises KernalyseError."""
-
-        async def call() -> Run:
-            request = messages.AnalyzerServiceCancelRunRequest(run_id=run_id)
-            with translated_errors():
-                response = await self._stub.CancelRun(request, timeout=CALL_TIMEOUT_S)
-            return decode(response.run, Run)
-
-        return await self._ask(call())
-
-    async def add_node(self, address: str, token: str, ca_certificate: bytes) -> NodeStatus:
-        """Raises KernalyseError."""
-
-        async def call() -> NodeStatus:
-            request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate)
-            with translated_errors():
-                return decode((await self._stub.AddNode(request, timeout=CALL_TIMEOUT_S)).node, NodeStatus)
-
-        return await self._ask(call())
-
-    async def remove_node(self, address: str) -> None:
-        """Raises KernalyseError."""
-
-        async def call() -> None:
-            with translated_errors():
-                await self._stub.RemoveNode(messages.RemoveNodeRequest(address=address), timeout=CALL_TIMEOUT_S)
-
-        await self._ask(call())
-
-    async def hardware(self, key: HardwareKey) -> Hardware:
-        """Raises KernalyseError."""
-
-        async def call() -> Hardware:
-            request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
-            with translated_errors():
-                return decode(await self._stub.GetHardware(request, timeout=CALL_TIMEOUT_S), Hardware)
-
-        return await self._ask(call())
-
-    async def update_hardware(self, key: HardwareKey, ceilings: Sequence[Ceiling], thresholds: Thresholds, etag: str) -> None:
-        """Sets what holds for every page of everybody. Raises KernalyseError."""
-
-        async def call() -> None:
-            request = messages.UpdateHardwareRequest(
-                node_id=key.node_id,
-                device_id=key.device_id,
-                run_id=key.run_id,
-                ceilings=[encode(ceiling) for ceiling in ceilings],
-                thresholds=encode(thresholds),
-                etag=etag,
-            )
-            with translated_errors():
-                await self._stub.UpdateHardware(request, timeout=CALL_TIMEOUT_S)
-
-        await self._ask(call())
-
-    async def call(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+    async def call(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Carries out work on the client's thread with the analyzer's stub. Raises KernalyseError for every refusal."""
 
         async def translated() -> T:
@@ -186,6 +129,40 @@ class AnalyzerClient:
                 return await work(self._stub)
 
         return await self._ask(translated())
+
+    async def cancel_run(self, run_id: str) -> Run:
+        """Raises KernalyseError."""
+        request = messages.AnalyzerServiceCancelRunRequest(run_id=run_id)
+        response = await self.call(lambda stub: stub.CancelRun(request, timeout=CALL_TIMEOUT_S))
+        return decode(response.run, Run)
+
+    async def add_node(self, address: str, token: str, ca_certificate: bytes) -> NodeStatus:
+        """Raises KernalyseError."""
+        request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate)
+        response = await self.call(lambda stub: stub.AddNode(request, timeout=CALL_TIMEOUT_S))
+        return decode(response.node, NodeStatus)
+
+    async def remove_node(self, address: str) -> None:
+        """Raises KernalyseError."""
+        request = messages.RemoveNodeRequest(address=address)
+        await self.call(lambda stub: stub.RemoveNode(request, timeout=CALL_TIMEOUT_S))
+
+    async def hardware(self, key: HardwareKey) -> Hardware:
+        """Raises KernalyseError."""
+        request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
+        return decode(await self.call(lambda stub: stub.GetHardware(request, timeout=CALL_TIMEOUT_S)), Hardware)
+
+    async def update_hardware(self, key: HardwareKey, ceilings: Sequence[Ceiling], thresholds: Thresholds, etag: str) -> None:
+        """Sets what holds for every page of everybody. Raises KernalyseError."""
+        request = messages.UpdateHardwareRequest(
+            node_id=key.node_id,
+            device_id=key.device_id,
+            run_id=key.run_id,
+            ceilings=[encode(ceiling) for ceiling in ceilings],
+            thresholds=encode(thresholds),
+            etag=etag,
+        )
+        await self.call(lambda stub: stub.UpdateHardware(request, timeout=CALL_TIMEOUT_S))
 
     async def table(self, query: TableQuery, timeout_s: float = CALL_TIMEOUT_S) -> TablePage:
         """Raises KernalyseError."""
@@ -207,25 +184,15 @@ class AnalyzerClient:
 
     async def report(self, run_id: str, chosen: ReportFormat, baseline_run_id: str, allowed_differences: tuple[str, ...]) -> bytes:
         """A report of the run, or of its comparison with the baseline where one is named, as a file. Raises KernalyseError."""
-
-        async def call() -> bytes:
-            request = messages.ExportReportRequest(
-                run_id=run_id, format=chosen.value, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
-            )
-            with translated_errors():
-                return b"".join([part.chunk async for part in self._stub.ExportReport(request, timeout=REPORT_TIMEOUT_S)])
-
-        return await self._ask(call())
+        request = messages.ExportReportRequest(
+            run_id=run_id, format=chosen.value, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
+        )
+        return await self.call(lambda stub: _joined(stub.ExportReport(request, timeout=REPORT_TIMEOUT_S)))
 
     async def artifact(self, run_id: str, artifact_name: str) -> bytes:
         """A file that the run has left on its node. Raises KernalyseError."""
-
-        async def call() -> bytes:
-            request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
-            with translated_errors():
-                return b"".join([part.chunk async for part in self._stub.ReadArtifact(request, timeout=CALL_TIMEOUT_S)])
-
-        return await self._ask(call())
+        request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
+        return await self.call(lambda stub: _joined(stub.ReadArtifact(request, timeout=CALL_TIMEOUT_S)))
 
     async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
@@ -380,6 +347,10 @@ class _StreamEndedError(KernalyseError):
 
 def _refusal(error: KernalyseError) -> str:
     return f"The analyzer refuses the dashboard's token: {error.message}"
+
+
+async def _joined(parts: AsyncIterable[Any]) -> bytes:
+    return b"".join([part.chunk async for part in parts])
 
 
 def frames_of(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, Final
 import grpc
 
 from kernalyse.channel import open_channel
+from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from services.core.model import (
@@ -60,6 +62,13 @@ class Dashboard:
         sweep = KernelSweep(tuple(KernelSelection(name) for name in kernel_names), axes=(Axis("N", sizes),), measuring=measuring)
         answer = self.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(RunSpec(sweep, title=title))))
         return decode(answer.run, Run)
+
+    def import_file(self, path: Path, content: object = None) -> str:
+        """The id of the run that it becomes. content: what is written to the file before, as JSON."""
+        if content is not None:
+            path.write_text(json.dumps(content))
+        run_id: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(self.stub).run.run_id
+        return run_id
 
     def start_profile(self, *arguments: str) -> Run:
         """Starts the command under nsys."""

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.model import Axis, KernelSelection, KernelSource, KernelSweep, MeasuringOptions, Run, RunSpec, RunState
-from services.core.wire import decode, encode
+from services.core.wire import encode
 from tests.browser.conftest import Visit
 from tests.browser.test_live import drawn_count, eventually
 from tests.history_files import history_files
@@ -41,10 +40,6 @@ def measured(visit: Visit, text: str, title: str) -> Run:
     return run
 
 
-def imported(visit: Visit, path: Path) -> str:
-    return str(decode(TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run, Run).run_id)
-
-
 def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(visit: Visit) -> None:
     before, after = measured(visit, BEFORE, "as is"), measured(visit, AFTER, "to be")
     page = visit.open("/compare")
@@ -69,12 +64,12 @@ def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(vi
 
 def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Visit, tmp_path: Path) -> None:
     (path,) = history_files(tmp_path, [5_000.0], "both_gpus")
-    first = imported(visit, path)
+    first = visit.dashboard.import_file(path)
     document = json.loads(path.read_text())
     (row,) = document["measurements"]
     row |= {"device_id": "cuda:1", "duration_median_ns": 4_000.0, "driver_version": "560.1"}
     path.write_text(json.dumps(document))
-    second = imported(visit, path)
+    second = visit.dashboard.import_file(path)
     page = visit.open(f"/compare?baseline={first}&candidate={second}")
     refusal = page.get_by_role("alert").filter(has_text="differ in device")
     expect(refusal).to_contain_text("Compare anyway")
@@ -91,7 +86,7 @@ def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visi
     noise = np.random.default_rng(1).normal(0, 0.004, 14)
     medians = np.append(np.full(9, 5_000.0), np.full(5, 5_600.0)) * np.exp(noise)
     name = f"nightly_{width}"
-    run_ids = [imported(visit, path) for path in history_files(tmp_path, medians.tolist(), name)]
+    run_ids = [visit.dashboard.import_file(path) for path in history_files(tmp_path, medians.tolist(), name)]
     page = visit.open(f"/history?kernel={name}&theme=dark")
     page.set_viewport_size({"width": width, "height": 844})
     row = page.locator("#f-series tbody tr")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +9,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, TimeoutError, expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.test_kineto import call, kernel, module
@@ -25,12 +23,6 @@ IS_SETTLED: Final = """() => document.querySelector(".shell[data-ready]") !== nu
 AXE: Final = Axe()
 
 
-def imported(visit: Visit, path: Path, content: object) -> str:
-    path.write_text(json.dumps(content))
-    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
-    return found
-
-
 @pytest.fixture
 def list_id(visit: Visit, tmp_path: Path) -> str:
     """A benchmark list with names that are code or far too long, and a rate of one flop in a second."""
@@ -40,14 +32,14 @@ def list_id(visit: Visit, tmp_path: Path) -> str:
         plain | {"kernel": LONG, "model": HOSTILE},
         plain | {"kernel": "slow", "performance": 1e-12},
     ]
-    return imported(visit, tmp_path / "list.json", rows)
+    return visit.dashboard.import_file(tmp_path / "list.json", rows)
 
 
 @pytest.fixture
 def trace_id(visit: Visit, tmp_path: Path) -> str:
     events = [module(HOSTILE, 0, 100), call(10, 1), call(20, 2), kernel(HOSTILE, 200, 20, 1), kernel(LONG, 230, 40, 2)]
     device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
-    return imported(visit, tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
+    return visit.dashboard.import_file(tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
 
 
 def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in_a_name(visit: Visit, list_id: str, trace_id: str) -> None:

@@ -22,11 +22,8 @@ MM_BYTES_PER_S: Final = 15.8e9  # of CONFIG's 50 GB/s: 31.6 %
 @pytest.fixture
 def run_id(visit: Visit, tmp_path: Path) -> str:
     """Of a list of operations with a roofline_config.json beside it."""
-    path = tmp_path / "commands.json"
-    path.write_text(json.dumps([CONV, MUL, MM]))
     (tmp_path / "roofline_config.json").write_text(json.dumps(CONFIG))
-    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
-    return found
+    return visit.dashboard.import_file(tmp_path / "commands.json", [CONV, MUL, MM])
 
 
 def opened(visit: Visit, run_id: str) -> Page:

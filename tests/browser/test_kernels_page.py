@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +9,6 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.core.model import Run, RunState
 from tests.browser.conftest import Visit
 from tests.browser.test_live import drawn_count, eventually
@@ -37,9 +35,7 @@ def column(page: Page, source: str, name: str) -> list[Any]:
 @pytest.fixture
 def page(visit: Visit, tmp_path: Path) -> Page:
     """Of the list, which is the same run however often it is imported."""
-    path = tmp_path / "kernels.json"
-    path.write_text(json.dumps(KERNELS))
-    run_id = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
+    run_id = visit.dashboard.import_file(tmp_path / "kernels.json", KERNELS)
     opened = visit.open(f"/kernels?runs={run_id}")
     eventually(lambda: drawn_count(opened, "heatmap:cells") == len(KERNELS))
     return opened

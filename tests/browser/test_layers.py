@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from tests.browser.conftest import Visit
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_kineto import call, kernel, module, operator
@@ -19,12 +17,6 @@ from tests.unit.test_model_dashboards import PROFILE
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-def imported(visit: Visit, path: Path, content: object) -> str:
-    path.write_text(json.dumps(content))
-    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
-    return found
 
 
 @pytest.fixture
@@ -41,7 +33,7 @@ def trace_id(visit: Visit, tmp_path: Path) -> str:
         ),
     ]
     device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
-    return imported(visit, tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
+    return visit.dashboard.import_file(tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
 
 
 def click_box(page: Page, place: int) -> None:
@@ -107,7 +99,7 @@ def test_kernels_lead_to_their_layers_and_layers_to_their_kernels(visit: Visit, 
 
 
 def test_seed_003_latency_throughput_percentiles_architecture_and_efficiency(visit: Visit, tmp_path: Path) -> None:
-    run_id = imported(visit, tmp_path / "profiling_data.json", PROFILE)
+    run_id = visit.dashboard.import_file(tmp_path / "profiling_data.json", PROFILE)
     page = visit.open(f"/layers?runs={run_id}")
     for title in ("Latency of a pass", "Throughput", "Percentiles of latency", "Efficiency: throughput for each layer", "Memory"):
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()

@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.analyzer.writers.results import results_document
 from services.core.model import Ceiling, CeilingsMeasured, CountersStored, KernelResources, RunState, StateChanged
 from tests.browser.conftest import Visit
@@ -73,7 +72,7 @@ def gpu_run_id(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -
     )
     path = folder / "gpu.json"
     path.write_text(results_document(results))
-    return TraceUpload([OutgoingTrace(path)], lambda _: None).send(dashboard.stub).run.run_id
+    return dashboard.import_file(path)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from tests.browser.conftest import Visit
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export
@@ -42,8 +41,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run_id(visit: Visit, trace: Path) -> str:
-    found: str = TraceUpload([OutgoingTrace(trace)], lambda _: None).send(visit.dashboard.stub).run.run_id
-    return found
+    return visit.dashboard.import_file(trace)
 
 
 def window(page: Page) -> tuple[float, float]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from tests.browser.conftest import Visit
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_kineto import call, kernel, module, operator
@@ -31,10 +29,8 @@ def run_id(visit: Visit, tmp_path: Path) -> str:
         kernel("gemm_b", 203, 4, 2),
     ]
     device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
-    path = tmp_path / "step.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}))
-    found: str = TraceUpload([OutgoingTrace(path)], lambda _: None).send(visit.dashboard.stub).run.run_id
-    return found
+    content = {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events}
+    return visit.dashboard.import_file(tmp_path / "step.json", content)
 
 
 def test_points_of_a_trace_are_its_kernels_or_its_layers(visit: Visit, run_id: str) -> None:

@@ -16,7 +16,7 @@ from services.analyzer.store import Store
 from services.cli import model_comparison
 from services.cli.compared_runs import ComparedTrace
 from services.cli.model_comparison import compared_names
-from services.cli.session import Server
+from services.cli.options import Server
 from services.core.model import PairedComparison, RunSpec, Verdict
 from services.core.words.usage import UsageError
 from tests.integration.profiler_stand_in import ProfilerStandIn, started

@@ -14,11 +14,10 @@ from services.analyzer.analyses.trace_timeline import LANE, Timeline
 from services.analyzer.correlation import Integers
 from services.analyzer.table import COUNT, INDEX
 from services.analyzer.tiles import within
-from services.analyzer.timeline_tables import TIMELINE_MATCHES, WINDOW_SUMMARY
+from services.analyzer.timeline_tables import WINDOW_SUMMARY
 from services.analyzer.window_sums import WindowSums, window_sums
 
 SUMMARY_SCHEMA: Final = {column.name: column.dtype for column in WINDOW_SUMMARY.columns[2:]}
-MATCH_SCHEMA: Final = {column.name: column.dtype for column in TIMELINE_MATCHES.columns[2:]}
 DEVICE: Final = ("process_id", "device_index")
 
 

@@ -11,7 +11,7 @@ from services.compat.benchmarking.given_reference import like_catalog_kernel, re
 from services.compat.benchmarking.kernel_launch import GridFunction, derive_launch, fixed_launch, grid_callable, read_extents
 from services.core.errors import InvalidParameterError, InvalidSourceError
 from services.core.model import DataType, Dim3, KernelDefinition, KernelSource, LaunchDefinition
-from services.profiler.backends.kernel_source import SourceParameter, parse_kernel_source
+from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.catalog import check_definition, derive_definition
 from services.profiler.workloads.sweep_plan import KernelCallables
 
@@ -105,7 +105,7 @@ def load_kernel(
     )
     check_definition(definition, source, str(source_file))
     is_described = isinstance(reference, str)
-    assumed = [launch_assumption, *([] if is_described else _assumed_sizes(definition, signature, buffers, arguments))]
+    assumed = [launch_assumption, *([] if is_described else _assumed_sizes(definition, buffers, arguments))]
     return KernelConfig(
         source_file=str(source_file),
         kernel_name=kernel_name,
@@ -138,9 +138,7 @@ def _launch(
     return derive_launch(parsed, parsed.kernel(definition.function), names, block)
 
 
-def _assumed_sizes(
-    definition: KernelDefinition, signature: tuple[SourceParameter, ...], buffers: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> list[str]:
+def _assumed_sizes(definition: KernelDefinition, buffers: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
     names_by_size: dict[str, list[str]] = {}
     for buffer in definition.buffers:
         if buffer.name not in buffers:

@@ -32,7 +32,7 @@ def derive_launch(
     """
     thread_axes, block_axes = _axes_read("threadIdx", source, kernel), _axes_read("blockIdx", source, kernel)
     folded = _fold(block, thread_axes)
-    grid = tuple(_extents(parameter_names, block_axes, folded))
+    grid = tuple(_extents(parameter_names, block_axes))
     launch = LaunchDefinition(block=(str(folded.x), str(folded.y), str(folded.z)), grid=grid)
     remark = "" if folded == block else f" (not {block}: it reads no other index of its thread)"
     return launch, f"taken for granted: a grid of ({', '.join(grid)}); blocks of {folded}{remark}"
@@ -101,7 +101,7 @@ def _fold(block: Dim3, axes: tuple[str, ...]) -> Dim3:
     return Dim3(block.count // others, kept["y"], kept["z"])
 
 
-def _extents(parameter_names: Sequence[str], axes: tuple[str, ...], block: Dim3) -> list[str]:
+def _extents(parameter_names: Sequence[str], axes: tuple[str, ...]) -> list[str]:
     """Expressions of x, y and z. One parameter counts along every axis that is read: a square, a cube."""
     dimension_count = 1 + max((AXES.index(axis) for axis in axes), default=-1)
     innermost_first = list(reversed(parameter_names[:dimension_count]))

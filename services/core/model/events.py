@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from services.core.model.devices import Ceiling, Dim3, Telemetry
 from services.core.model.kernels import DataType
-from services.core.model.runs import CacheMode, RunError, RunState, StoppingCriterion, TimingMethod
+from services.core.model.runs import CacheMode, Run, RunError, RunState, StoppingCriterion, TimingMethod
 
 
 class StopReason(StrEnum):
@@ -57,6 +57,17 @@ class Progress:
     total_configuration_count: int
     activity: str
     device_id: str | None = None
+
+    def of(self, run: Run) -> Run:
+        """The run when it has come so far."""
+        return replace(
+            run,
+            completed_configuration_count=self.completed_configuration_count,
+            failed_configuration_count=self.failed_configuration_count,
+            total_configuration_count=self.total_configuration_count,
+            activity=self.activity,
+            device_id=self.device_id or run.device_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

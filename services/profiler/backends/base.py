@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from services.core.errors import LaunchLimitError
+from services.core.errors import InvalidParameterError, LaunchLimitError
 from services.core.model import BackendName, CacheMode, Device, Dim3, KernelResources, KernelSource, ParameterValue, TimingMethod
 
 
@@ -213,3 +213,31 @@ def check_launch(device: Device, kernel_name: str, configuration: LaunchConfigur
                 expected="at least 1 in every dimension",
                 remedy=f"Check the kernel's {what} expression.",
             )
+
+
+def check_kernel_limits(
+    device: Device, kernel_name: str, configuration: LaunchConfiguration, *, thread_limit: int, static_shared_bytes: int
+) -> None:
+    """Raises LaunchLimitError for what only the compiled kernel knows: its registers and its static shared memory."""
+    shared_bytes = static_shared_bytes + configuration.dynamic_shared_memory_bytes
+    for what, found, limit in (
+        ("threads per block", configuration.block.count, thread_limit),
+        ("bytes of shared memory, static and dynamic", shared_bytes, device.max_shared_memory_bytes),
+    ):
+        if limit is not None and found > limit:
+            raise LaunchLimitError(
+                f"launch of {kernel_name} with block {configuration.block}",
+                found=f"{found} {what}",
+                expected=f"at most {limit} for this kernel on {device.name}",
+                remedy="Choose a smaller block (--block) or smaller parameters.",
+            )
+
+
+def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
+    """Raises InvalidParameterError for values that are not contiguous, or more than a buffer of that size holds."""
+    if values.nbytes > size_bytes or not values.flags.c_contiguous:
+        raise InvalidParameterError(
+            "an array to copy",
+            found=f"{values.nbytes} bytes" + ("" if values.flags.c_contiguous else ", not contiguous"),
+            expected=f"at most {size_bytes} contiguous bytes",
+        )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.core.errors import CompileError, LaunchLimitError
+from services.core.errors import CompileError
 from services.core.model import Device, Dim3, KernelResources
-from services.profiler.backends.base import Build, LaunchConfiguration
+from services.profiler.backends.base import Build, LaunchConfiguration, check_kernel_limits
 from services.profiler.backends.cuda_library import CudaLibrary
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
@@ -77,21 +77,16 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
     )
 
 
-def check_kernel_limits(driver: Any, kernel: CudaKernel, configuration: LaunchConfiguration, device: Device) -> None:
+def check_limits(driver: Any, kernel: CudaKernel, configuration: LaunchConfiguration, device: Device) -> None:
     """Raises LaunchLimitError for what only the compiled kernel knows: its registers and its static shared memory."""
     attributes = driver.function_attribute
-    shared_bytes = kernel.function.get_attribute(attributes.SHARED_SIZE_BYTES) + configuration.dynamic_shared_memory_bytes
-    for what, found, limit in (
-        ("threads per block", configuration.block.count, kernel.function.get_attribute(attributes.MAX_THREADS_PER_BLOCK)),
-        ("bytes of shared memory, static and dynamic", shared_bytes, device.max_shared_memory_bytes),
-    ):
-        if limit is not None and found > limit:
-            raise LaunchLimitError(
-                f"launch of {kernel.function_name} with block {configuration.block}",
-                found=f"{found} {what}",
-                expected=f"at most {limit} for this kernel on {device.name}",
-                remedy="Choose a smaller block (--block) or smaller parameters.",
-            )
+    check_kernel_limits(
+        device,
+        kernel.function_name,
+        configuration,
+        thread_limit=kernel.function.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
+        static_shared_bytes=kernel.function.get_attribute(attributes.SHARED_SIZE_BYTES),
+    )
 
 
 def allow_shared_memory(driver: Any, kernel: CudaKernel, dynamic_bytes: int) -> None:

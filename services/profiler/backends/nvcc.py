@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.cuda_tools import find_nvcc
-from services.core.errors import BackendUnavailableError, DeviceNotFoundError, LaunchLimitError, MemoryLimitError
+from services.core.errors import BackendUnavailableError, DeviceNotFoundError, MemoryLimitError
 from services.core.model import BackendName, Device, Dim3, KernelResources, TimingMethod
 from services.profiler.backends.arguments import check_arguments
 from services.profiler.backends.base import (
@@ -30,6 +30,7 @@ from services.profiler.backends.base import (
     PreparedLaunch,
     TimedSamples,
     Timing,
+    check_kernel_limits,
     check_launch,
 )
 from services.profiler.backends.code_cache import CodeCache
@@ -243,18 +244,13 @@ class NvccSession:
 
     def _check_kernel_limits(self, kernel: NvccKernel, configuration: LaunchConfiguration) -> None:
         attributes = self._attributes_of(kernel)
-        shared_bytes = attributes.static_shared_memory_bytes + configuration.dynamic_shared_memory_bytes
-        for what, found, limit in (
-            ("threads per block", configuration.block.count, attributes.max_threads_per_block),
-            ("bytes of shared memory, static and dynamic", shared_bytes, self._device.max_shared_memory_bytes),
-        ):
-            if limit is not None and found > limit:
-                raise LaunchLimitError(
-                    f"launch of {kernel.function_name} with block {configuration.block}",
-                    found=f"{found} {what}",
-                    expected=f"at most {limit} for this kernel on {self._device.name}",
-                    remedy="Choose a smaller block (--block) or smaller parameters.",
-                )
+        check_kernel_limits(
+            self._device,
+            kernel.function_name,
+            configuration,
+            thread_limit=attributes.max_threads_per_block,
+            static_shared_bytes=attributes.static_shared_memory_bytes,
+        )
 
     def run(self, launch: PreparedLaunch) -> None:
         assert isinstance(launch, NvccLaunch)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from services.core.errors import InternalError, InvalidParameterError, MemoryLimitError
+from services.core.errors import InternalError, MemoryLimitError
+from services.profiler.backends.base import check_copied
 from services.profiler.backends.cuda_driver import PAGE_BYTES
 from services.profiler.backends.measuring_program import MeasuringProgram
 from services.profiler.backends.transfer_file import TransferFile
@@ -30,7 +31,7 @@ class ProgramBuffer:
 
     def fill(self, values: npt.NDArray[np.generic]) -> None:
         """New contents. They wait for the next program that uses the buffer."""
-        self._check_size(values)
+        check_copied(values, self.size_bytes)
         if self.waiting is None:
             self.waiting = TransferFile()
         self.waiting.write(values)
@@ -39,7 +40,7 @@ class ProgramBuffer:
 
     def read(self, values: npt.NDArray[np.generic]) -> None:
         """The first bytes of the contents; zeros where nothing was ever written."""
-        self._check_size(values)
+        check_copied(values, self.size_bytes)
         self._check_not_lost()
         if self.home is not None and self.waiting_bytes < values.nbytes:
             contents = self._stored(self.home, values.nbytes)
@@ -110,11 +111,3 @@ class ProgramBuffer:
     def _check_not_lost(self) -> None:
         if self.is_lost:
             raise InternalError("a buffer", found="contents that are gone with the program that had them", remedy="Upload it again.")
-
-    def _check_size(self, values: npt.NDArray[np.generic]) -> None:
-        if values.nbytes > self.size_bytes or not values.flags.c_contiguous:
-            raise InvalidParameterError(
-                "an array to copy",
-                found=f"{values.nbytes} bytes" + ("" if values.flags.c_contiguous else ", not contiguous"),
-                expected=f"at most {self.size_bytes} contiguous bytes",
-            )

@@ -16,7 +16,6 @@ from services.core.errors import (
     CompileError,
     DeviceNotFoundError,
     InternalError,
-    InvalidParameterError,
     LaunchLimitError,
     MemoryLimitError,
 )
@@ -31,6 +30,8 @@ from services.profiler.backends.base import (
     PreparedLaunch,
     TimedSamples,
     Timing,
+    check_copied,
+    check_kernel_limits,
     check_launch,
 )
 from services.profiler.backends.headers import expand_headers
@@ -221,12 +222,12 @@ class OpenCLSession:
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         assert isinstance(buffer, OpenCLBuffer)
-        _check_size(buffer, values)
+        check_copied(values, buffer.size_bytes)
         self._cl.enqueue_copy(self._queue, buffer.handle, values, is_blocking=True)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         assert isinstance(buffer, OpenCLBuffer)
-        _check_size(buffer, values)
+        check_copied(values, buffer.size_bytes)
         self._cl.enqueue_copy(self._queue, values, buffer.handle, is_blocking=True)
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
@@ -252,21 +253,13 @@ class OpenCLSession:
 
     def _check_kernel_limits(self, handle: Any, kernel: OpenCLKernel, configuration: LaunchConfiguration) -> None:
         info = self._cl.kernel_work_group_info
-        thread_limit = handle.get_work_group_info(info.WORK_GROUP_SIZE, self._one.handle)
-        static_bytes = handle.get_work_group_info(info.LOCAL_MEM_SIZE, self._one.handle)
-        shared_limit = self.device.max_shared_memory_bytes
-        shared_bytes = static_bytes + configuration.dynamic_shared_memory_bytes
-        for what, found, limit in (
-            ("threads per block", configuration.block.count, thread_limit),
-            ("bytes of shared memory, static and dynamic", shared_bytes, shared_limit),
-        ):
-            if limit is not None and found > limit:
-                raise LaunchLimitError(
-                    f"launch of {kernel.function_name} with block {configuration.block}",
-                    found=f"{found} {what}",
-                    expected=f"at most {limit} for this kernel on {self.device.name}",
-                    remedy="Choose a smaller block (--block) or smaller parameters.",
-                )
+        check_kernel_limits(
+            self.device,
+            kernel.function_name,
+            configuration,
+            thread_limit=handle.get_work_group_info(info.WORK_GROUP_SIZE, self._one.handle),
+            static_shared_bytes=handle.get_work_group_info(info.LOCAL_MEM_SIZE, self._one.handle),
+        )
 
     def run(self, launch: PreparedLaunch) -> None:
         assert isinstance(launch, OpenCLLaunch)
@@ -373,12 +366,3 @@ def _compiler_options(dialect: Dialect, build: Build) -> list[str]:
 def _readable_log(log: str) -> str:
     """The compiler's own lines without its progress reports."""
     return "\n".join(line for line in log.replace("\0", "").split("\n") if line.strip() and not line.strip().startswith(LOG_NOISE))
-
-
-def _check_size(buffer: OpenCLBuffer, values: npt.NDArray[np.generic]) -> None:
-    if values.nbytes > buffer.size_bytes or not values.flags.c_contiguous:
-        raise InvalidParameterError(
-            "an array to copy",
-            found=f"{values.nbytes} bytes" + ("" if values.flags.c_contiguous else ", not contiguous"),
-            expected=f"at most {buffer.size_bytes} contiguous bytes",
-        )

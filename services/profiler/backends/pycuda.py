@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from services.core.errors import BackendUnavailableError, DeviceNotFoundError, InvalidParameterError, MemoryLimitError
+from services.core.errors import BackendUnavailableError, DeviceNotFoundError, MemoryLimitError
 from services.core.model import BackendName, CacheMode, Device, Dim3, KernelResources, TimingMethod
 from services.profiler.backends.arguments import check_arguments
 from services.profiler.backends.base import (
@@ -28,6 +28,7 @@ from services.profiler.backends.base import (
     PreparedLaunch,
     TimedSamples,
     Timing,
+    check_copied,
     check_launch,
 )
 from services.profiler.backends.code_cache import CodeCache
@@ -35,7 +36,7 @@ from services.profiler.backends.cuda_arguments import launcher, pack_arguments
 from services.profiler.backends.cuda_driver import PAGE_BYTES, CudaDriver
 from services.profiler.backends.cuda_errors import DeviceErrors
 from services.profiler.backends.cuda_graph import LaunchGraph
-from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_memory, check_kernel_limits, kernel_resources, load_kernel
+from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_memory, check_limits, kernel_resources, load_kernel
 from services.profiler.backends.cuda_library import CudaLibrary, ErrorClasses
 from services.profiler.backends.cuda_timing import SampleTimer, SampleWork
 from services.profiler.backends.cuda_timing_code import open_timer
@@ -190,13 +191,13 @@ class CudaSession:
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         assert isinstance(buffer, CudaBuffer)
-        _check_size(buffer, values)
+        check_copied(values, buffer.size_bytes)
         with self._errors.of_calls("an upload"):
             self._driver.memcpy_htod(buffer.handle, values)
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
         assert isinstance(buffer, CudaBuffer)
-        _check_size(buffer, values)
+        check_copied(values, buffer.size_bytes)
         with self._errors.of_calls("a download"):
             self._driver.memcpy_dtoh(values, buffer.handle)
 
@@ -207,7 +208,7 @@ class CudaSession:
         check_launch(self._device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
         with self._errors.of_launches(f"launch of {kernel.function_name}"):
-            check_kernel_limits(self._driver, kernel, configuration, self._device)
+            check_limits(self._driver, kernel, configuration, self._device)
             allow_shared_memory(self._driver, kernel, configuration.dynamic_shared_memory_bytes)
         packed = pack_arguments([_packed(argument) for argument in arguments])
         return CudaLaunch(kernel, configuration, packed, tuple(argument for argument in arguments if isinstance(argument, CudaBuffer)))
@@ -339,12 +340,3 @@ def _packed(argument: Argument) -> int | np.generic:
         return argument
     assert isinstance(argument, CudaBuffer)
     return int(argument.handle)
-
-
-def _check_size(buffer: CudaBuffer, values: npt.NDArray[np.generic]) -> None:
-    if values.nbytes > buffer.size_bytes or not values.flags.c_contiguous:
-        raise InvalidParameterError(
-            "an array to copy",
-            found=f"{values.nbytes} bytes" + ("" if values.flags.c_contiguous else ", not contiguous"),
-            expected=f"at most {buffer.size_bytes} contiguous bytes",
-        )

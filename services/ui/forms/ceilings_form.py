@@ -13,7 +13,7 @@ class CeilingsForm:
 
     def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
         note = "Memory levels, multiply-adds and tensor cores, as the device itself reaches them. Rooflines use them from then on."
-        return (Group("Where", place_fields(values, place), note=note),)
+        return (Group("Where", place_fields(place), note=note),)
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         work = CeilingMeasurement(backend_of(values), text_of(values, "device") or None)

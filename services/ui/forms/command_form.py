@@ -9,6 +9,7 @@ from typing import Final
 from services.core.errors import KernalyseError
 from services.core.model import CommandProfile, EnvironmentVariable, RunSpec
 from services.ui.forms.form import (
+    TITLE,
     BuiltForm,
     Field,
     FormName,
@@ -20,6 +21,7 @@ from services.ui.forms.form import (
     node_field,
     number_of,
     option,
+    option_of_each,
     place_options,
     text_of,
 )
@@ -77,9 +79,7 @@ class CommandForm:
             *((Field("cpu_sampling", "Sample the CPU's stacks too", "check"),) if collector in ("", "nsys") else ()),
             *(OF_NCU if collector == "ncu" else ()),
         )
-        nodes = tuple((node.node_id, node.hostname) for node in place.nodes)
-        title = Field("title", "Title", placeholder="what lists call it", max_length=200)
-        return (Group("Command", what, note=_note(place)), Group("How much", much), Group("Where", (node_field(nodes), title)))
+        return (Group("Command", what, note=_note(place)), Group("How much", much), Group("Where", (node_field(place), TITLE)))
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()
@@ -165,7 +165,7 @@ def _command(work: CommandProfile, values: Values, place: Place) -> tuple[str, .
     return (
         *("kernalyse", "profile"),
         *option("--collector", work.collector),
-        *(part for variable in work.environment for part in ("--env", f"{variable.name}={variable.value}")),
+        *option_of_each("--env", (f"{variable.name}={variable.value}" for variable in work.environment)),
         *option("--duration", text_of(values, "duration")),
         *option("--capture-range", work.capture_range),
         *(("--cpu-sampling",) if work.with_cpu_sampling else ()),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from services.core.errors import KernalyseError
 from services.core.model import BackendName, KernelDefinition, KernelSource, KernelSweep, Node, RunSpec
@@ -166,22 +166,28 @@ def option(flag: str, value: str) -> tuple[str, ...]:
     return (flag, value) if value else ()
 
 
+def option_of_each(flag: str, values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part for value in values for part in (flag, value))
+
+
 # ---------------------------------------------------------------- where to run
 
 
-def place_fields(values: Values, place: Place, backends: tuple[str, ...] = ("auto", "pycuda", "nvcc", "opencl")) -> tuple[Field, ...]:
+TITLE: Final = Field("title", "Title", placeholder="what lists call it", max_length=200)
+
+
+def place_fields(place: Place, backends: tuple[str, ...] = ("auto", "pycuda", "nvcc", "opencl")) -> tuple[Field, ...]:
     """Node, backend and device."""
-    nodes = tuple((node.node_id, node.hostname) for node in place.nodes)
     devices = tuple((device.device_id, f"{device.device_id} · {device.name}") for device in (place.node.devices if place.node else ()))
-    chosen = (
+    return (
+        node_field(place),
         Field("backend", "Backend", "select", tuple((name, name) for name in backends), default="auto"),
         Field("device", "Device", "select", (("", "first of the backend"), *devices)),
     )
-    return (node_field(nodes), *(chosen if backends else ()))
 
 
-def node_field(nodes: tuple[tuple[str, str], ...]) -> Field:
-    return Field("node", "Node", "select", (("", "first that serves"), *nodes))
+def node_field(place: Place) -> Field:
+    return Field("node", "Node", "select", (("", "first that serves"), *((node.node_id, node.hostname) for node in place.nodes)))
 
 
 def backend_of(values: Values) -> BackendName:

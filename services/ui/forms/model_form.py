@@ -10,6 +10,7 @@ from services.core.errors import KernalyseError
 from services.core.gpt_models import ARCHITECTURES
 from services.core.model import ModelRun, RunSpec
 from services.ui.forms.form import (
+    TITLE,
     BuiltForm,
     Field,
     FormName,
@@ -21,6 +22,7 @@ from services.ui.forms.form import (
     count_of,
     node_field,
     option,
+    option_of_each,
     place_fields,
     place_options,
     text_of,
@@ -45,7 +47,6 @@ FILES: Final = Field(
     hint=".onnx, with its weights and tokenizer.json where it has them.",
     accept=".onnx,.onnx_data,.data,.json",
 )
-TITLE: Final = Field("title", "Title", placeholder="what lists call it", max_length=200)
 FIELD_OF_SUBJECT: Final = {
     "batch_size": "batch_size",
     "sequence_length": "sequence_length",
@@ -83,7 +84,7 @@ class ModelForm:
         return (
             Group("Model", work),
             Group("How to measure", _short(OF_TIME, MAX_DURATION_S)),
-            Group("Where", (*place_fields(values, place, backends), TITLE)),
+            Group("Where", (*place_fields(place, backends), TITLE)),
         )
 
     def build(self, values: Values, place: Place) -> BuiltForm:
@@ -108,7 +109,7 @@ class ModelForm:
         )
         command = (
             *("kernalyse", "model", model_name),
-            *(part for variant in variants for part in ("--variant", variant)),
+            *option_of_each("--variant", variants),
             *option("--batch-size", text_of(values, "batch_size")),
             *option("--seq-len", text_of(values, "sequence_length")),
             *option("--vocab-size", "" if is_onnx else text_of(values, "vocabulary_size")),
@@ -140,7 +141,7 @@ class PromptForm:
             Field("prompt", "Text", "lines", placeholder="The quick brown fox", is_wide=True, max_length=8_000),
             FILES,
         )
-        return (Group("Prompt", work, note=note), Group("Where", (node_field(tuple((n.node_id, n.hostname) for n in place.nodes)), TITLE)))
+        return (Group("Prompt", work, note=note), Group("Where", (node_field(place), TITLE)))
 
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()

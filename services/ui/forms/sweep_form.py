@@ -14,6 +14,7 @@ from services.core.words.axis_grammar import parse_argument, parse_axes, parse_a
 from services.core.words.search_words import SearchWords
 from services.core.words.sweep_words import SweepWords
 from services.ui.forms.form import (
+    TITLE,
     BuiltForm,
     Field,
     FormName,
@@ -26,6 +27,7 @@ from services.ui.forms.form import (
     lines_of,
     number_of,
     option,
+    option_of_each,
     place_fields,
     place_options,
     text_of,
@@ -80,7 +82,7 @@ class SweepForm:
             *((Group("Of your source", SOURCE_FIELDS),) if place.source is not None else ()),
             Group("How to measure", (*OF_TIME, *OF_METHOD)),
             Group("How much", SEARCH_FIELDS),
-            Group("Where", (*place_fields(values, place), Field("title", "Title", placeholder="what lists call it", max_length=200))),
+            Group("Where", (*place_fields(place), TITLE)),
         )
 
     def build(self, values: Values, place: Place) -> BuiltForm:
@@ -270,17 +272,17 @@ def _selection(name: str, values: Values, place: Place, words: SweepWords, probl
 
 def _command(names: tuple[str, ...], words: SweepWords, values: Values, place: Place) -> tuple[str, ...]:
     file_name = "" if place.source is None else f"{place.source.source.file_name}:"
-    of_source = () if place.source is None else tuple(part for line in lines_of(values, "buffers") for part in ("--buffer", line))
+    of_source = () if place.source is None else option_of_each("--buffer", lines_of(values, "buffers"))
     formulas = () if place.source is None else (*option("--flop", text_of(values, "flop")), *option("--bytes", text_of(values, "bytes")))
     search = words.search
     return (
         *("kernalyse", "bench", *(f"{file_name}{name}" for name in names)),
-        *(part for parameter in words.parameters for part in ("-p", parameter)),
-        *(part for macro in words.macros for part in ("-D", macro)),
+        *option_of_each("-p", words.parameters),
+        *option_of_each("-D", words.macros),
         *option("--block", words.blocks or ""),
-        *(part for tie in words.ties for part in ("--tie", tie)),
+        *option_of_each("--tie", words.ties),
         *option("--where", words.where),
-        *(part for argument in words.arguments for part in ("--arg", argument)),
+        *option_of_each("--arg", words.arguments),
         *of_source,
         *formulas,
         *(f"--option={one}" for one in words.compiler_options),

@@ -141,7 +141,7 @@ class KernelCharts:
         self._color_bar.major_label_overrides = made.scale.labels(metric) if made.scale else dict.fromkeys(heatmap.SCALE_PLACES, "")
         return {
             "heat_axes": fragment("heat_axes.html", names=list(values), x=made.x.name, y=made.y.name),
-            "heat_note": _heat_note(made, metric) if made.scale else fragment("said.html", sentence=_missing_text(rows, metric)),
+            "heat_note": _heat_note(made) if made.scale else fragment("said.html", sentence=_missing_text(rows, metric)),
         }
 
     def _draw_split(self, rows: pl.DataFrame, metric: Metric, title: str) -> dict[str, str]:
@@ -166,7 +166,7 @@ class KernelCharts:
             for style in (style_of(category, CATEGORIES, self._palette),)
         ]
         return {
-            "split_legend": fragment("legend.html", entries=entries, has_failed=False, has_implausible=False),
+            "split_legend": fragment("legend.html", entries=entries),
             "split_note": fragment("split_note.html", text=_split_note(made, metric, title), has_intensities=len(made.intensities["top"]))
             if made.names
             else fragment("said.html", sentence=missing),
@@ -178,7 +178,7 @@ def _missing_text(rows: pl.DataFrame, metric: Metric) -> str:
     return NO_ROWS if rows.is_empty() else f"No figure to draw: {metric.missing}."
 
 
-def _heat_note(made: heatmap.Heatmap, metric: Metric) -> str:
+def _heat_note(made: heatmap.Heatmap) -> str:
     notes = [f"{heatmap.BEST_MARK} is the best. Hover for exact values and why a cell is empty; click for its samples."]
     if made.scale is not None and made.scale.is_logarithmic:
         notes.append("Colours are logarithmic.")

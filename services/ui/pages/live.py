@@ -338,7 +338,7 @@ class LivePage(PageBase):
             for line in telemetry.LINES
             if len(self._lines[line]["time"])
         ]
-        return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
+        return fragment("legend.html", entries=entries)
 
     def _samples_note(self, *, is_over: bool) -> str:
         if self._strips is None or not self._strips.sample_count:

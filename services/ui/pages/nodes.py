@@ -114,7 +114,7 @@ class NodesPage(PageBase):
             "node": self._facts(status, overview),
             "devices": self._devices(status, overview),
             "node_runs": self._runs(status, overview),
-            "node_legend": fragment("legend.html", entries=self._legend(), has_failed=False, has_implausible=False),
+            "node_legend": fragment("legend.html", entries=self._legend()),
             "node_charts": fragment("node_charts.html", without=self._without, has_any=bool(self._series), status=status),
         }
 
@@ -183,7 +183,7 @@ class NodesPage(PageBase):
         known = self._hardware.answer_to((node.node_id, device_ids)) or {}
         newest = {reading.device_id: reading for reading in self.client.nodes.newest_telemetry(node.node_id)}
         devices = [self._device(device, known.get(device.device_id), newest.get(device.device_id)) for device in node.devices]
-        return fragment("devices.html", devices=devices, problem=self._hardware.problem, sources=SOURCE_TITLES, node_id=node.node_id)
+        return fragment("devices.html", devices=devices, problem=self._hardware.problem, sources=SOURCE_TITLES)
 
     async def _ask_hardware(self, node_id: str, device_ids: Sequence[str]) -> dict[str, Hardware]:
         found = await asyncio.gather(*(self.client.hardware(HardwareKey(node_id, device_id)) for device_id in device_ids))

@@ -139,7 +139,7 @@ class RowDetail:
     def _legend(self) -> str:
         colors = distribution.kind_colors(self._palette)
         entries = [{"name": kind, "color": colors[kind], "symbol": distribution.SYMBOLS[kind]} for kind in distribution.MARKERS]
-        return fragment("legend.html", entries=entries, has_failed=False, has_implausible=False)
+        return fragment("legend.html", entries=entries)
 
     # ------------------------------------------------------------ what the compiler left
 

@@ -245,7 +245,7 @@ class TimelinePage(PageBase):
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "filters": filters_fragment(self.state, {}),
             "matches": self._matches(),
-            "legend": fragment("legend.html", entries=entries, has_failed=False, has_implausible=False),
+            "legend": fragment("legend.html", entries=entries),
             "timeline_note": self._note(overview),
             "rows": fragment("timeline_rows.html", rows=self._rows.rows if self._rows is not None else ()),
             "chosen": self._chosen(),

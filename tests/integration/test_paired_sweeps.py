@@ -121,7 +121,8 @@ def test_twice_the_work_is_slower_and_half_of_it_is_faster(session: Watched, tmp
     events = run(paired(chain("one", 400), chain("two", 800)), session, tmp_path)
     (slower,) = events.of(PairedComparison)
     assert (slower.verdict, slower.baseline_configuration_index, slower.configuration_index) == (Verdict.SLOWER, 0, 1), slower.reason
-    assert 1.5 < slower.duration_ratio_low <= slower.duration_ratio <= slower.duration_ratio_high < 3
+    assert 1 < slower.duration_ratio_low <= slower.duration_ratio <= slower.duration_ratio_high
+    assert 1.5 < slower.duration_ratio < 3  # the interval is as wide as the machine is busy
     assert (slower.block_count >= 20, slower.confidence_ratio, slower.cycle_ratio) == (True, 0.99, None)
     (faster,) = run(paired(chain("two", 800), chain("one", 400)), session, tmp_path).of(PairedComparison)
     assert faster.verdict is Verdict.FASTER, faster.reason

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+import grpc.aio
 
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.errors import CancelledError
+from services.core.errors import CancelledError, UnavailableError
 from services.ui.client import AnalyzerClient
+
+WRITTEN_TO_BROKEN_LINE: Final = "Internal error from Core"
+"""What gRPC itself says, as INTERNAL, of a message written between a line's break and the call's end."""
 
 
 class ImportStream:
@@ -29,12 +36,11 @@ class ImportStream:
 
     async def write(self, request: messages.ImportTraceRequest) -> None:
         async def write(_stub: Any) -> None:
-            try:
-                await self._call.write(request)
-            except asyncio.InvalidStateError:  # the call is over; its end says why
-                await self._call
-            except asyncio.CancelledError as error:
-                raise _cancelled() from error
+            with _broken_line_is_unavailable():
+                try:
+                    await self._call.write(request)
+                except asyncio.InvalidStateError:  # the call is over; its end says why
+                    await self._call
 
         await self._client.call(write)
 
@@ -42,11 +48,9 @@ class ImportStream:
         """Of the whole, once everything has been written."""
 
         async def end(_stub: Any) -> messages.ImportTraceResponse:
-            try:
+            with _broken_line_is_unavailable():
                 await self._call.done_writing()
                 answer: messages.ImportTraceResponse = await self._call
-            except asyncio.CancelledError as error:
-                raise _cancelled() from error
             return answer
 
         return await self._client.call(end)
@@ -58,5 +62,13 @@ class ImportStream:
         await self._client.call(cancel)
 
 
-def _cancelled() -> CancelledError:
-    return CancelledError("import", found="cancelled")
+@contextmanager
+def _broken_line_is_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        raise CancelledError("import", found="cancelled") from error
+    except grpc.aio.AioRpcError as error:
+        if error.details() == WRITTEN_TO_BROKEN_LINE:
+            raise UnavailableError("the analyzer", found="the line broke while a message was written") from error
+        raise

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from services.analyzer.trace_arrival import STREAM, Arrival, ArrivedTrace, Extent, TracePart, unfit
-from services.core.errors import KernalyseError, StorageFullError
+from services.core.errors import CancelledError, KernalyseError, StorageFullError
 
 MAX_CUT_COUNT: Final = 4
 """Uploads that broke off and are kept. Each may have gigabytes: more would fill disks, and with one alone two who import over
@@ -21,6 +22,9 @@ bad lines would take each other's place for ever."""
 
 KEPT_S: Final = 3600.0
 """A laptop that was closed over a meeting goes on; who has not come back after an hour sends anew."""
+
+FORGOTTEN_COUNT: Final = 1024
+"""Uploads that are known to have been cancelled: nothing of them is taken or kept, in whatever order calls and ends arrive."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,7 @@ class Arrivals:
         self._clock = clock
         self._running: dict[str, _Stream] = {}  # those that can be resumed
         self._cut: dict[str, _CutUpload] = {}  # the oldest first
+        self._forgotten: deque[str] = deque(maxlen=FORGOTTEN_COUNT)
 
     def resumed(self, upload_id: str) -> Extent:
         """How far an upload came. A stream of it that still seems open is taken for broken: its sender has come back."""
@@ -70,7 +75,9 @@ class Arrivals:
         return Extent() if cut is None else cut.arrival.extent
 
     def forget(self, upload_id: str) -> None:
-        """Throws away what an upload has left that broke off."""
+        """Throws away what an upload has left that broke off, and what it still brings."""
+        if upload_id:
+            self._forgotten.append(upload_id)
         if upload_id in self._cut:
             self._cut.pop(upload_id).arrival.discard()
 
@@ -82,6 +89,7 @@ class Arrivals:
             InvalidTraceError: the stream is not as the contract says, or a digest is not that of the bytes.
             LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
             StorageFullError: there is no room.
+            CancelledError: it has been forgotten before it began.
         """
         arrival = await self._arrived(parts)
         try:
@@ -118,6 +126,8 @@ class Arrivals:
 
     def _begun(self, upload_id: str) -> _Stream:
         """A stream from its first message on."""
+        if upload_id in self._forgotten:
+            raise cancelled(upload_id)
         self._make_way(upload_id)
         cut = self._cut.pop(upload_id, None)
         with self._room():
@@ -146,7 +156,7 @@ class Arrivals:
         if stream is None or stream.is_replaced:
             return
         self._running.pop(stream.upload_id, None)
-        if is_resumable and stream.upload_id:
+        if is_resumable and stream.upload_id and stream.upload_id not in self._forgotten:
             try:
                 stream.arrival.pause()
             except OSError:  # no room for what was still in memory
@@ -165,3 +175,7 @@ class Arrivals:
             raise StorageFullError(
                 f"folder of arriving traces {self._folder}", found=str(error), expected="room to write", remedy="Free space on that disk."
             ) from error
+
+
+def cancelled(upload_id: str) -> CancelledError:
+    return CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from services.analyzer.arrivals import Arrivals, private_folder
+from services.analyzer.arrivals import Arrivals, cancelled, private_folder
 from services.analyzer.arrived_reading import ArrivedReading, ended
 from services.analyzer.import_progress import ImportsUnderWay, ImportUnderWay
 from services.analyzer.readers.op_registry import FILE_NAME as REGISTRY_NAME
@@ -17,7 +17,7 @@ from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.store import Store
 from services.analyzer.trace_arrival import ArrivedTrace, Extent, TracePart
-from services.core.errors import CancelledError, InvalidTraceError
+from services.core.errors import InvalidTraceError
 from services.core.model import ImportProgress, ImportStage, Run
 
 IDENTITY_LENGTH: Final = 20
@@ -68,8 +68,7 @@ class Importing:
         finally:
             await ended(work, cancellation)
             self._under_way.end(upload_id, under_way)
-        self._arrivals.forget(upload_id)
-        raise CancelledError(f"import {upload_id}", found="cancelled", remedy="Import it again.")
+        raise cancelled(upload_id)
 
     def resumed(self, upload_id: str) -> Extent:
         """How far a stream of that upload came which broke off."""
@@ -80,6 +79,7 @@ class Importing:
         return self._under_way.watch(upload_id)
 
     def cancel(self, upload_id: str) -> None:
+        """Also one that begins only now, or whose sender hangs up meanwhile."""
         self._under_way.cancel(upload_id)
         self._arrivals.forget(upload_id)
 

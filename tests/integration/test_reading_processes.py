@@ -21,9 +21,12 @@ import pytest
 from kernalyse.client import Client
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.analyzer.archive import Archive
+from services.analyzer.importing import Importing
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.reading_processes import PROGRAM, ReadingProcesses
 from services.analyzer.reading_tasks import ReadingTask
+from services.analyzer.store import Store
+from services.analyzer.trace_arrival import Extent, TracePart
 from services.core import wire
 from services.core.errors import CancelledError, InvalidTraceError, LimitReachedError
 from services.core.model import ImportedTrace, ImportProgress, ImportStage, Run, TableQuery
@@ -232,6 +235,34 @@ async def test_an_upload_that_is_cancelled_is_not_kept_to_be_resumed(stub: Any, 
         await waiting
     await eventually(never(analyzer.folder))
     assert (await stub.ResumeUpload(messages.ResumeUploadRequest(upload_id="mine"))).offset_bytes == 0
+
+
+async def test_a_cancellation_that_overtakes_its_upload_ends_it(stub: Any, analyzer: AnalyzerHere, ranks: list[Path]) -> None:
+    await stub.CancelImport(messages.CancelImportRequest(upload_id="mine"))
+    with pytest.raises(CancelledError), translated_errors():
+        await stub.ImportTrace(requests(ranks, "mine"))
+    await eventually(never(analyzer.folder))
+    assert await listed(stub) == []
+
+
+async def test_a_sender_that_hangs_up_as_it_cancels_leaves_nothing(analyzer: AnalyzerHere) -> None:
+    store, processes = Store(analyzer.folder / "another"), ReadingProcesses(1, 2**30)
+    importing = Importing(store, 2**20, processes)
+
+    async def first() -> AsyncIterator[TracePart]:
+        yield TracePart("a.json", b"{", "", upload_id="mine")
+        await asyncio.sleep(60)
+
+    receiving = asyncio.create_task(importing.receive(first()))
+    await eventually(lambda: _is_true(list((analyzer.folder / "another" / "arriving").iterdir())))
+    importing.cancel("mine")
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
+    assert importing.resumed("mine") == Extent()
+    assert not list((analyzer.folder / "another" / "arriving").iterdir())
+    await processes.close()
+    store.close()
 
 
 @pytest.mark.parametrize(

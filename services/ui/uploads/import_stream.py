@@ -36,7 +36,7 @@ class ImportStream:
 
     async def write(self, request: messages.ImportTraceRequest) -> None:
         async def write(_stub: Any) -> None:
-            with _broken_line_is_unavailable():
+            with _end_in_own_errors():
                 try:
                     await self._call.write(request)
                 except asyncio.InvalidStateError:  # the call is over; its end says why
@@ -48,7 +48,7 @@ class ImportStream:
         """Of the whole, once everything has been written."""
 
         async def end(_stub: Any) -> messages.ImportTraceResponse:
-            with _broken_line_is_unavailable():
+            with _end_in_own_errors():
                 await self._call.done_writing()
                 answer: messages.ImportTraceResponse = await self._call
             return answer
@@ -63,7 +63,8 @@ class ImportStream:
 
 
 @contextmanager
-def _broken_line_is_unavailable() -> Iterator[None]:
+def _end_in_own_errors() -> Iterator[None]:
+    """A call that was cancelled is so for whoever sends; one whose line broke can go on."""
     try:
         yield
     except asyncio.CancelledError as error:

@@ -264,9 +264,9 @@ class TraceImport:
             if self.state is ImportState.RECEIVING and self._stream is not None:
                 stream, self._stream = self._stream, None
                 await stream.cancel()
-                with_nothing_lost = UnavailableError("the browser", found="sends no more")
+                silence = UnavailableError("the browser", found="sends no more")
                 with suppress(KernalyseError):  # the analyzer stays away: the import has failed, and says so
-                    await self._go_back(with_nothing_lost)
+                    await self._go_back(silence)
 
     async def cancel(self) -> None:
         """Ends it here and at the analyzer, which forgets what has arrived."""

@@ -278,7 +278,7 @@ class AnalyzerServiceServicer:
 
     def CancelImport(self, request, context):
         """Ends an import and forgets what has arrived of it, where closing the stream would keep it for an hour to be resumed.
-        Nothing happens when there is none of that id.
+        One of that id that begins only now, overtaken by this call, ends as well.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

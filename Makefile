@@ -13,6 +13,9 @@ ifdef OPENCL
 export KERNALYSE_PROFILER_OPENCL_RUNTIME := $(OPENCL)
 endif
 
+# Services load a second faster from bytecode, and tests start hundreds of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test fuzz bench lint format types proto lock wheel clean
 

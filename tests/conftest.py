@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.examples import load_profile
+from tests.kept import alone_with, kept_folder
 from tests.known_ceilings import known_ceilings
 from tests.private_folder import private_folder
 from tests.service_processes import ServiceProcess, ServiceProcesses
@@ -24,12 +22,10 @@ load_profile()
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 
 # PoCL chooses its cache folder when it is loaded and builds nothing once that is gone, so it must outlive a test's own folders.
-if "POCL_CACHE_DIR" not in os.environ:
-    os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="kernalyse-pocl-")
-    atexit.register(shutil.rmtree, os.environ["POCL_CACHE_DIR"], ignore_errors=True)
+os.environ.setdefault("POCL_CACHE_DIR", str(kept_folder("pocl")))
 
 # Compiled code of the readers outlives a test as well: made once for all workers, services and later runs; sources are part of its name.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "compiled"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(kept_folder("readers")))
 
 SERIAL_FOLDERS = ("browser", "gpu")  # one set of services for all of them, one device
 
@@ -51,10 +47,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileByF
 
 
 @pytest.fixture(scope="session")
-def ceilings_file(pytestconfig: pytest.Config) -> Path:
+def ceilings_file() -> Path:
     """Ceilings of this machine's devices, as a profiler keeps them."""
-    assert pytestconfig.cache is not None
-    return known_ceilings(pytestconfig.cache.mkdir("ceilings"))
+    with alone_with("ceilings") as folder:
+        return known_ceilings(folder)
 
 
 @pytest.fixture(autouse=True)

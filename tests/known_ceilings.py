@@ -7,7 +7,6 @@ python -m tests.known_ceilings FILE
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 import sys
 import time
@@ -23,33 +22,29 @@ NOTHING_ELSE_RAN: Final = 0.0
 
 
 def known_ceilings(folder: Path) -> Path:
-    """The file, measured first where it is missing or old; several processes may ask at once."""
+    """The file, measured first where it is missing or old. One process at a time may ask."""
     file = folder / FILE_NAME
-    with (folder / f"{FILE_NAME}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not file.exists() or time.time() - file.stat().st_mtime > MAX_AGE_S:
-            subprocess.run([sys.executable, "-m", "tests.known_ceilings", str(file)], check=True)
+    if not file.exists() or time.time() - file.stat().st_mtime > MAX_AGE_S:
+        subprocess.run([sys.executable, "-m", "tests.known_ceilings", str(file)], check=True)
     return file
 
 
 def measure(file: Path) -> None:
-    """In a tenth of the launches, on arrays that a cache may hold: tests ask for ceilings, not for those of this machine."""
-    from services.profiler.measuring import ceiling_bench, memory_ceilings
-
-    ceiling_bench.MIN_REPETITION_NS = 8_000_000  # type: ignore[misc]
-    memory_ceilings.DRAM_ARRAY_BYTES = 32 * 2**20  # type: ignore[misc]
+    """Quickly: tests ask for ceilings, not for those of this machine."""
     from services.core.errors import BackendUnavailableError
     from services.profiler.backends.opencl import OpenCLBackend
     from services.profiler.measuring.ceilings import measure_ceilings
     from services.profiler.measuring.clocks import open_clock_meter
     from services.profiler.workloads.ceilings import load_sources, write_ceilings
+    from tests.integration.quick_worker import measuring_quickly
 
     for runtime in ("intel", "pocl"):
         try:
             session = OpenCLBackend(runtime).open()
         except BackendUnavailableError:
             continue  # its tests are skipped, and say so
-        measured = measure_ceilings(session, load_sources(), open_clock_meter(session.device), lambda _index, _plan: None)
+        with measuring_quickly():
+            measured = measure_ceilings(session, load_sources(), open_clock_meter(session.device), lambda _index, _plan: None)
         write_ceilings(file, session.device, measured.ceilings, NOTHING_ELSE_RAN)
 
 

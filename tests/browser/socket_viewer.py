@@ -7,12 +7,16 @@ import json
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from email.message import Message
-from typing import Any
+from typing import Any, TypeVar
 
 from websockets.asyncio.client import ClientConnection, connect
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ def ask(url: str, *, data: bytes | None = None, **headers: str) -> Answer:
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.headers, error.read().decode(errors="replace"))
+
+
+def in_thread(awaitable: Coroutine[Any, Any, T]) -> T:
+    """What it comes to. In a thread of its own: Playwright's loop may be running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, awaitable).result()
 
 
 def log_in(address: str, token: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.browser.dashboard import Dashboard
-from tests.browser.socket_viewer import ask, log_in, open_socket, session_token
+from tests.browser.socket_viewer import ask, in_thread, log_in, open_socket, session_token
 from tests.browser.test_live import eventually
 
 pytestmark = pytest.mark.browser
@@ -61,7 +61,11 @@ def test_foreign_hosts_and_origins_are_refused_even_with_the_cookie(dashboard: D
     assert ask(f"{dashboard.url}/live?token={dashboard.ui.token}", Host="evil.example").status == 403
 
 
-async def test_a_socket_needs_cookie_and_origin(dashboard: Dashboard) -> None:
+def test_a_socket_needs_cookie_and_origin(dashboard: Dashboard) -> None:
+    in_thread(sockets_need_cookie_and_origin(dashboard))
+
+
+async def sockets_need_cookie_and_origin(dashboard: Dashboard) -> None:
     address = dashboard.ui.address
     cookie = log_in(address, dashboard.ui.token)
     token = session_token(ask(f"{dashboard.url}/live", Cookie=cookie).text)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Playwright
 
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium
 from tests.certificates import CertificateFiles, make_certificate
 from tests.service_processes import ServiceProcesses, free_port
@@ -71,22 +72,17 @@ def test_plain_http_gets_nothing(secure: SecureDashboard) -> None:
         urllib.request.urlopen(f"http://localhost:{secure.port}/live?token={secure.token}", timeout=60)
 
 
-def test_a_browser_gets_the_live_page_under_that_name(secure: SecureDashboard) -> None:
-    path = chromium()
-    if path is None:
-        pytest.skip("needs Chromium (package chromium) on PATH")
+def test_a_browser_gets_the_live_page_under_that_name(secure: SecureDashboard, playwright: Playwright) -> None:
     complaints: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=path, args=[*CHROMIUM_ARGUMENTS, f"--host-resolver-rules=MAP {NAME} 127.0.0.1"]
-        )
-        context = browser.new_context(ignore_https_errors=True)  # nobody has signed the certificate
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        page.goto(f"https://{NAME}:{secure.port}/live?token={secure.token}")
-        page.wait_for_selector(".shell[data-ready]")  # so the socket is open too
-        assert "token" not in page.url
-        (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == "kernalyse_access"]
-        assert cookie.get("secure")
-        browser.close()
+    arguments = [*CHROMIUM_ARGUMENTS, f"--host-resolver-rules=MAP {NAME} 127.0.0.1"]
+    browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+    context = browser.new_context(ignore_https_errors=True)  # nobody has signed the certificate
+    page = context.new_page()
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(f"https://{NAME}:{secure.port}/live?token={secure.token}")
+    page.wait_for_selector(".shell[data-ready]", timeout=PATIENCE_MS)  # so the socket is open too
+    assert "token" not in page.url
+    (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == "kernalyse_access"]
+    assert cookie.get("secure")
+    browser.close()
     assert complaints == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -13,6 +14,7 @@ from services.profiler.backends.probe import read_probe
 from services.profiler.backends.registry import CUDA_BACKENDS
 
 
+@cache
 def found_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """Devices and what is missing, asked for in a process of its own as the service does."""
     result = subprocess.run(

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from dataclasses import replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,10 @@ from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSou
 from services.profiler.backends.base import Build
 from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
+from services.profiler.backends.nvcc_compiler import compiler_version
 from services.profiler.backends.nvcc_options import build_options
 from services.profiler.backends.nvcc_program import KernelProgram
+from tests.kept import alone_with, kept_folder
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install the CUDA toolkit, or set CUDA_HOME")
 
@@ -56,33 +59,44 @@ COLD_NS, HOT_NS = 8_000.0, 5_000.0  # the stand-in's durations of a launch
 
 @cache
 def build_folder() -> Path:
-    """One for all tests: what they share is compiled once."""
+    """One for all tests of a process."""
     folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def real_builder() -> ProgramBuilder:
-    return ProgramBuilder(ARCHITECTURE, CodeCache(build_folder() / "cache"))
+    """Programs are kept for later runs of the tests: entries are found by compiler, options, sources and headers."""
+    return ProgramBuilder(ARCHITECTURE, CodeCache(kept_folder("nvcc") / "programs"))
 
 
 @cache
 def stand_in_object() -> Path:
-    path, nvcc = build_folder() / "stand_in_cudart.o", find_nvcc()
-    assert nvcc is not None
-    subprocess.run([nvcc, "-c", "-O1", "-std=c++17", "-o", path, STAND_IN_FILE], check=True, timeout=120)
-    return path
+    return kept_of_nvcc("stand_in_cudart.o", STAND_IN_FILE, "-c", "-O1", "-std=c++17")
 
 
 @cache
 def stand_in_driver() -> Path:
     """A folder with the driver's library."""
-    folder, nvcc = build_folder() / "driver", find_nvcc()
+    return kept_of_nvcc("libcuda.so.1", DRIVER_FILE, "-shared", "-Xcompiler", "-fPIC", "-std=c++17", "-cudart", "none").parent
+
+
+def kept_of_nvcc(name: str, source: Path, *options: str) -> Path:
+    """What nvcc makes of a file, kept for the same text, options and compiler; beside it lies `told`, what nvcc said."""
+    nvcc = find_nvcc()
     assert nvcc is not None
-    folder.mkdir()
-    options = ("-shared", "-Xcompiler", "-fPIC", "-std=c++17", "-cudart", "none")
-    subprocess.run([nvcc, *options, "-o", folder / "libcuda.so.1", DRIVER_FILE], check=True, timeout=120)
-    return folder
+    digest = sha256("\0".join((compiler_version(nvcc), source.read_text(), *options)).encode()).hexdigest()
+    with alone_with("nvcc") as folder:
+        made = folder / digest[:16] / name
+        if not made.exists():
+            made.parent.mkdir(exist_ok=True)
+            part = made.with_suffix(".part")
+            command = [nvcc, *options, "-o", str(part), source.name]
+            done = subprocess.run(command, cwd=source.parent, capture_output=True, text=True, timeout=300, check=False)
+            assert done.returncode == 0, done.stderr
+            made.with_name("told").write_text(done.stderr)
+            part.rename(made)
+    return made
 
 
 class StandInBuilder:

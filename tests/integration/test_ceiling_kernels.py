@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from services.core.cuda_tools import find_nvcc
 from services.core.model import BackendName, Device, DeviceKind
 from services.profiler.measuring.ceiling_bench import Form
 from services.profiler.measuring.ceilings import plan_ceilings
 from services.profiler.workloads.ceilings import load_sources
-from tests.integration.nvcc_stand_in import needs_nvcc
+from tests.integration.nvcc_stand_in import kept_of_nvcc, needs_nvcc
 
 pytestmark = needs_nvcc
 
@@ -60,13 +58,12 @@ def _architecture(form: Form, capability: str) -> str:
 )
 def test_every_planned_kernel_compiles_and_stays_in_registers(file_name: str, macros: tuple[str, ...], tmp_path: Path) -> None:
     build = planned_builds()[file_name, macros]
-    (tmp_path / file_name).write_text(load_sources()[file_name].text)
+    source = tmp_path / file_name
+    source.write_text(load_sources()[file_name].text)
     targets = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in sorted(build["architectures"])]
-    command = [str(find_nvcc()), "-fatbin", "-Xptxas", "-v", *targets, *macros, file_name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    compiled = re.findall(r"Compiling entry function '(\w+)' for 'sm_(\w+)'", done.stderr)
+    told = kept_of_nvcc(file_name, source, "-fatbin", "-Xptxas", "-v", *targets, *macros).with_name("told").read_text()
+    compiled = re.findall(r"Compiling entry function '(\w+)' for 'sm_(\w+)'", told)
     for kernel in build["kernels"]:
         assert {architecture for name, architecture in compiled if kernel in name} == build["architectures"]
-    assert set(re.findall(r"(\d+) bytes spill", done.stderr)) == {"0"}
-    assert "warning" not in done.stderr  # ptxas says so when it has to wait for every single wgmma
+    assert set(re.findall(r"(\d+) bytes spill", told)) == {"0"}
+    assert "warning" not in told  # ptxas says so when it has to wait for every single wgmma

@@ -55,7 +55,7 @@ def nothing_left_behind(private_folders: Path) -> Iterator[None]:
     assert not names
 
 
-def test_bench_needs_no_service_and_show_reads_what_it_stored(private_folders: Path, tmp_path: Path) -> None:
+def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repeats_nothing(private_folders: Path, tmp_path: Path) -> None:
     done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, "--json", tmp_path / "results.json", "--title", "first")
     assert done.returncode == 0, done.stderr
     for text in ("saxpy", "N=1024", "N=4096", "passed", "memory"):
@@ -76,32 +76,26 @@ def test_bench_needs_no_service_and_show_reads_what_it_stored(private_folders: P
     assert len(tables["samples"]) == sum(row["sample_count"] for row in results["measurements"])
     assert tables["kernels"][0]["configuration_count"] == 2
 
+    assert kernalyse("bench", "saxpy", "-p", "N=512", *QUICK).returncode == 0
     with running_analyzer():
-        kernalyse("show", "last", "samples", "roofline", "--format", "parquet", "-o", tmp_path / "tables")
-        csv = kernalyse("show", "last", "--format", "csv").stdout
+        second, first = json.loads(kernalyse("runs", "--json").stdout)
+        assert (second["state"], first["state"]) == ("SUCCEEDED", "SUCCEEDED")
+        assert second["node_id"] == first["node_id"]
+        of_second = json.loads(kernalyse("show", second["run_id"][:-2], "samples", "measurements", "--format", "json").stdout)
+        assert [len(of_second["samples"])] == [row["sample_count"] for row in of_second["measurements"]]
+        kernalyse("show", first["run_id"], "samples", "roofline", "--format", "parquet", "-o", tmp_path / "tables")
+        csv = kernalyse("show", first["run_id"], "--format", "csv").stdout
     assert pl.read_parquet(tmp_path / "tables" / "samples.parquet").height == len(tables["samples"])
     assert pl.read_csv(BytesIO(csv.encode()))["label"].to_list() == ["saxpy N=1024", "saxpy N=4096"]
 
 
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver, so a device too")
-def test_bench_on_a_backend_without_a_device_says_what_that_backend_lacks(private_folders: Path) -> None:
-    done = kernalyse("bench", "saxpy", "-p", "N=1024", "--backend", "nvcc")
+def test_bench_on_a_backend_without_a_device_says_what_that_backend_lacks(server: tuple[str, ...]) -> None:
+    done = kernalyse("bench", "saxpy", "-p", "N=1024", "--backend", "nvcc", *server)
     assert done.returncode == 1
     for words in ("backend nvcc: found no device for it on this node", "backend NVCC: ", "NVIDIA's driver cannot be loaded"):
         assert words in done.stderr
     assert "PYCUDA" not in done.stderr
-
-
-def test_a_second_bench_adds_to_the_same_store_and_repeats_nothing(private_folders: Path) -> None:
-    for _ in range(2):
-        assert kernalyse("bench", "saxpy", "-p", "N=1024", *QUICK).returncode == 0
-    with running_analyzer():
-        runs = json.loads(kernalyse("runs", "--json").stdout)
-        assert [run["state"] for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
-        assert runs[0]["node_id"] == runs[1]["node_id"]
-        for run in runs:
-            tables = json.loads(kernalyse("show", run["run_id"][:-2], "samples", "measurements", "--format", "json").stdout)
-            assert len(tables["samples"]) == tables["measurements"][0]["sample_count"]
 
 
 def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_folders: Path) -> None:

@@ -16,7 +16,6 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core import wire
 from services.core.model import (
     Axis,
-    CeilingMeasurement,
     KernelSelection,
     KernelSweep,
     MeasuringOptions,
@@ -188,7 +187,6 @@ async def test_a_real_sweep_travels_from_kernel_to_roofline(services: ServicePro
     async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
         await add_node(stub, Endpoint(profiler.address, profiler.token))
         await eventually(lambda: _health_is(stub, messages.NODE_HEALTH_SERVING))
-        await _start(stub, RunSpec(CeilingMeasurement()))
         options = MeasuringOptions(min_duration_ns=20_000_000, max_duration_ns=200_000_000)
         sweep = KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", (4096, 65536)),), measuring=options)
         run_id = await _start(stub, RunSpec(sweep))

@@ -16,7 +16,7 @@ from tests.integration.test_compare import document
 TASK = DrawingTask(ReportFormat.PDF, Report("Report of a run", ()), "run-1", "a run")
 
 
-def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(private_folders: Path, tmp_path: Path) -> None:
+def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(analyzer_that_runs: None, tmp_path: Path) -> None:
     before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
     baseline, _ = (re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in (before, after))  # type: ignore[union-attr]
     page, pictures = tmp_path / "out" / "page.html", tmp_path / "out" / "pictures"

@@ -11,6 +11,8 @@ import pytest
 
 import kernalyse
 from services.profiler.catalog import catalog_folder
+from tests.integration.profiler_node import running_node
+from tests.integration.quick_worker import QUICK_WORKER
 from tests.integration.test_python_api import add_node, needs_opencl
 from tests.service_processes import ServiceProcesses
 
@@ -34,9 +36,7 @@ def outcome(program: str, name: str) -> str:
 def test_every_script_and_the_page_run_from_top_to_bottom(
     services: ServiceProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    analyzer, profiler = services.start("analyzer"), services.start("profiler")
-    with kernalyse.connect(analyzer.address, analyzer.token) as client:
-        add_node(client, profiler)
+    analyzer = services.start("analyzer")
     monkeypatch.setenv("KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE", str(services.folder / "run" / "analyzer-0.json"))
     monkeypatch.setattr(sys, "argv", ["program"])
     monkeypatch.chdir(tmp_path)
@@ -44,10 +44,14 @@ def test_every_script_and_the_page_run_from_top_to_bottom(
     assert all(program.count("# %%") >= 2 for program in programs.values())
     if PAGE.is_file():
         programs["page"] = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
-    for name, program in programs.items():
-        said = outcome(program, name)
-        assert not said or (name in MAY_LACK_SOMETHING and MAY_LACK_SOMETHING[name] in said), f"{name}: {said}"
-        assert said or capsys.readouterr().out, name
+    (tmp_path / "node").mkdir()
+    with running_node(tmp_path / "node", worker=(*QUICK_WORKER, "--ceilings-file", str(tmp_path / "ceilings.json"))) as node:
+        with kernalyse.connect(analyzer.address, analyzer.token) as client:
+            add_node(client, node.endpoint)
+        for name, program in programs.items():
+            said = outcome(program, name)
+            assert not said or (name in MAY_LACK_SOMETHING and MAY_LACK_SOMETHING[name] in said), f"{name}: {said}"
+            assert said or capsys.readouterr().out, name
     assert not PAGE.is_file() or (tmp_path / "twice.json").is_file()
 
 

@@ -65,7 +65,7 @@ def call(channel: grpc.Channel, pool: DescriptorPool, command: Command) -> list[
 @needs_opencl
 def test_the_commands_of_the_readme_work_by_reflection(analyzer_process: ServiceProcess, profiler: ServiceProcess) -> None:
     with kernalyse.connect(analyzer_process.address, analyzer_process.token) as client:
-        add_node(client, profiler)
+        add_node(client, profiler.endpoint)
     answers: dict[str, list[Any]] = {}
     with open_channel(analyzer_process.endpoint) as channel, grpc.insecure_channel(analyzer_process.address) as bare_channel:
         database = ProtoReflectionDescriptorDatabase(channel)

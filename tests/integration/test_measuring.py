@@ -35,6 +35,7 @@ from services.profiler.measuring.fma_ceilings import FMA_FILE
 from services.profiler.measuring.inputs import BufferPlan, input_values, poison_values
 from services.profiler.measuring.verification import compare
 from services.profiler.workloads.ceilings import MAX_AGE_NS, MAX_BUSY_AGE_NS, load_sources, read_ceilings, write_ceilings
+from tests.integration.quick_worker import measuring_quickly
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -122,7 +123,8 @@ def test_refused_kernel_leaves_the_session_usable(session: DeviceSession) -> Non
 
 
 def ceilings_of(session: DeviceSession, sources: CeilingSources) -> MeasuredCeilings:
-    return measure_ceilings(session, sources, open_clock_meter(session.device), lambda index, plan: None)
+    with measuring_quickly():
+        return measure_ceilings(session, sources, open_clock_meter(session.device), lambda index, plan: None)
 
 
 # ---------------------------------------------------------------- the file of ceilings

@@ -14,11 +14,12 @@ from services.core.errors import BackendUnavailableError, CompileError, UnknownK
 from services.core.model import KernelSource, ParameterValue
 from services.profiler.backends import nvcc_build
 from services.profiler.backends.base import Build
+from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_program import write_program
 from services.profiler.backends.ptxas_report import read_report
 from services.profiler.catalog import load_catalog
-from tests.integration.nvcc_stand_in import needs_nvcc, real_builder
+from tests.integration.nvcc_stand_in import ARCHITECTURE, needs_nvcc, real_builder
 
 pytestmark = needs_nvcc
 
@@ -26,8 +27,10 @@ NO_DEVICE: Final = ("error 35 cudaErrorInsufficientDriver", "error 100 cudaError
 has_driver = ctypes.util.find_library("cuda") is not None
 
 
-def _build(build: Build, folder: Path) -> BuiltProgram:
-    return real_builder().build(write_program(build.source, build.function_name), build, folder / "program")
+def _build(build: Build, folder: Path, cache: CodeCache | None = None) -> BuiltProgram:
+    """cache: another one than that of all tests."""
+    builder = real_builder() if cache is None else ProgramBuilder(ARCHITECTURE, cache)
+    return builder.build(write_program(build.source, build.function_name), build, folder / "program")
 
 
 def _ask(built: BuiltProgram, commands: str) -> list[str]:
@@ -140,15 +143,16 @@ def test_programs_are_kept_for_the_next_process_until_a_header_changes(tmp_path:
     header.write_text("#define FACTOR 2\n")
     text = '#include "factor.h"\n__global__ void k(float* y) { int unused; y[0] = FACTOR; }\n'
     build = Build(KernelSource("k.cu", text), "k", include_folders=(header.parent,))
-    first, second = _build(build, tmp_path / "first"), _build(build, tmp_path / "second")
+    cache = CodeCache(tmp_path / "cache")
+    first, second = _build(build, tmp_path / "first", cache), _build(build, tmp_path / "second", cache)
     assert first.compile_ns > 0
     assert second.compile_ns == 0
     assert second.executable.read_bytes() == first.executable.read_bytes()
     assert (second.log, second.listings, second.options) == (first.log, first.listings, first.options)
     assert _ask(second, "memory\n") == ["error 0 program no device is open"]
     header.write_text("#define FACTOR 3\n")
-    assert _build(build, tmp_path / "third").compile_ns > 0
-    assert _build(replace(build, macros=(ParameterValue("OTHER", 1),)), tmp_path / "fourth").compile_ns > 0
+    assert _build(build, tmp_path / "third", cache).compile_ns > 0
+    assert _build(replace(build, macros=(ParameterValue("OTHER", 1),)), tmp_path / "fourth", cache).compile_ns > 0
 
 
 def test_listings_are_those_of_the_kernels_own_file(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import kernalyse
 from kernalyse import Measuring, RequestError
+from kernalyse.channel import Endpoint
 from kernalyse.measuring import choice
 from kernalyse.runs import RunState
 from kernalyse.v1 import run_pb2
@@ -42,7 +43,7 @@ def client(services: ServiceProcesses, monkeypatch: pytest.MonkeyPatch) -> kerna
     return client
 
 
-def add_node(client: kernalyse.Client, profiler: ServiceProcess) -> None:
+def add_node(client: kernalyse.Client, profiler: Endpoint) -> None:
     """As `kernalyse nodes add` does."""
     from services.cli.analyzer_client import AnalyzerClient
 
@@ -59,7 +60,7 @@ def add_node(client: kernalyse.Client, profiler: ServiceProcess) -> None:
 
 @needs_opencl
 def test_a_sweep_is_submitted_watched_and_read(client: kernalyse.Client, profiler: ServiceProcess, tmp_path: Path) -> None:
-    add_node(client, profiler)
+    add_node(client, profiler.endpoint)
     (tmp_path / "mine.cu").write_text(SOURCE)
     spec = kernalyse.kernel_sweep("saxpy", f"{tmp_path}/mine.cu:twice", parameters={"N": [1024, 2048]}, measuring=SHORT, backend="opencl")
     run = client.submit(spec, title="from Python", time_limit_s=100, request_id="once")

@@ -93,11 +93,11 @@ def test_the_planted_best_is_found_and_confirmed_in_alternating_blocks(strategy:
 
 @pytest.mark.parametrize("strategy", [SearchStrategy.RANDOM, SearchStrategy.HALVING])
 def test_a_budget_that_does_not_reach_for_everything_is_kept_and_what_is_left_out_is_said(strategy: SearchStrategy, tmp_path: Path) -> None:
-    ended = run_worker(planted(strategy, 6, range(1, 201)), tmp_path)
+    ended = run_worker(planted(strategy, 3, range(1, 201)), tmp_path)
     assert ended.exit_code == 0, ended.payloads[-1]
     measured_count = len(ended.of(Measurement))
     assert 2 <= measured_count < 200
-    assert f"The budget of 6 s is spent: {200 - measured_count} configurations were not measured." in lines(ended)
+    assert f"The budget of 3 s is spent: {200 - measured_count} configurations were not measured." in lines(ended)
     progress = ended.of(Progress)[-1]
     assert (progress.completed_configuration_count, progress.total_configuration_count) == (measured_count, 200)
     assert search_s(ended) < 40  # what is under way is finished: on a busy machine compiling and the last resampling take seconds
@@ -108,7 +108,8 @@ def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> Non
     for order_seed in (1, 1, 2):
         folder = tmp_path / str(len(orders))
         folder.mkdir()
-        ended = run_worker(replace(planted(SearchStrategy.RANDOM, 20, range(1, 5)), order_seed=order_seed), folder)
+        quick = replace(MEASURING, min_duration_ns=5_000_000, max_duration_ns=20_000_000)
+        ended = run_worker(replace(planted(SearchStrategy.RANDOM, 20, range(1, 5)), order_seed=order_seed, measuring=quick), folder)
         orders.append([one.configuration_index for one in ended.of(Measurement)])
     assert orders[0] == orders[1] != orders[2]
 

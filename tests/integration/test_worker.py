@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -53,12 +53,14 @@ from services.core.model import (
 )
 from services.core.wire import decode, encode_bytes
 from services.profiler.catalog import load_catalog
+from tests.integration.quick_worker import QUICK_WORKER
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
 T = TypeVar("T")
 KEPT_BYTES_PER_S = 1e9  # of the ceilings that most tests find measured
 ROOT = Path(__file__).parents[2]
+REAL_WORKER = (sys.executable, "-m", "services.profiler.worker")
 QUICK = MeasuringOptions(min_duration_ns=20_000_000, max_duration_ns=300_000_000)
 ENDLESS = MeasuringOptions(min_duration_ns=60_000_000_000, max_duration_ns=60_000_000_000, max_sample_count=1_000_000_000)
 SAXPY = KernelSweep(
@@ -79,13 +81,14 @@ class Ended:
 
 
 @contextmanager
-def started(work: Work, folder: Path, *, ceilings_file: Path | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def started(
+    work: Work, folder: Path, *, ceilings_file: Path | None = None, worker: Sequence[str] = REAL_WORKER
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A running worker and the read end of its event pipe; killed at the end if still alive."""
     spec_file = folder / "spec"
     spec_file.write_bytes(encode_bytes(RunSpec(work)))
     read_fd, write_fd = os.pipe()
-    command = [sys.executable, "-m", "services.profiler.worker", "--spec", str(spec_file), "--events-fd", str(write_fd)]
-    command += ["--folder", str(folder)]
+    command = [*worker, "--spec", str(spec_file), "--events-fd", str(write_fd), "--folder", str(folder)]
     command += ["--ceilings-file", str(ceilings_file or prepared_ceilings(folder))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "proto/python")))}
     process = subprocess.Popen(
@@ -102,8 +105,9 @@ def started(work: Work, folder: Path, *, ceilings_file: Path | None = None) -> I
         os.close(read_fd)
 
 
-def run_worker(work: Work, folder: Path, *, ceilings_file: Path | None = None) -> Ended:
-    with started(work, folder, ceilings_file=ceilings_file) as (process, read_fd):
+def run_worker(work: Work, folder: Path, **options: Any) -> Ended:
+    """options: as `started` has them."""
+    with started(work, folder, **options) as (process, read_fd):
         payloads = list(read_payloads(read_fd))
         assert process.stderr is not None
         stderr = process.stderr.read().decode()
@@ -221,7 +225,7 @@ def test_arguments_of_the_request_reach_the_kernel(tmp_path: Path) -> None:
 
 
 def test_ceilings_are_measured_before_a_sweep_on_a_cpu(tmp_path: Path) -> None:
-    ended = run_worker(SAXPY, tmp_path, ceilings_file=tmp_path / "deep" / "ceilings.json")
+    ended = run_worker(SAXPY, tmp_path, ceilings_file=tmp_path / "deep" / "ceilings.json", worker=QUICK_WORKER)
     measured = ended.of(CeilingsMeasured)
     assert len(measured) in (1, 2)  # a busy host's are measured again after the sweep
     assert ended.payloads.index(measured[0]) < ended.payloads.index(ended.of(Configuration)[0])

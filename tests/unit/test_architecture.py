@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept import alone_with
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 MAX_LINES = 400
@@ -33,7 +35,8 @@ def test_the_format_is_ruffs() -> None:
 
 
 def test_types_are_strict() -> None:
-    done = run(str(BIN / "mypy"))
+    with alone_with("mypy") as folder:
+        done = run(str(BIN / "mypy"), "--cache-dir", str(folder))
     assert done.returncode == 0, done.stdout
 
 

@@ -1,0 +1,32 @@
+"""What tests of all checkouts keep for the next run: what compilers have made of their sources, what was measured of this machine.
+
+KERNALYSE_TESTS_FOLDER names another folder than the one in the user's cache. It may be deleted at any time; then it takes minutes more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "KERNALYSE_TESTS_FOLDER"
+# Read when tests are loaded: each of them has a cache folder and variables of its own.
+KEPT: Final = Path(os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernalyse-tests")
+
+
+def kept_folder(name: str) -> Path:
+    folder = KEPT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def alone_with(name: str) -> Iterator[Path]:
+    """The folder of that name, while no other test uses it."""
+    folder = kept_folder(name)
+    with (KEPT / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder

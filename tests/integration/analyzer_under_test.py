@@ -121,8 +121,8 @@ class _LoopInThread(asyncio.SelectorEventLoop):
 
 
 @contextmanager
-def running_analyzer() -> Iterator[None]:
-    """The user's analyzer, in a thread, where every command finds it: one of its own would cost each command seconds."""
+def running_analyzer() -> Iterator[str]:
+    """The user's analyzer, in a thread, where every command finds it: one of its own would cost each command seconds. Its address."""
     folder = Path(tempfile.mkdtemp(prefix="kn-"))
     settings = AnalyzerSettings.load(address=f"unix:{folder}/a.sock")
     with ThreadPoolExecutor(1) as pool, asyncio.Runner(loop_factory=_LoopInThread) as runner:
@@ -133,7 +133,7 @@ def running_analyzer() -> Iterator[None]:
             while find_service(settings.announcement_path()) is None:
                 assert not serving.done(), serving.exception()
                 time.sleep(0.01)
-            yield
+            yield settings.address
         finally:
             serving.cancel()
             asyncio.run_coroutine_threadsafe(_ended(), loop).result(WAIT_TIMEOUT_S)

@@ -31,19 +31,30 @@ def analyzer_that_runs(private_folders: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def server(ceilings_file: Path) -> Iterator[tuple[str, ...]]:
-    """Options that lead to an analyzer with one node, both processes of their own; one for all tests of a file."""
+    """Options that lead to an analyzer with one node, which is a process of its own; one for all tests of a file."""
+    with private_folder() as folder, running_analyzer() as address:
+        yield from options_with_node(ServiceProcesses(folder), ceilings_file, address)
+
+
+@pytest.fixture(scope="module")
+def server_process(ceilings_file: Path) -> Iterator[tuple[str, ...]]:
+    """The same with an analyzer in a process of its own, for tests that have another one in theirs."""
     with private_folder() as folder:
-        know_ceilings(folder, ceilings_file)
         services = ServiceProcesses(folder)
-        try:
-            profiler, analyzer = services.start("profiler"), services.start("analyzer")
-            token_file = folder / "config" / "kernalyse" / "token"
-            options = ("--server", analyzer.address, "--token-file", str(token_file))
-            added = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options)
-            assert added.returncode == 0, added.stderr
-            yield options
-        finally:
-            services.stop_all()
+        yield from options_with_node(services, ceilings_file, services.start("analyzer").address)
+
+
+def options_with_node(services: ServiceProcesses, ceilings_file: Path, analyzer_address: str) -> Iterator[tuple[str, ...]]:
+    know_ceilings(services.folder, ceilings_file)
+    try:
+        profiler = services.start("profiler")
+        token_file = services.folder / "config" / "kernalyse" / "token"
+        options = ("--server", analyzer_address, "--token-file", str(token_file))
+        added = kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options)
+        assert added.returncode == 0, added.stderr
+        yield options
+    finally:
+        services.stop_all()
 
 
 @pytest.fixture(scope="module")

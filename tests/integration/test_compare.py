@@ -16,7 +16,6 @@ from services.core.model import EventPayload, RunState, SampleBatch, StateChange
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_table, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
-from tests.service_processes import ServiceProcesses
 from tests.unit.run_results import results_of
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -36,17 +35,13 @@ QUICK = ("--max-time", "0.05", "--samples", "100", "--block", "64")
 
 
 @pytest.mark.timeout(600)  # eight processes that each open the device: a minute, more on a busy machine
-def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(services: ServiceProcesses, tmp_path: Path) -> None:
+def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(server: tuple[str, ...], tmp_path: Path) -> None:
     """One kernel whose file is changed between two runs to a hundred times the work: slower on the busiest machine."""
-    profiler, analyzer = services.start("profiler"), services.start("analyzer")
-    token_file = services.folder / "config" / "kernalyse" / "token"
-    options = ("--server", analyzer.address, "--token-file", str(token_file))
-    assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options).returncode == 0
 
     def bench(name: str, step_count: int, *arguments: str) -> str:
         (tmp_path / "work.cu").write_text(WORK.replace("STEPS", str(step_count)))
         file = tmp_path / f"{name}.json"
-        done = kernalyse("bench", f"{tmp_path}/work.cu:work", *QUICK, *arguments, "--json", file, *options)
+        done = kernalyse("bench", f"{tmp_path}/work.cu:work", *QUICK, *arguments, "--json", file, *server)
         assert done.returncode == 0, done.stderr
         return str(json.loads(file.read_text())["run"]["run_id"])
 
@@ -54,15 +49,15 @@ def test_runs_and_files_are_compared_alike_and_the_status_tells_ci(services: Ser
     after_id = bench("after", 40_000, "-p", "N=4096", "--processes", PROCESSES)
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     for sides in ((before_id, "last"), (before, after_id)):
-        done = kernalyse("compare", *sides, *options, "--fail-if-slower", "2%")
+        done = kernalyse("compare", *sides, *server, "--fail-if-slower", "2%")
         assert done.returncode == 1, done.stderr
         for text in ("work N=4096", "slower", f"{PROCESSES}, {PROCESSES}", "of time.", "1 compared: 1 slower."):
             assert text in done.stdout, (sides, done.stdout)
         assert "Slower by more than 2 %: work N=4096." in done.stdout
-    assert kernalyse("compare", before_id, after_id, *options).returncode == 0
+    assert kernalyse("compare", before_id, after_id, *server).returncode == 0
     faster = kernalyse("compare", after, before, "--fail-if-slower", "2%")
     assert (faster.returncode, "1 faster" in faster.stdout, "none that is known to be" in faster.stdout) == (0, True, True)
-    unknown = kernalyse("compare", before, "no-such-run", *options)
+    unknown = kernalyse("compare", before, "no-such-run", *server)
     assert (unknown.returncode, "no such run" in unknown.stderr) == (2, True)
 
 

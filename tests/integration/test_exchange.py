@@ -34,7 +34,7 @@ def schema() -> jsonschema.Draft202012Validator:
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch, private_folders: Path, server: tuple[str, ...]) -> Iterator[None]:
+def elsewhere(monkeypatch: pytest.MonkeyPatch, private_folders: Path, server_process: tuple[str, ...]) -> Iterator[None]:
     """Commands without --server work on another store, as on another machine."""
     (private_folders / "other").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(private_folders / "other"))
@@ -47,12 +47,12 @@ def without_keys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_real_run_goes_out_in_every_format_and_comes_back(
-    server: tuple[str, ...], tmp_path: Path, schema: jsonschema.Draft202012Validator, elsewhere: None
+    server_process: tuple[str, ...], tmp_path: Path, schema: jsonschema.Draft202012Validator, elsewhere: None
 ) -> None:
     (tmp_path / "own.cu").write_text(SOURCE)
     (tmp_path / "fine.cu").write_text(SOURCE.replace("FACTOR", "2.0f"))
     kernels = ("saxpy", f"{tmp_path}/fine.cu:own", "-p", "N=1024,2**12")
-    done = kernalyse("bench", *kernels, *QUICK, "--title", "both", "--json", tmp_path / "bench.json", *server)
+    done = kernalyse("bench", *kernels, *QUICK, "--title", "both", "--json", tmp_path / "bench.json", *server_process)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "bench.json").read_text())
     schema.validate(document)
@@ -65,9 +65,9 @@ def test_a_real_run_goes_out_in_every_format_and_comes_back(
     assert document["ceilings"]
 
     # As export writes it, and with what failed.
-    exported = kernalyse("export", "last", *server)
+    exported = kernalyse("export", "last", *server_process)
     assert json.loads(exported.stdout) == document
-    broken = kernalyse("bench", f"{tmp_path}/own.cu:own", "-p", "N=64", *QUICK, "--json", tmp_path / "broken.json", *server)
+    broken = kernalyse("bench", f"{tmp_path}/own.cu:own", "-p", "N=64", *QUICK, "--json", tmp_path / "broken.json", *server_process)
     assert broken.returncode == 1
     failed = json.loads((tmp_path / "broken.json").read_text())
     schema.validate(failed)
@@ -95,19 +95,19 @@ def test_a_real_run_goes_out_in_every_format_and_comes_back(
     assert json.loads(kernalyse("runs", "--json").stdout)[0]["node_id"] is None
 
 
-def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server: tuple[str, ...], tmp_path: Path, elsewhere: None) -> None:
-    done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, *server)
+def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server_process: tuple[str, ...], tmp_path: Path, elsewhere: None) -> None:
+    done = kernalyse("bench", "saxpy", "-p", "N=1024,2**12", *QUICK, *server_process)
     assert done.returncode == 0, done.stderr
     for table_format in ("csv", "parquet"):
-        assert kernalyse("export", "last", "--format", table_format, "-o", tmp_path / table_format, *server).returncode == 0
+        assert kernalyse("export", "last", "--format", table_format, "-o", tmp_path / table_format, *server_process).returncode == 0
         assert (tmp_path / table_format / f"failures.{table_format}").exists()
     csv, parquet = pl.read_csv(tmp_path / "csv" / "measurements.csv"), pl.read_parquet(tmp_path / "parquet" / "measurements.parquet")
     assert csv["duration_median_ns"].to_list() == parquet["duration_median_ns"].to_list()
     assert pl.read_parquet(tmp_path / "parquet" / "samples.parquet").height >= parquet["sample_count"].sum()
-    assert kernalyse("export", "last", "--format", "csv", *server).returncode == 2
+    assert kernalyse("export", "last", "--format", "csv", *server_process).returncode == 2
 
     path = tmp_path / "nvbench.json"
-    written = kernalyse("export", "last", "--format", "nvbench", "-o", path, *server)
+    written = kernalyse("export", "last", "--format", "nvbench", "-o", path, *server_process)
     assert written.returncode == 0, written.stderr
     assert "no place for these columns: " in written.stderr
     assert {"flop", "verification_state"} <= set(written.stderr.replace(",", "").split())
@@ -124,7 +124,7 @@ def test_tables_and_nvbench_go_out_and_what_nvbench_lacks_is_said(server: tuple[
     assert [row["cache_mode"] for row in back["measurements"]] == ["HOT", "HOT"]
     assert len(back["samples"]) == parquet["sample_count"].sum()
 
-    on_stdout = kernalyse("export", "last", "--format", "nvbench", *server)
+    on_stdout = kernalyse("export", "last", "--format", "nvbench", *server_process)
     assert "Samples are left out" in on_stdout.stderr
     assert len(json.loads(on_stdout.stdout)["benchmarks"]) == 1
 

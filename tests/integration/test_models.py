@@ -8,18 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.command import Done, kernalyse
-from tests.service_processes import ServiceProcesses
 
 SMALL = ("--batch-size", "1", "--seq-len", "8", "--backend", "opencl", "--max-time", "0.2")
-
-
-@pytest.fixture
-def server(services: ServiceProcesses) -> tuple[str, ...]:
-    profiler, analyzer = services.start("profiler"), services.start("analyzer")
-    token_file = services.folder / "config" / "kernalyse" / "token"
-    options = ("--server", analyzer.address, "--token-file", str(token_file))
-    assert kernalyse("nodes", "add", profiler.address, "--node-token-file", token_file, *options).returncode == 0
-    return options
 
 
 def succeeded(*arguments: str | Path) -> Done:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
@@ -34,13 +35,10 @@ SHORT = Measuring(min_duration_s=0.01, max_duration_s=0.2, target_half_width_rat
 
 
 @pytest.fixture
-def client(services: ServiceProcesses, monkeypatch: pytest.MonkeyPatch) -> kernalyse.Client:
+def client(analyzer_that_runs: None) -> Iterator[kernalyse.Client]:
     """Of an analyzer that this user has running, found as `connect()` finds it."""
-    analyzer = services.start("analyzer")
-    monkeypatch.setenv("KERNALYSE_ANALYZER_ANNOUNCEMENT_FILE", str(services.folder / "run" / "analyzer-0.json"))
-    client = kernalyse.connect()
-    assert analyzer.address.startswith("unix:")
-    return client
+    with kernalyse.connect() as client:
+        yield client
 
 
 def add_node(client: kernalyse.Client, profiler: Endpoint) -> None:
@@ -95,16 +93,19 @@ def test_a_sweep_is_submitted_watched_and_read(client: kernalyse.Client, profile
     check_refusals(client)
 
 
-def test_watching_goes_on_after_the_analyzer_was_killed(services: ServiceProcesses, client: kernalyse.Client) -> None:
+def test_watching_goes_on_after_the_analyzer_was_killed(services: ServiceProcesses) -> None:
     """The run has ended; its rows come once, whoever serves them."""
+    analyzer = services.start("analyzer")
+    client = kernalyse.connect(analyzer.address, analyzer.token)
     bench = kernalyse.bench(lambda: sum(range(100)), measuring=SHORT)
     run = bench.send(client)
     updates = client.watch(run)
     first = next(updates)
-    services.started[0].kill()
-    services.start("analyzer", address=services.started[0].address)
+    analyzer.kill()
+    services.start("analyzer", address=analyzer.address)
     rest = [table for update in updates for table in update.tables]
     sample_count = sum(table.to_polars().height for table in (*first.tables, *rest) if table.name == "samples")
+    client.close()
     assert sample_count == bench.samples_ns().size
 
 

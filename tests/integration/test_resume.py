@@ -161,12 +161,11 @@ def test_a_run_is_repeated_as_it_was_though_its_files_have_changed_and_its_heade
     assert measured[0].sort("event_index").select(columns).equals(measured[1].sort("event_index").select(columns))
 
 
-def test_what_cannot_be_done_again_is_refused(services: ServiceProcesses) -> None:
-    _, _, options = connect(services)
+def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
     for command in ("resume", "rerun"):
-        done = kernalyse(command, "nosuchrun", *options)
+        done = kernalyse(command, "nosuchrun", *server)
         assert (done.returncode, "run 'nosuchrun': found no such run" in done.stderr) == (1, True)
-    assert kernalyse("bench", "saxpy", "-p", "N=64,128", "--strategy", "random", "--budget", "5", *QUICK, *options).returncode == 0
-    done = kernalyse("resume", "last", *options)
+    assert kernalyse("bench", "saxpy", "-p", "N=64,128", "--strategy", "random", "--budget", "5", *QUICK, *server).returncode == 0
+    done = kernalyse("resume", "last", *server)
     assert (done.returncode, "a search by random" in done.stderr, "kernalyse rerun" in done.stderr) == (1, True, True)
-    assert kernalyse("rerun", "last", *options).returncode == 0
+    assert kernalyse("rerun", "last", *server).returncode == 0

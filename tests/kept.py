@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +19,23 @@ VARIABLE: Final = "KERNALYSE_TESTS_FOLDER"
 # Read when tests are loaded: each of them has a cache folder and variables of its own.
 KEPT: Final = Path(os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernalyse-tests")
 
+UNUSED_S: Final = 7 * 24 * 3600
+
 
 def kept_folder(name: str) -> Path:
     folder = KEPT / name
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def kept_of_sources(name: str, *sources: Path) -> Path:
+    """A folder of what these files have a part in making: it is another one when one of them changes. Unused ones go after a week."""
+    digest = sha256(b"".join(path.name.encode() + path.read_bytes() for path in sorted(sources))).hexdigest()[:16]
+    folder = kept_folder(f"{name}-{digest}")
+    os.utime(folder)
+    for other in KEPT.glob(f"{name}-*"):
+        if time.time() - other.stat().st_mtime > UNUSED_S:
+            shutil.rmtree(other, ignore_errors=True)
     return folder
 
 

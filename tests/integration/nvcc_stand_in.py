@@ -17,13 +17,14 @@ import pytest
 
 from services.core.cuda_tools import find_nvcc
 from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
+from services.profiler import backends
 from services.profiler.backends.base import Build
 from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
 from services.profiler.backends.nvcc_compiler import compiler_version
 from services.profiler.backends.nvcc_options import build_options
 from services.profiler.backends.nvcc_program import KernelProgram
-from tests.kept import alone_with, kept_folder
+from tests.kept import alone_with, kept_of_sources
 
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc: install the CUDA toolkit, or set CUDA_HOME")
 
@@ -66,8 +67,14 @@ def build_folder() -> Path:
 
 
 def real_builder() -> ProgramBuilder:
-    """Programs are kept for later runs of the tests: entries are found by compiler, options, sources and headers."""
-    return ProgramBuilder(ARCHITECTURE, CodeCache(kept_folder("nvcc") / "programs"))
+    return ProgramBuilder(ARCHITECTURE, kept_code())
+
+
+@cache
+def kept_code() -> CodeCache:
+    """For later runs of the tests, until the code changes that makes it."""
+    files = (path for path in Path(backends.__file__).parent.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return CodeCache(kept_of_sources("nvcc", *files))
 
 
 @cache

@@ -30,12 +30,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of a fresh environment that has the wheel, and this one's libraries but not its editable kernalyse."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True)
     site_packages = next((folder / "lib").glob("python*/site-packages"))
     # A folder named in a .pth file is put on the path, but .pth files inside it are not read: the editable install stays out.
     (site_packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", str(wheel)]
-    subprocess.run(pip, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--force-reinstall", str(wheel)], check=True, capture_output=True)
     return folder / "bin"
 
 

@@ -97,6 +97,13 @@ class Visit:
             self.complaints.append(f"request to {url}")
 
 
+def see_that_it_fits(page: Page, *widths: int) -> None:
+    """At each width nothing lies beyond the right edge, once figures have taken theirs: that happens after they are drawn."""
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 844})
+        page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=PATIENCE_MS)
+
+
 @pytest.fixture
 def visit(context: BrowserContext, dashboard: Dashboard) -> Iterator[Visit]:
     """Logged in, with no other cookie. The test fails when a page had errors or asked anybody else for anything."""

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.model import Axis, KernelSelection, KernelSource, KernelSweep, MeasuringOptions, Run, RunSpec, RunState, TimingMethod
 from services.core.wire import encode
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
 from tests.history_files import history_files
 
@@ -86,14 +86,12 @@ def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Vis
     expect(page.locator("#f-sources")).to_contain_text("Only sweeps of kernels are submitted with their sources")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visit: Visit, tmp_path: Path, width: int) -> None:
+def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visit: Visit, tmp_path: Path) -> None:
     noise = np.random.default_rng(1).normal(0, 0.004, 14)
     medians = np.append(np.full(9, 5_000.0), np.full(5, 5_600.0)) * np.exp(noise)
-    name = f"nightly_{width}"
+    name = "nightly"
     run_ids = [visit.dashboard.import_file(path) for path in history_files(tmp_path, medians.tolist(), name)]
     page = visit.open(f"/history?kernel={name}&theme=dark")
-    page.set_viewport_size({"width": width, "height": 844})
     row = page.locator("#f-series tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("regression +1")
@@ -101,11 +99,11 @@ def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visi
     assert drawn_count(page, "history:bands") == 2
     change = page.locator("#f-changes li")
     expect(change).to_contain_text("0000000000")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    see_that_it_fits(page, 390, 1280)
     page.locator("[data-set=metric]").select_option("achieved_bytes_per_s")
     page.wait_for_url(re.compile("metric=achieved_bytes_per_s"))
     expect(change).to_contain_text("regression -1")
     change.get_by_role("link", name="Compare").click()
     page.wait_for_url(re.compile(f"/compare\\?.*baseline={run_ids[8]}&candidate={run_ids[9]}"))
     expect(page.locator("#f-table tbody tr")).to_have_count(1)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    see_that_it_fits(page, 390, 1280)

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from services.analyzer.writers.results import results_document
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.integration.test_importing import requests
 from tests.unit.run_results import sweep_results
@@ -76,7 +76,7 @@ def test_a_run_leaves_as_a_document_that_opens_offline(visit: Visit, run_id: str
         offline.on("console", lambda message: asked.append(message.text) if message.type == "error" else None)
         offline.goto(file.as_uri())
         expect(offline.locator(".bk-Canvas, .bk-CanvasPanel").first).to_be_attached()
-        assert offline.evaluate("document.documentElement.scrollWidth") <= 390
+        see_that_it_fits(offline, 390)
     finally:
         context.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []

@@ -79,4 +79,4 @@ def test_runs_that_are_gone_are_said_to_be(visit: Visit, list_id: str) -> None:
         page.goto(f"{visit.dashboard.url}/{name}?runs={list_id}")
         page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
     page.goto(f"{visit.dashboard.url}/live?runs={list_id}")
-    expect(page.locator("#f-run")).to_contain_text("This run cannot be shown", timeout=15_000)
+    expect(page.locator("#f-run")).to_contain_text("This run cannot be shown")

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from services.core.model import Run, RunState
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
 
 pytestmark = pytest.mark.browser
@@ -112,9 +112,7 @@ def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Vi
     assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == (
         f"/roofline?runs={swept.run_id}&point={swept.run_id}.1"
     )
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.wait_for_timeout(200)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    see_that_it_fits(page, 390)
 
     again = visit.open(page.url.removeprefix(visit.dashboard.url))
     expect(again.locator("#f-detail").get_by_role("heading")).to_have_text("saxpy N=262144")

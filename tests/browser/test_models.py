@@ -13,7 +13,7 @@ from services.compat.visualize_comparison import ComparisonDashboard
 from services.compat.visualize_performance import PerformanceDashboard
 from services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
 from services.core.wire import decode, encode
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_model_dashboards import COMPARISON, PROFILE
@@ -43,8 +43,7 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         page.locator("#f-row_choice select").select_option("layers")
         page.wait_for_url(re.compile("table=layers"))
         expect(page.locator("#f-table tbody tr").filter(has_text="annotation").first).to_be_visible()
-        page.set_viewport_size({"width": 390, "height": 844})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        see_that_it_fits(page, 390)
         live = visit.open(f"/live?runs={run.run_id}")
         expect(live.locator(".run-name")).to_contain_text("gpt-nano baseline and fused")
         eventually(lambda: drawn_count(live, "samples:samples") > 0)
@@ -53,11 +52,10 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path) -> None:
     performance, comparison = PerformanceDashboard(tmp_path), ComparisonDashboard(tmp_path)
     performance.data, comparison.data = PROFILE, COMPARISON
-    context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
+    context = browser.new_context(offline=True)
     complaints: list[str] = []
     requests: list[str] = []
     for path in (performance.generate_dashboard(), comparison.generate_dashboard()):
@@ -67,6 +65,6 @@ def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path
         page.on("request", lambda request: requests.append(request.url))
         page.goto(path.as_uri())
         expect(page.locator("[data-chart] .bk-Figure")).to_have_count(page.locator("[data-chart]").count())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        see_that_it_fits(page, 1280, 390)
     context.close()
     assert (complaints, len(requests)) == ([], 2)  # the files themselves

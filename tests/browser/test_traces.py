@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_kineto import call, kernel, module, operator
 
@@ -47,15 +47,13 @@ def test_points_of_a_trace_are_its_kernels_or_its_layers(visit: Visit, run_id: s
     expect(rows).to_contain_text("nn.Module: Linear_0")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str, width: int) -> None:
+def test_layers_have_a_page_of_their_own(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/layers?runs={run_id}")
-    page.set_viewport_size({"width": width, "height": 844})
     row = page.locator("#f-table tbody tr")
     expect(row).to_contain_text("nn.Module: Linear_0")
     expect(row).to_contain_text("100 %")
     expect(page.get_by_role("link", name="Layers")).to_have_attribute("aria-current", "page")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    see_that_it_fits(page, 1280, 390)
 
 
 def test_kernels_of_a_trace_are_shown_without_choosing_rows(visit: Visit, run_id: str) -> None:

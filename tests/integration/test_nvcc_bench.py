@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,9 @@ import pytest
 from services.core.model import BackendName, Dim3
 from services.profiler.backends.cuda_driver import CudaDriver
 from services.profiler.backends.nvcc_compiler import toolkit_version
+from tests.command import kernalyse
 from tests.integration.nvcc_stand_in import COLD_NS, needs_nvcc, stand_in_driver, stand_in_object
+from tests.service_processes import ServiceProcesses
 
 pytestmark = [
     needs_nvcc,
@@ -23,14 +22,14 @@ pytestmark = [
 ]
 
 
-def _kernalyse(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(stand_in_driver()),
-        "NVCC_APPEND_FLAGS": f"-cudart none -Xlinker {stand_in_object()}",
-    }
-    command = [sys.executable, "-m", "services.cli.main", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150, check=False)
+@pytest.fixture
+def node(analyzer_that_runs: None, services: ServiceProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the user's analyzer; its workers find the stand-ins."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_in_driver()))
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", f"-cudart none -Xlinker {stand_in_object()}")
+    profiler = services.start("profiler")
+    added = kernalyse("nodes", "add", profiler.address, "--node-token-file", services.folder / "config" / "kernalyse" / "token")
+    assert added.returncode == 0, added.stderr
 
 
 def test_the_driver_tells_the_device() -> None:
@@ -43,10 +42,11 @@ def test_the_driver_tells_the_device() -> None:
     assert device.memory_bytes == device.max_buffer_bytes == 64 * 2**20
 
 
+@pytest.mark.usefixtures("node")
 def test_bench_measures_verifies_and_keeps_programs(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     quick = ("--max-time", "0.2", "--samples", "50", "--json", file)
-    done = _kernalyse("bench", "saxpy", "-p", "N=1024,2**30", "--backend", "nvcc", *quick)
+    done = kernalyse("bench", "saxpy", "-p", "N=1024,2**30", "--backend", "nvcc", *quick)
     assert done.returncode == 1, done.stderr  # one configuration does not fit
     results = json.loads(file.read_text())
     (row,) = results["measurements"]
@@ -57,6 +57,6 @@ def test_bench_measures_verifies_and_keeps_programs(tmp_path: Path) -> None:
     assert failure["reason"] == "MEMORY_LIMIT"
     assert "67108864" in failure["message"]
 
-    again = _kernalyse("bench", "saxpy", "-p", "N=1024", "--backend", "nvcc", *quick)
+    again = kernalyse("bench", "saxpy", "-p", "N=1024", "--backend", "nvcc", *quick)
     assert again.returncode == 0, again.stderr
     assert json.loads(file.read_text())["measurements"][0]["compile_ns"] == 0

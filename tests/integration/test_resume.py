@@ -21,6 +21,7 @@ from services.core.model import KernelSweep, RunSpec, RunState
 from services.core.repeating import SPEC_ARTIFACT
 from services.core.wire import decode_json
 from tests.command import kernalyse
+from tests.integration.analyzer_under_test import running_analyzer
 from tests.integration.test_cli import COMMAND, QUICK, wait_for
 from tests.service_processes import ServiceProcess, ServiceProcesses
 
@@ -92,8 +93,8 @@ def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(serv
     assert f"Continuing run {cancelled['run_id']}" in done.stderr
     assert all(f"REPEAT={repeat} " in done.stdout for repeat in range(1, COUNT + 1))  # of both runs
     assert f"best of {COUNT}: own<float> N=100000 REPEAT=" in done.stdout  # which one, noise may decide
-    shown = kernalyse("show", "last")
-    with analyzer_session(Server(), with_profiler=False) as client:
+    with running_analyzer(), analyzer_session(Server(), with_profiler=False) as client:
+        shown = kernalyse("show", "last")
         resumed = client.run("last")
         assert (resumed.state, resumed.spec.continues_run_id) == (RunState.SUCCEEDED, cancelled["run_id"])
         assert (resumed.completed_configuration_count, resumed.total_configuration_count) == (COUNT, COUNT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-VARIABLE: Final = "KERNALYSE_TESTS_FOLDER"
-# Read when tests are loaded: each of them has a cache folder and variables of its own.
-KEPT: Final = Path(os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernalyse-tests")
+from platformdirs import user_cache_path
 
+VARIABLE: Final = "KERNALYSE_TESTS_FOLDER"
 UNUSED_S: Final = 7 * 24 * 3600
+
+
+def _usable_folder() -> Path:
+    stated = Path(os.environ.get(VARIABLE) or user_cache_path("kernalyse-tests"))
+    try:
+        stated.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that takes nothing: for this run alone
+        return Path(tempfile.mkdtemp(prefix="kernalyse-tests-"))
+    return stated
+
+
+KEPT: Final = _usable_folder()
+"""Chosen when tests are loaded: each of them has a cache folder and variables of its own."""
 
 
 def kept_folder(name: str) -> Path:

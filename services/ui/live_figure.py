@@ -2,82 +2,46 @@
 
 from __future__ import annotations
 
-import json
-import re
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
 import holoviews as hv
 from bokeh.core.property.descriptors import UnsetValueError
-from bokeh.document import Document
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
+from bokeh.models.tools import SelectTool
 
 from services.ui.charts.elements import Columns
-
-SPARE_COUNT: Final = 2
-"""Copies kept of each prototype, a megabyte each."""
-
-SPARE_PAUSE_S: Final = 1.0
-"""The page that has taken one is to be served first."""
-
-MODEL_ID: Final = re.compile(r'"id": "(p\d+)"')
-
-_SPARE_MAKER: Final = ThreadPoolExecutor(1, thread_name_prefix="spare-figures")
+from services.ui.model_copies import ModelCopies
 
 
 class Prototype:
-    """A HoloViews overlay rendered to Bokeh once, of which every page gets a copy.
-
-    A copy takes Bokeh 60 ms and rendering three times that. Spare ones are made beforehand, in a thread of their own, so
-    that a visitor waits for neither.
-    """
+    """A HoloViews overlay rendered to Bokeh once, of which every page gets a copy."""
 
     def __init__(self, element: hv.Overlay) -> None:
         figure: Any = hv.render(element, backend="bokeh")
         figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
-        document = Document()
-        document.add_root(figure)
-        self._keep(document.to_json())
-
-    def _keep(self, document_json: Any) -> None:
-        self._json = document_json
-        self._spares: deque[Any] = deque()
-        self._make_spares()
+        _leave_out_what_is_never_drawn(figure)
+        self._copies = ModelCopies(figure)
+        self._id_prefix = ""
 
     def beside(self, name: str) -> Prototype:
         """The same for a second figure of a page: models of one document must not share their ids, and copies keep them."""
-        document = Document()
-        document.add_root(self._copied())
         made = Prototype.__new__(Prototype)
-        made._keep(json.loads(MODEL_ID.sub(rf'"id": "{name}-\1"', json.dumps(document.to_json(deferred=False)))))
+        made._copies, made._id_prefix = self._copies, f"{name}-"
         return made
 
     def copy(self) -> Any:
         """A figure that belongs to no document yet."""
-        try:
-            figure = self._spares.popleft()
-        except IndexError:
-            figure = self._copied()
-        self._make_spares()
-        return figure
+        return self._copies.copy(self._id_prefix)
 
-    def _make_spares(self) -> None:
-        _SPARE_MAKER.submit(self._make_up_for_taken)
 
-    def _make_up_for_taken(self) -> None:
-        if self._spares:
-            time.sleep(SPARE_PAUSE_S)
-        while len(self._spares) < SPARE_COUNT:
-            self._spares.append(self._copied())
-
-    def _copied(self) -> Any:
-        document = Document.from_json(self._json)
-        (figure,) = document.roots
-        document.remove_root(figure)
-        return figure
+def _leave_out_what_is_never_drawn(figure: Any) -> None:
+    """HoloViews makes glyphs for every state of a mark, one of a legend's included that no chart has."""
+    is_selected_from = any(isinstance(tool, SelectTool) for tool in figure.tools)
+    for renderer in figure.renderers:
+        renderer.muted_glyph = None
+        if not is_selected_from:
+            renderer.selection_glyph = renderer.nonselection_glyph = None
 
 
 class LiveFigure:

@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
-from services.ui import filters, theme
+from services.ui import filters, page_document, theme
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -78,10 +78,7 @@ def fill_document(document: Document, page: PageBase, bridge: Any, fragments: Ma
         bokeh_script=StaticHandler.append_version("js/bokeh.min.js"),
         **page.template_values(),
     )
-    with document.models.freeze():
-        for name, model in {"bridge": _anchor(bridge), **page.roots()}.items():
-            model.name = name
-            document.add_root(model)
+    page_document.fill(document, {"bridge": _anchor(bridge), **page.roots()})
 
 
 def _embedded(root: Any) -> Markup:

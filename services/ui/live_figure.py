@@ -5,54 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import holoviews as hv
 from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
-from bokeh.models.tools import SelectTool
 
 from services.ui.charts.elements import Columns
-from services.ui.model_copies import ModelCopies
-
-
-class Prototype:
-    """A HoloViews overlay rendered to Bokeh once, of which every page gets a copy."""
-
-    def __init__(self, element: hv.Overlay) -> None:
-        figure: Any = hv.render(element, backend="bokeh")
-        figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
-        _leave_out_what_is_never_drawn(figure)
-        self._copies = ModelCopies(figure)
-        self._id_prefix = ""
-
-    def beside(self, name: str) -> Prototype:
-        """The same for a second figure of a page: models of one document must not share their ids, and copies keep them."""
-        made = Prototype.__new__(Prototype)
-        made._copies, made._id_prefix = self._copies, f"{name}-"
-        return made
-
-    def copy(self) -> Any:
-        """A figure that belongs to no document yet."""
-        return self._copies.copy(self._id_prefix)
-
-
-def _leave_out_what_is_never_drawn(figure: Any) -> None:
-    """HoloViews makes glyphs for every state of a mark, one of a legend's included that no chart has."""
-    is_selected_from = any(isinstance(tool, SelectTool) for tool in figure.tools)
-    for renderer in figure.renderers:
-        renderer.muted_glyph = None
-        if not is_selected_from:
-            renderer.selection_glyph = renderer.nonselection_glyph = None
+from services.ui.empty_charts import EmptyChart
+from services.ui.theme import Palette
 
 
 class LiveFigure:
     """A figure whose layers take rows by their position in the overlay.
 
     Args:
-        name: a layer's source is named "name:layer" in the document.
+        name: no other of the page has it; a layer's source is named "name:layer" in the document.
     """
 
-    def __init__(self, name: str, prototype: Prototype, layers: tuple[str, ...]) -> None:
-        self.figure: Any = prototype.copy()
+    def __init__(self, name: str, chart: EmptyChart, palette: Palette, layers: tuple[str, ...]) -> None:
+        self.figure: Any = chart.figure(name, palette)
         self._sources = dict(zip(layers, (renderer.data_source for renderer in self.figure.renderers), strict=True))
         for layer, source in self._sources.items():
             source.name = f"{name}:{layer}"

@@ -8,8 +8,8 @@ takes them as they are, with models of its own, and leaves defaults to be made w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -18,25 +18,152 @@ from bokeh.core.has_props import HasProps
 from bokeh.core.property.vectorization import Expr, Field, Value
 from bokeh.core.property.wrappers import PropertyValueContainer
 from bokeh.model import Model
+from bokeh.themes import Theme
 
-OWN_STATE: Final = ("_id", "_property_values", "_unstable_default_values", "_unstable_themed_values", "_document", "_temp_document")
-CALLBACKS: Final = ("_callbacks", "_event_callbacks")
+SCALARS: Final = frozenset({str, int, float, bool, type(None), np.ndarray})
+"""Types of most values: there are no models in them."""
+
+MADE_ANEW: Final = frozenset(
+    {
+        *("_id", "_property_values", "_unstable_default_values", "_unstable_themed_values", "__themed_values__"),
+        *("_document", "_temp_document", "_callbacks", "_event_callbacks", "references"),
+    }
+)
+"""Of what a model keeps beside its values."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Original:
-    """One model. Of its values, fixed ones serve any number of copies; the others may be changed in place, or lead to models."""
+class Original:
+    """One model. Its fixed values serve any number of copies; the others may be changed in place, or lead to models.
+
+    encoded: what browsers are sent of fixed values and of the theme's, as far as it was needed; for all copies.
+    """
 
     model_class: type[Model]
-    model_id: str
     state: Mapping[str, Any]
     fixed: Mapping[str, Any]
     other: Mapping[str, Any]
     defaults: Mapping[str, Any]  # made for this model alone: others of its class may have others
+    encoded: dict[str, Any] = field(default_factory=dict)
 
 
-SCALARS: Final = frozenset({str, int, float, bool, type(None), np.ndarray})
-"""Types of most values: there are no models in them."""
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """To a model, by its place."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A value that is made anew for each copy. is_record: its type takes them one by one."""
+
+    made_type: type
+    parts: tuple[Any, ...]
+    is_record: bool = False
+
+
+def originals_of(root: Model) -> tuple[Original, ...]:
+    """The root and all that it leads to. Nothing in Python listens to any of them: a callback cannot be copied."""
+    find_quickly(root)
+    models = [root, *(model for model in root.references() if model is not root)]
+    assert not any(model._callbacks or model._event_callbacks for model in models)
+    places: dict[str, int] = {model.id: place for place, model in enumerate(models)}
+    return tuple(_original(model, places) for model in models)
+
+
+def _original(model: Model, places: Mapping[str, int]) -> Original:
+    values = {name: _described(value, places) for name, value in model._property_values.items()}
+    return Original(
+        type(model),
+        {name: value for name, value in vars(model).items() if name not in MADE_ANEW},
+        {name: value for name, value in values.items() if type(value) not in (_Link, _Parts)},
+        {name: value for name, value in values.items() if type(value) in (_Link, _Parts)},
+        # Containers are made again when somebody asks.
+        {
+            name: _described(value, places)
+            for name, value in model._unstable_default_values.items()
+            if not isinstance(value, PropertyValueContainer)
+        },
+    )
+
+
+def _described(value: Any, places: Mapping[str, int]) -> Any:
+    """The value itself when it is fixed. Arrays are: Bokeh puts others in their place and changes none."""
+    if isinstance(value, Model):
+        return _Link(places[value.id])
+    if isinstance(value, dict):
+        return _Parts(type(value), tuple((key, _described(part, places)) for key, part in value.items()))
+    if isinstance(value, list | set):
+        return _Parts(type(value), tuple(_described(part, places) for part in value))
+    if isinstance(value, tuple | Value | Field | Expr):
+        fields = value if isinstance(value, tuple) else vars(value).values()
+        parts = tuple(_described(part, places) for part in fields)
+        return _Parts(type(value), parts, is_record=fields is not value) if any(type(part) in (_Link, _Parts) for part in parts) else value
+    return value
+
+
+def copy_of(originals: Sequence[Original], name: str, theme: Theme) -> Model:
+    """The root's copy. Ids begin with the name: models of one document must not share theirs.
+
+    Args:
+        theme: of the document to come.
+    """
+    models = [_bare(original, f"{name}-{place}", theme) for place, original in enumerate(originals)]
+    for model, original in zip(models, originals, strict=True):
+        for property_name, value in original.other.items():
+            model._property_values[property_name] = _made_for(model, property_name, value, models)
+        for property_name, value in original.defaults.items():
+            model._unstable_default_values[property_name] = _made(value, models)
+    find_quickly(models[0])
+    return models[0]
+
+
+def _bare(original: Original, model_id: str, theme: Theme) -> Model:
+    """What Bokeh's constructors set, and nothing that they work out."""
+    model = object.__new__(original.model_class)
+    vars(model).update(
+        original.state,
+        _id=model_id,
+        _property_values=dict(original.fixed),
+        _unstable_default_values={},
+        _unstable_themed_values={},
+        __themed_values__=theme._for_class(original.model_class),
+        _document=None,
+        _temp_document=None,
+        _callbacks={},
+        _event_callbacks=defaultdict(list),
+        _original=original,
+    )
+    return model
+
+
+def _made_for(model: Model, property_name: str, described: Any, models: Sequence[Model]) -> Any:
+    value = _made(described, models)
+    if isinstance(value, PropertyValueContainer):
+        value._register_owner(model, model.lookup(property_name))
+    return value
+
+
+def _made(described: Any, models: Sequence[Model]) -> Any:
+    kind = type(described)
+    if kind is _Link:
+        return models[described.place]
+    if kind is not _Parts:
+        return described
+    if described.is_record:
+        return described.made_type(*(_made(part, models) for part in described.parts))
+    if issubclass(described.made_type, dict):
+        return described.made_type([(key, _made(part, models)) for key, part in described.parts])
+    return described.made_type([_made(part, models) for part in described.parts])
+
+
+def original_of(model: Model) -> Original | None:
+    """What the model is a copy of."""
+    return vars(model).get("_original")
+
+
+# ---------------------------------------------------------------- what a model leads to
 
 
 def find_quickly(root: Model) -> None:
@@ -65,81 +192,3 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, list | tuple | set):
         return value
     return vars(value).values() if isinstance(value, Value | Field | Expr) else ()
-
-
-class ModelCopies:
-    """Of the root, as it is now. It belongs to no document, and nothing in Python listens to its models."""
-
-    def __init__(self, root: Model) -> None:
-        models = root.references()
-        assert not any(getattr(model, name) for model in models for name in CALLBACKS), "a callback cannot be copied"
-        self._root_id = root.id
-        self._originals = [_original(model) for model in models]
-
-    def copy(self, id_prefix: str = "") -> Model:
-        """Models of one document must not share their ids, and copies keep those of the root's: a second one needs a prefix."""
-        copies = {original.model_id: _bare(original, id_prefix) for original in self._originals}
-        for original in self._originals:
-            copied = copies[original.model_id]
-            for name, value in original.other.items():
-                copied._property_values[name] = _copied_value(value, copies, copied, name)
-            for name, value in original.defaults.items():
-                copied._unstable_default_values[name] = _copied_value(value, copies, copied, name)
-        root = copies[self._root_id]
-        find_quickly(root)
-        return root
-
-
-def _original(model: Model) -> _Original:
-    state = {name: value for name, value in vars(model).items() if name not in (*OWN_STATE, *CALLBACKS)}
-    values = model._property_values
-    fixed = {name: value for name, value in values.items() if _is_fixed(value)}
-    other = {name: value for name, value in values.items() if name not in fixed}
-    # Empty containers are made again when somebody asks.
-    defaults = {name: value for name, value in model._unstable_default_values.items() if not isinstance(value, PropertyValueContainer)}
-    return _Original(type(model), model.id, state, fixed, other, defaults)
-
-
-def _is_fixed(value: Any) -> bool:
-    if isinstance(value, Value | Field | Expr):
-        return all(_is_fixed(part) for part in vars(value).values())
-    if isinstance(value, tuple):
-        return all(_is_fixed(part) for part in value)
-    return not isinstance(value, Model | list | dict | set)
-
-
-def _bare(original: _Original, id_prefix: str) -> Model:
-    """Without values that lead anywhere. What Bokeh's constructors set, and nothing that they work out."""
-    model = object.__new__(original.model_class)
-    vars(model).update(
-        original.state,
-        _id=f"{id_prefix}{original.model_id}",
-        _property_values=dict(original.fixed),
-        _unstable_default_values={},
-        _unstable_themed_values={},
-        _document=None,
-        _temp_document=None,
-        _callbacks={},
-        _event_callbacks=defaultdict(list),
-    )
-    return model
-
-
-def _copied_value(value: Any, copies: Mapping[str, Model], owner: Model, name: str) -> Any:
-    copied = _copied(value, copies)
-    if isinstance(copied, PropertyValueContainer):
-        copied._register_owner(owner, owner.lookup(name))
-    return copied
-
-
-def _copied(value: Any, copies: Mapping[str, Model]) -> Any:
-    """Arrays are shared: Bokeh puts others in their place and changes none."""
-    if isinstance(value, Model):
-        return copies[value.id]
-    if isinstance(value, list | set | tuple):
-        return type(value)(_copied(part, copies) for part in value)
-    if isinstance(value, dict):
-        return type(value)({_copied(key, copies): _copied(part, copies) for key, part in value.items()})
-    if isinstance(value, Value | Field | Expr):
-        return replace(value, **{key: _copied(part, copies) for key, part in vars(value).items()})
-    return value

@@ -12,7 +12,6 @@ from typing import Any, Final
 from bokeh.document import Document
 from bokeh.models import Spacer
 from bokeh.server.views.static_handler import StaticHandler
-from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
@@ -92,7 +91,7 @@ def _anchor(bridge: Any) -> Spacer:
 
 
 def apply_theme(document: Any, palette: Palette) -> None:
-    document.theme = Theme(json=bokeh_theme(palette))
+    document.theme = bokeh_theme(palette)
     # The page has a banner of its own for lost connections.
     document.config.notify_connection_status = False
     document.config.reconnect_session = False

@@ -53,6 +53,10 @@ class EmptyChart:
                     self._rendered[palette] = self._render(palette)
         return self._rendered[palette]
 
+    def take(self, palette: Palette, rendered: Sequence[Original]) -> None:
+        """What a chart of the same name was rendered to by the same code."""
+        self._rendered.setdefault(palette, rendered)
+
     def _render(self, palette: Palette) -> Sequence[Original]:
         figure: Any = hv.render(self._draw(palette, *self._arguments), backend="bokeh")
         figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen

@@ -29,10 +29,10 @@ from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
 from services.ui.artifact_download import ArtifactHandler
-from services.ui.chart_preparation import ChartPreparation
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
-from services.ui.kept_charts import chart_folder
+from services.ui.kept_charts import chart_folder, take_kept
+from services.ui.page_handler import serve_pages_by_it
 from services.ui.pages.compare import ComparePage
 from services.ui.pages.history import HistoryPage
 from services.ui.pages.kernels import KernelsPage
@@ -43,6 +43,7 @@ from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.pages.start import StartPage
 from services.ui.pages.timeline import TimelinePage
+from services.ui.preparation import Preparation
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
@@ -120,7 +121,7 @@ class Dashboard:
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
         self._last_opening_time = -math.inf
-        self._charts = ChartPreparation(chart_folder(), self._is_serving)
+        self._preparation = Preparation(chart_folder(), self._is_serving)
 
     def start(self) -> str:
         """Binds and serves; answers with the real address.
@@ -133,6 +134,8 @@ class Dashboard:
         # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        take_kept(chart_folder())
+        serve_pages_by_it()
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
@@ -175,13 +178,13 @@ class Dashboard:
         gc.collect()
         gc.freeze()
         self._heartbeat = self._loop.create_task(self._beat())
-        self._charts.start()
+        self._preparation.start()
         return f"{self._settings.address.rpartition(':')[0]}:{port}"
 
     def stop(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._charts.stop()
+        self._preparation.stop()
         self._server.unlisten()
         self._server.stop()
         self._uploads.close()

@@ -1,4 +1,4 @@
-"""A page's HTML for its request."""
+"""What serves a page: its HTML, and the socket that it is kept up to date through."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from bokeh.embed.util import RenderItem
 from bokeh.server import urls
-from panel.io.server import DocHandler, html_page_for_render_items
+from panel.io.server import DocHandler, WSHandler, html_page_for_render_items
 
 
 class PageHandler(DocHandler):
@@ -25,7 +25,16 @@ class PageHandler(DocHandler):
         self.write(page)
 
 
-def serve_pages_by_it() -> None:
-    """For servers made from now on; Panel puts its handler into this list in the same manner."""
+class PageSocket(WSHandler):
+    """As Panel's own. A message is three writes and more, and Nagle's algorithm would keep the second one back for 40 ms."""
+
+    def open(self, *arguments: Any, **values: Any) -> Any:
+        self.set_nodelay(True)
+        return super().open(*arguments, **values)
+
+
+def serve_pages_by_these() -> None:
+    """For servers made from now on; Panel puts its handlers into this list in the same manner."""
+    own: dict[Any, Any] = {DocHandler: PageHandler, WSHandler: PageSocket}
     patterns: list[Any] = urls.per_app_patterns
-    patterns[:] = [(path, PageHandler if handler is DocHandler else handler) for path, handler in patterns]
+    patterns[:] = [(path, own.get(handler, handler)) for path, handler in patterns]

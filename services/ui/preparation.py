@@ -14,7 +14,7 @@ from services.ui.kept_charts import keep
 from services.ui.pages.shell import environment
 from services.ui.theme import PALETTES
 
-PAUSE_S: Final = 0.1
+PAUSE_S: Final = 0.02
 """Between two steps, and between looks at whether somebody is being served: a page comes first."""
 
 logger = logging.getLogger(__name__)

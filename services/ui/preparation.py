@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -45,17 +45,19 @@ class Preparation:
 
     def _run(self) -> None:
         try:
-            for step in _templates():
-                if self._may_go_on():
-                    step()
-            charts = list(_missing_charts())
-            for step in charts:
-                if self._may_go_on():
-                    step()
-            if charts:
-                keep(self._folder)
+            self._take(_templates())
+            for palette in PALETTES.values():
+                missing = [partial(chart.rendered, palette) for chart in EmptyChart.known if not chart.is_rendered(palette)]
+                self._take(missing)
+                if missing:
+                    keep(self._folder)
         except Exception:
             logger.exception("Not all could be prepared; pages do the rest as they need it")
+
+    def _take(self, steps: Iterable[Callable[[], object]]) -> None:
+        for step in steps:
+            if self._may_go_on():
+                step()
 
     def _may_go_on(self) -> bool:
         """Waits while a page is on its way. False: the dashboard stops."""
@@ -68,10 +70,3 @@ class Preparation:
 def _templates() -> Iterator[Callable[[], object]]:
     for name in environment().list_templates():
         yield partial(environment().get_template, name)
-
-
-def _missing_charts() -> Iterator[Callable[[], object]]:
-    for palette in PALETTES.values():
-        for chart in EmptyChart.known:
-            if not chart.is_rendered(palette):
-                yield partial(chart.rendered, palette)

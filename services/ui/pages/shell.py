@@ -27,6 +27,9 @@ TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
 ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
 MAX_LISTED_RUNS: Final = 40
 
+SCRIPTS: Final = ("shell", "chart_menu", "kernels", "layers", "roofline", "timeline", "start", "pages")
+"""Those of every page: the browser goes from one to the next without reading them again. The last tells the others of pages."""
+
 
 @cache
 def environment() -> Environment:
@@ -74,6 +77,7 @@ def fill_document(document: Document, page: PageBase, bridge: Any, fragments: Ma
         # Fragments are HTML already, escaped where they were made.
         fragments={name: Markup(html) for name, html in fragments.items()},
         asset_version=asset_version,
+        scripts=SCRIPTS,
         bokeh_script=StaticHandler.append_version("js/bokeh.min.js"),
         **page.template_values(),
     )

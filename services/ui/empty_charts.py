@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import holoviews as hv
 from bokeh.models.tools import SelectTool
+from bokeh.util.serialization import make_id
 
 from services.ui.charts.elements import bokeh_theme
 from services.ui.model_copies import Original, copy_of, originals_of
@@ -39,8 +40,8 @@ class EmptyChart:
         return ".".join((self._draw.__module__, self._draw.__qualname__, *map(str, self._arguments)))
 
     def figure(self, name: str, palette: Palette) -> Any:
-        """One that belongs to no document yet. name: no other figure of the document has it."""
-        return copy_of(self.rendered(palette), name, bokeh_theme(palette))
+        """One that belongs to no document yet. name: ids begin with it; a browser meets none twice, whichever pages follow one another."""
+        return copy_of(self.rendered(palette), f"{name}-{make_id()}", bokeh_theme(palette))
 
     def is_rendered(self, palette: Palette) -> bool:
         return palette in self._rendered

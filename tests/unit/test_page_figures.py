@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import pickle
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,12 @@ def document_of(**roots: Any) -> Document:
 
 
 def sent(document: Document) -> Any:
-    return json.loads(json.dumps(document.to_json(deferred=False)))["roots"]
+    """Without what tells one copy's ids from another's."""
+    return json.loads(re.sub(r"one-p\d+-", "one-", json.dumps(document.to_json(deferred=False))))["roots"]
 
 
 def sent_by_bokeh(document: Document) -> Any:
-    return json.loads(json.dumps(Document.to_json(document, deferred=False)))["roots"]
+    return json.loads(re.sub(r"one-p\d+-", "one-", json.dumps(Document.to_json(document, deferred=False))))["roots"]
 
 
 def test_a_page_is_sent_as_bokeh_would_send_it(charts: list[EmptyChart]) -> None:

@@ -30,10 +30,19 @@ def private_folder() -> Iterator[Path]:
             monkeypatch.setenv(variable, str(folder / name))
         for variable in [name for name in os.environ if name.startswith("KERNALYSE_")]:
             monkeypatch.delenv(variable)
+        _share_charts(folder / "cache" / "kernalyse")
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _share_charts(cache_folder: Path) -> None:
+    """Of all dashboards that tests start: else each would render its empty charts anew, for seconds."""
+    shared = Path(tempfile.gettempdir()) / f"kernalyse-tests-charts-{os.getuid()}"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    cache_folder.mkdir(mode=0o700)
+    (cache_folder / "empty_charts").symlink_to(shared)
 
 
 def know_ceilings(folder: Path, ceilings_file: Path) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import signal
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,6 +31,8 @@ from services.ui.access import Access, Gate
 from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
+from services.ui.kept_charts import chart_folder, take_kept
+from services.ui.page_handler import serve_pages_by_these
 from services.ui.pages.compare import ComparePage
 from services.ui.pages.history import HistoryPage
 from services.ui.pages.kernels import KernelsPage
@@ -40,6 +43,7 @@ from services.ui.pages.roofline import RooflinePage
 from services.ui.pages.shell import ASSET_FOLDER, PageBase, apply_theme, fill_document
 from services.ui.pages.start import StartPage
 from services.ui.pages.timeline import TimelinePage
+from services.ui.preparation import Preparation
 from services.ui.session import BrowserSession, UpdatePace
 from services.ui.state import TABLE_TITLES, ViewState, from_query
 from services.ui.table_query import table_query
@@ -49,6 +53,9 @@ from services.ui.uploads.uploads import Uploads
 THEME_COOKIE: Final = "kernalyse_theme"
 HEARTBEAT_S: Final = 1.0
 """Between looks at the clock: elapsed and remaining times go on although nothing arrives."""
+
+OPENING_S: Final = 1.0
+"""From a page's request until its browser has drawn it."""
 
 UNUSED_SESSION_LIFETIME_MS: Final = 15_000
 
@@ -113,6 +120,8 @@ class Dashboard:
         self._server: Any = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._asset_version = _asset_version()
+        self._last_opening_time = -math.inf
+        self._preparation = Preparation(chart_folder(), self._is_serving)
 
     def start(self) -> str:
         """Binds and serves; answers with the real address.
@@ -125,6 +134,8 @@ class Dashboard:
         # Bokeh warns of origins that it is told not to check; the gate has checked them before it sees the request.
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        take_kept(chart_folder())
+        serve_pages_by_these()
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(
@@ -161,17 +172,19 @@ class Dashboard:
         self._server._http.request_callback = Gate(self._server._tornado, access)
         self._server.start()
         self.client.start()
-        # The first rendering loads half of HoloViews: better here than under the first visitor.
+        # The first page loads what the others stand on: better here than under the first visitor.
         LivePage(self.client, ViewState())
         # What was loaded so far stays: without it a full collection takes a fifth of the time, and no page waits a quarter second.
         gc.collect()
         gc.freeze()
         self._heartbeat = self._loop.create_task(self._beat())
+        self._preparation.start()
         return f"{self._settings.address.rpartition(':')[0]}:{port}"
 
     def stop(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.cancel()
+        self._preparation.stop()
         self._server.unlisten()
         self._server.stop()
         self._uploads.close()
@@ -185,7 +198,11 @@ class Dashboard:
 
         return open_page  # Panel takes plain functions only, no partials; None leaves the document as it was made
 
+    def _is_serving(self) -> bool:
+        return self._loop.time() - self._last_opening_time < OPENING_S
+
     def _open_page(self, page_class: type[PageBase]) -> None:
+        self._last_opening_time = self._loop.time()
         document: Any = pn.state.curdoc
         request = document.session_context.request
         arguments = {name: [value.decode(errors="replace") for value in values] for name, values in request.arguments.items()}

@@ -2,93 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import re
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any
 
-import holoviews as hv
 from bokeh.core.property.descriptors import UnsetValueError
-from bokeh.document import Document
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
 from services.ui.charts.elements import Columns
-
-SPARE_COUNT: Final = 2
-"""Copies kept of each prototype, a megabyte each."""
-
-SPARE_PAUSE_S: Final = 1.0
-"""The page that has taken one is to be served first."""
-
-MODEL_ID: Final = re.compile(r'"id": "(p\d+)"')
-
-_SPARE_MAKER: Final = ThreadPoolExecutor(1, thread_name_prefix="spare-figures")
-
-
-class Prototype:
-    """A HoloViews overlay rendered to Bokeh once, of which every page gets a copy.
-
-    A copy takes Bokeh 60 ms and rendering three times that. Spare ones are made beforehand, in a thread of their own, so
-    that a visitor waits for neither.
-    """
-
-    def __init__(self, element: hv.Overlay) -> None:
-        figure: Any = hv.render(element, backend="bokeh")
-        figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
-        document = Document()
-        document.add_root(figure)
-        self._keep(document.to_json())
-
-    def _keep(self, document_json: Any) -> None:
-        self._json = document_json
-        self._spares: deque[Any] = deque()
-        self._make_spares()
-
-    def beside(self, name: str) -> Prototype:
-        """The same for a second figure of a page: models of one document must not share their ids, and copies keep them."""
-        document = Document()
-        document.add_root(self._copied())
-        made = Prototype.__new__(Prototype)
-        made._keep(json.loads(MODEL_ID.sub(rf'"id": "{name}-\1"', json.dumps(document.to_json(deferred=False)))))
-        return made
-
-    def copy(self) -> Any:
-        """A figure that belongs to no document yet."""
-        try:
-            figure = self._spares.popleft()
-        except IndexError:
-            figure = self._copied()
-        self._make_spares()
-        return figure
-
-    def _make_spares(self) -> None:
-        _SPARE_MAKER.submit(self._make_up_for_taken)
-
-    def _make_up_for_taken(self) -> None:
-        if self._spares:
-            time.sleep(SPARE_PAUSE_S)
-        while len(self._spares) < SPARE_COUNT:
-            self._spares.append(self._copied())
-
-    def _copied(self) -> Any:
-        document = Document.from_json(self._json)
-        (figure,) = document.roots
-        document.remove_root(figure)
-        return figure
+from services.ui.empty_charts import EmptyChart
+from services.ui.theme import Palette
 
 
 class LiveFigure:
     """A figure whose layers take rows by their position in the overlay.
 
     Args:
-        name: a layer's source is named "name:layer" in the document.
+        name: no other of the page has it; a layer's source is named "name:layer" in the document.
     """
 
-    def __init__(self, name: str, prototype: Prototype, layers: tuple[str, ...]) -> None:
-        self.figure: Any = prototype.copy()
+    def __init__(self, name: str, chart: EmptyChart, palette: Palette, layers: tuple[str, ...]) -> None:
+        self.figure: Any = chart.figure(name, palette)
         self._sources = dict(zip(layers, (renderer.data_source for renderer in self.figure.renderers), strict=True))
         for layer, source in self._sources.items():
             source.name = f"{name}:{layer}"

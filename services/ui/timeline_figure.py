@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from bokeh.events import SelectionGeometry, Tap
 from bokeh.models import BoxSelectTool, PanTool, Range1d, RangeTool, WheelZoomTool
 
 from services.ui.charts import timeline
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.theme import Palette
 from services.ui.time_window import MIN_LENGTH_NS, TimeWindow
 
@@ -22,10 +22,37 @@ EDGE_PX: Final = 14
 """On the right of the rows: room for half a number of the time axis."""
 
 
-@cache
-def _prototypes(palette: Palette) -> tuple[Prototype, Prototype, Prototype]:
-    charts = (timeline.timeline_chart(palette), timeline.ruler_chart(palette), timeline.overview_chart(palette))
-    return tuple(Prototype(chart) for chart in charts)  # type: ignore[return-value]
+def _flush(part: Any) -> None:
+    """The three lie on each other, without a gap."""
+    part.update(margin=0, min_border=0, min_border_left=0, min_border_right=EDGE_PX, min_border_top=0, min_border_bottom=0)
+    part.update(outline_line_color=None)
+
+
+def _adjust_body(body: Any) -> None:
+    _flush(body)
+    body.ygrid.visible = False
+    pan, wheel, mark = PanTool(dimensions="width"), WheelZoomTool(dimensions="width"), BoxSelectTool(dimensions="width", renderers=[])
+    mark.name = "timeline-mark"
+    pan.name = "timeline-pan"
+    body.toolbar.update(tools=[*body.hover, pan, wheel, mark], active_drag=pan, active_scroll=wheel)
+
+
+def _adjust_ruler(ruler: Any) -> None:
+    _flush(ruler)
+    ruler.xgrid.visible = ruler.ygrid.visible = False
+    wheel, mark = WheelZoomTool(dimensions="width"), BoxSelectTool(dimensions="width", renderers=[])
+    ruler.toolbar.update(tools=[wheel, mark], active_drag=mark, active_scroll=wheel)
+
+
+def _adjust_overview(overview: Any) -> None:
+    _flush(overview)
+    overview.xgrid.visible = overview.ygrid.visible = False
+    overview.toolbar.tools = [RangeTool(x_range=Range1d(start=0, end=1, min_interval=MIN_LENGTH_NS), start_gesture="pan")]
+
+
+_body = EmptyChart(timeline.timeline_chart, adjust=_adjust_body)
+_ruler = EmptyChart(timeline.ruler_chart, adjust=_adjust_ruler)
+_overview = EmptyChart(timeline.overview_chart, adjust=_adjust_overview)
 
 
 class TimelineFigure:
@@ -44,10 +71,9 @@ class TimelineFigure:
         on_tap: Callable[[float, float], None],
         on_stretch: Callable[[float, float], None],
     ) -> None:
-        body, ruler, overview = _prototypes(palette)
-        self.body = LiveFigure("timeline", body, timeline.LAYERS)
-        self.ruler = LiveFigure("timeline-ruler", ruler, ("none",))
-        self.overview = LiveFigure("timeline-overview", overview, ("busy",))
+        self.body = LiveFigure("timeline", _body, palette, timeline.LAYERS)
+        self.ruler = LiveFigure("timeline-ruler", _ruler, palette, ("none",))
+        self.overview = LiveFigure("timeline-overview", _overview, palette, ("busy",))
         self._on_move = on_move
         self._on_tap = on_tap
         self._on_stretch = on_stretch
@@ -55,21 +81,9 @@ class TimelineFigure:
         self._connect()
 
     def _connect(self) -> None:
-        body, ruler, overview = (part.figure for part in (self.body, self.ruler, self.overview))
-        self._range = Range1d(start=0, end=1, min_interval=MIN_LENGTH_NS)
+        body, ruler = self.body.figure, self.ruler.figure
+        self._range: Range1d = self.overview.figure.toolbar.tools[0].x_range
         body.x_range = ruler.x_range = self._range
-        ruler.xgrid.visible = ruler.ygrid.visible = body.ygrid.visible = False
-        for part in (body, ruler, overview):
-            part.update(margin=0, min_border=0, min_border_left=0, min_border_right=EDGE_PX, min_border_top=0, min_border_bottom=0)
-            part.update(outline_line_color=None)
-        overview.xgrid.visible = overview.ygrid.visible = False
-        pan, wheel, mark = PanTool(dimensions="width"), WheelZoomTool(dimensions="width"), BoxSelectTool(dimensions="width", renderers=[])
-        mark.name = "timeline-mark"
-        pan.name = "timeline-pan"
-        body.toolbar.update(tools=[*body.hover, pan, wheel, mark], active_drag=pan, active_scroll=wheel)
-        ruler_wheel, ruler_mark = WheelZoomTool(dimensions="width"), BoxSelectTool(dimensions="width", renderers=[])
-        ruler.toolbar.update(tools=[ruler_wheel, ruler_mark], active_drag=ruler_mark, active_scroll=ruler_wheel)
-        overview.toolbar.tools = [RangeTool(x_range=self._range, start_gesture="pan")]
         for part in (body, ruler):
             part.on_event(SelectionGeometry, self._marked)
         body.on_event(Tap, lambda event: self._on_tap(event.x, event.y))

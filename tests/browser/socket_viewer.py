@@ -58,7 +58,7 @@ def log_in(address: str, token: str) -> str:
 
 def session_token(page: str) -> str:
     """Of the Bokeh session that a page's HTML belongs to."""
-    found = re.search(r'"token":\s*"([^"]+)"', page)
+    found = re.search(r'data-session="([^"]+)"', page)
     assert found is not None
     return found[1]
 

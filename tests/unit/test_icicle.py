@@ -8,7 +8,8 @@ import pytest
 
 from services.analyzer.tree_tables import LAYER_TREE
 from services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.theme import DARK, LIGHT
 
 
@@ -96,7 +97,7 @@ def test_missing_negative_and_hostile_figures_are_drawn_as_nothing_or_as_text() 
 
 
 def test_the_live_figure_takes_every_column() -> None:
-    figure = LiveFigure("icicle", Prototype(icicle_chart(no_boxes(), no_names(), LIGHT)), ("boxes", "names"))
+    figure = LiveFigure("icicle", EmptyChart(lambda _: icicle_chart(no_boxes(), no_names(), LIGHT)), LIGHT, ("boxes", "names"))
     drawn = icicle(MODEL, "", "efficiency", LIGHT, 1_000)
     figure.replace("boxes", drawn.boxes)
     figure.replace("names", drawn.names)

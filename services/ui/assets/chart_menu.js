@@ -209,5 +209,5 @@
     }
   })
 
-  document.addEventListener("DOMContentLoaded", addMenus)
+  document.addEventListener("kernalyse-enter", addMenus)
 })()

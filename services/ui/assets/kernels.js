@@ -3,9 +3,10 @@
 ;(() => {
   const keyOf = () => document.querySelector("#f-detail .has-choice")?.dataset.key ?? ""
 
-  document.addEventListener("DOMContentLoaded", () => {
+  document.addEventListener("kernalyse-enter", () => {
+    const detail = document.querySelector('[data-page="kernels"] #f-detail')
+    if (detail === null) return
     let shown = keyOf()
-    const detail = document.getElementById("f-detail")
     new MutationObserver(() => {
       const key = keyOf()
       if (key === shown) return

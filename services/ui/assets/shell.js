@@ -1,5 +1,5 @@
 // The page's own part: puts fragments in place, tells the server what was drawn, sends the user's wishes.
-// It finds its counterpart, services/ui/session.py's Bridge, through the invisible model named "bridge".
+// Its counterpart, services/ui/session.py's Bridge, comes with the page's charts, on the invisible model named "bridge".
 "use strict"
 ;(() => {
   let bridge = null
@@ -81,21 +81,23 @@
 
   function showQuery(query) {
     const url = location.pathname + (query ? "?" + query : "")
-    if (url !== location.pathname + location.search) history.replaceState(null, "", url)
+    if (url !== location.pathname + location.search && !shell().dataset.leaving) history.replaceState(history.state, "", url)
   }
 
   function receive() {
+    if (bridge === null) return
     const fragments = bridge.fragments
     const entries = fragments instanceof Map ? fragments : Object.entries(fragments)
     if (placed !== fragments) for (const [id, html] of entries) place(id, html)
     placed = fragments
     showQuery(bridge.query)
     const sent = bridge.sent
-    requestAnimationFrame(() => { if (bridge.acknowledged < sent) bridge.acknowledged = sent })
+    const own = bridge
+    requestAnimationFrame(() => { if (own.acknowledged < sent) own.acknowledged = sent })
   }
 
-  function attach(found) {
-    bridge = found
+  function attach({detail: bokeh}) {
+    bridge = bokeh.get_model_by_name("bridge").tags[0]
     placed = bridge.fragments
     bridge.properties.sent.change.connect(receive)
     showQuery(bridge.query)
@@ -105,28 +107,27 @@
     if (log) log.scrollTop = log.scrollHeight
   }
 
-  function waitForBokeh() {
-    const doc = window.Bokeh?.documents?.[0]
-    const found = doc?.get_model_by_name("bridge")?.tags?.[0]
-    if (!found || !doc.is_idle) return void setTimeout(waitForBokeh, 30)
-    attach(found)
-    doc.on_event("connection_lost", lost)
-  }
+  document.addEventListener("kernalyse-drawn", attach)
+  document.addEventListener("kernalyse-leave", () => {
+    bridge?.properties.sent.change.disconnect(receive)
+    bridge = null
+  })
 
   // ---------------------------------------------------------------- a server that went away
 
-  function lost() {
+  // Once it is there again: the page that somebody wanted to see.
+  document.addEventListener("kernalyse-lost", ({detail: url}) => {
     if (!document.getElementById("lost").hidden) return
     document.getElementById("lost").hidden = false
     const again = async () => {
       try {
         const answer = await fetch("/assets/shell.css", {method: "HEAD", cache: "no-store"})
-        if (answer.ok || answer.status === 401) return void location.reload()
+        if (answer.ok || answer.status === 401) return void (url ? location.assign(url) : location.reload())
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }
     setTimeout(again, 500)
-  }
+  })
 
   // ---------------------------------------------------------------- wishes
 
@@ -166,7 +167,7 @@
     const {set} = target.dataset ?? {}
     if (!set) return
     clearTimeout(typing.get(target))
-    typing.set(target, setTimeout(() => wish("set", `${set}=${target.value}`), target.tagName === "SELECT" ? 0 : 250))
+    typing.set(target, setTimeout(() => { if (target.isConnected) wish("set", `${set}=${target.value}`) }, target.tagName === "SELECT" ? 0 : 250))
   })
   document.addEventListener("change", (event) => {
     const {column, pick} = event.target.dataset ?? {}
@@ -190,6 +191,4 @@
 
   // Parts of single pages (assets/NAME.js) send wishes by an event.
   document.addEventListener("kernalyse-wish", ({detail}) => wish(detail.name, detail.value))
-
-  document.addEventListener("DOMContentLoaded", waitForBokeh)
 })()

@@ -65,7 +65,7 @@
     const form = event.target.closest?.("[data-form]")
     if (!form || event.target.type === "file") return
     clearTimeout(typing)
-    typing = setTimeout(() => { wish("form", said(form)); keep() }, event.target.tagName === "SELECT" ? 0 : 250)
+    typing = setTimeout(() => { if (form.isConnected) { wish("form", said(form)); keep() } }, event.target.tagName === "SELECT" ? 0 : 250)
   })
 
   document.addEventListener("submit", (event) => {
@@ -99,16 +99,23 @@
       try {
         const answer = await fetch("/files?name=" + encodeURIComponent(file.name), {method: "POST", headers: HEADERS, body: file})
         const told = await answer.json()
-        if (answer.ok) wish("give", JSON.stringify({form, file_id: told.file_id}))
-        else tell(told.problem)
+        if (!answer.ok) tell(told.problem)
+        else if (main()) wish("give", JSON.stringify({form, file_id: told.file_id}))
       } catch {
         tell(`${file.name} could not be sent: the dashboard's server does not answer, or the file cannot be read.`)
       }
     }
-    setTimeout(keep, 1000)
+    setTimeout(() => { if (main()) keep() }, 1000)
   }
 
+  const problems = [] // of uploads, also those that ended while another page was shown
+
   function tell(sentence) {
+    problems.push(sentence)
+    if (main()) showProblem(sentence)
+  }
+
+  function showProblem(sentence) {
     const line = document.createElement("li")
     line.className = "problem block"
     line.textContent = sentence
@@ -212,7 +219,7 @@
     return (await Promise.all(found.map((one) => filesOf(one, `${path}${entry.name}/`)))).flat()
   }
 
-  const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files")
+  const hasFiles = (event) => main() && [...(event.dataTransfer?.types ?? [])].includes("Files")
   let depth = 0
   const veil = (change) => { depth = Math.max(0, depth + change); main().classList.toggle("dragging", depth > 0) }
   document.addEventListener("dragenter", (event) => { if (hasFiles(event)) veil(1) })
@@ -246,15 +253,14 @@
 
   // ---------------------------------------------------------------- a run that was started
 
-  function begin() {
+  document.addEventListener("kernalyse-enter", () => {
+    if (!main()) return
+    problems.forEach(showProblem)
+    depth = 0
     new MutationObserver(() => {
       const link = document.querySelector("#f-started [data-go]")
-      if (link) location.assign(link.href)
+      link?.click()
     }).observe(document.getElementById("f-started"), {childList: true})
-    const shell = document.querySelector(".shell")
-    if (shell.dataset.ready) return restore()
-    new MutationObserver((_, observer) => { observer.disconnect(); restore() }).observe(shell, {attributes: true, attributeFilter: ["data-ready"]})
-  }
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin)
-  else begin()
+  })
+  document.addEventListener("kernalyse-drawn", () => { if (main()) restore() })
 })()

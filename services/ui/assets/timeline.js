@@ -4,7 +4,7 @@
   const STEP = 0.15 // of what is shown, a key press
   const ZOOM = 1.35
 
-  const body = () => window.Bokeh?.documents?.[0]?.get_model_by_name("timeline_body")
+  const body = () => window.Bokeh?.documents?.at(-1)?.get_model_by_name("timeline_body")
   const tool = (name) => body()?.toolbar.tools.find((one) => one.name === name)
 
   function show(start, end) {

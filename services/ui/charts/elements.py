@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import holoviews as hv
@@ -10,6 +11,7 @@ import holoviews.plotting.bokeh  # registers the backend that the options below 
 import numpy as np
 import numpy.typing as npt
 from bokeh.models import CustomJSTickFormatter
+from bokeh.themes import Theme
 
 from services.ui.theme import Palette, Ticks
 
@@ -78,10 +80,11 @@ def chosen_style(palette: Palette) -> dict[str, Any]:
     }
 
 
-def bokeh_theme(palette: Palette) -> dict[str, Any]:
-    """Attributes for bokeh.themes.Theme: what the elements' own options leave open."""
+@cache
+def bokeh_theme(palette: Palette) -> Theme:
+    """What the elements' own options leave open."""
     font = "system-ui, sans-serif"
-    return {
+    attributes = {
         "attrs": {
             "Plot": {
                 "background_fill_color": palette.surface,
@@ -103,6 +106,7 @@ def bokeh_theme(palette: Palette) -> dict[str, Any]:
             "Toolbar": {"logo": None, "autohide": True},
         }
     }
+    return Theme(json=attributes)
 
 
 def ramp(start: str, end: str, step_count: int = 64) -> list[str]:

@@ -113,6 +113,11 @@ def time_range(lines: Sequence[Columns]) -> tuple[float, float]:
     return max(min(float(part[0]) for part in times), end - HOUR_MS), end
 
 
+def empty_metric_chart(palette: Palette, name: str) -> hv.Overlay:
+    """name: of the metric."""
+    return metric_chart(next(metric for metric in METRICS if metric.name == name), (), (), palette)
+
+
 def metric_chart(metric: Metric, lines: Sequence[Columns], series: Sequence[Series], palette: Palette, height_px: int = 190) -> hv.Overlay:
     """One layer a series, in the order of LAYERS; what has no series is empty."""
     curves = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
+import holoviews as hv
 import polars as pl
 
 from services.core.model import Run
@@ -14,8 +15,9 @@ from services.ui import filters, theme
 from services.ui.charts import compare, roofline
 from services.ui.charts.elements import empty_columns
 from services.ui.client import AnalyzerClient
+from services.ui.empty_charts import EmptyChart
 from services.ui.legend import LegendEntry, legend_fragment
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.compared_rows import Compared, columns_of, compared, table_rows, tiles, verdict_legend
 from services.ui.pages.compared_sides import chosen_pair, facts
@@ -35,23 +37,21 @@ NOT_ALIKE: Final = "One of these is a trace and the other has measurements: choo
 NO_PAIR: Final = "Choose two runs. Measure one kernel twice, before and after a change: kernalyse bench saxpy --processes 5"
 
 
-@cache
-def _speedups(palette: Palette) -> Prototype:
-    return Prototype(compare.speedup_chart(compare.no_speedups(), empty_columns(compare.WHISKER_NUMBERS), palette))
+@EmptyChart
+def _speedups(palette: Palette) -> hv.Overlay:
+    return compare.speedup_chart(compare.no_speedups(), empty_columns(compare.WHISKER_NUMBERS), palette)
 
 
-@cache
-def _changes(palette: Palette) -> Prototype:
-    return Prototype(compare.change_chart(empty_columns(compare.CHANGE_NUMBERS, compare.CHANGE_TEXTS), palette))
+@EmptyChart
+def _changes(palette: Palette) -> hv.Overlay:
+    return compare.change_chart(empty_columns(compare.CHANGE_NUMBERS, compare.CHANGE_TEXTS), palette)
 
 
-@cache
-def _rooflines(palette: Palette) -> Prototype:
+@EmptyChart
+def _rooflines(palette: Palette) -> hv.Overlay:
     moves = compare.moves_layer(empty_columns(compare.MOVE_NUMBERS, compare.MOVE_TEXTS))
     ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
-    return Prototype(
-        roofline.roofline_chart(no_points(), ceilings, roofline.Span(*roofline.NO_POINT_SPAN), palette, 420, under_points=(moves,))
-    )
+    return roofline.roofline_chart(no_points(), ceilings, roofline.Span(*roofline.NO_POINT_SPAN), palette, 420, under_points=(moves,))
 
 
 class ComparePage(PageBase):
@@ -61,9 +61,9 @@ class ComparePage(PageBase):
         super().__init__(client, state)
         self._rows: Question[Compared] = Question(self.wake)
         self._sources: Question[tuple[tuple[FileDifference, ...], str]] = Question(self.wake)
-        self.speedups = LiveFigure("speedups", _speedups(self.palette), ("even", "whiskers", "points"))
-        self.changes = LiveFigure("changes", _changes(self.palette), ("bars",))
-        self.roofline = LiveFigure("roofline", _rooflines(self.palette), ("ceilings", "names", "moves", "points"))
+        self.speedups = LiveFigure("speedups", _speedups, self.palette, ("even", "whiskers", "points"))
+        self.changes = LiveFigure("changes", _changes, self.palette, ("bars",))
+        self.roofline = LiveFigure("roofline", _rooflines, self.palette, ("ceilings", "names", "moves", "points"))
         self._drawn: object = None
         self._moved: object = None
         self._drawn_of: object = None  # which runs, and what of them

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
+import holoviews as hv
 import polars as pl
 from bokeh.models import DatetimeTicker
 
@@ -15,7 +16,8 @@ from services.ui.charts import history
 from services.ui.charts.compare import change
 from services.ui.charts.elements import tick_formatter
 from services.ui.client import AnalyzerClient, TablePage
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview
 from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from services.ui.pages.shell import PageBase, filters_fragment, fragment
@@ -36,9 +38,9 @@ NO_RUNS: Final = "Nothing has been measured yet. Each run adds a point: kernalys
 NO_MATCH: Final = "No history matches these filters, or none has this figure."
 
 
-@cache
-def _prototype(palette: Palette) -> Prototype:
-    return Prototype(history.history_chart(palette))
+@EmptyChart
+def _chart(palette: Palette) -> hv.Overlay:
+    return history.history_chart(palette)
 
 
 class HistoryPage(PageBase):
@@ -49,7 +51,7 @@ class HistoryPage(PageBase):
         self._series: Question[TablePage] = Question(self.wake)
         self._changes: Question[pl.DataFrame] = Question(self.wake)
         self._rows: Question[pl.DataFrame] = Question(self.wake)
-        self.chart = LiveFigure("history", _prototype(self.palette), ("bands", "levels", "whiskers", "runs"))
+        self.chart = LiveFigure("history", _chart, self.palette, ("bands", "levels", "whiskers", "runs"))
         self._drawn: tuple[pl.DataFrame, HistoryMetric, Across] | None = None
         self._labelled: tuple[HistoryMetric, Across] = ("duration_median_ns", "time")
         self._row_count = 0

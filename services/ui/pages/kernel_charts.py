@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
+import holoviews as hv
 import polars as pl
 from bokeh.models.annotations import ColorBar
 
@@ -18,7 +18,8 @@ from services.ui.charts.elements import tick_formatter
 from services.ui.charts.metrics import METRICS, Metric, metric_of
 from services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED, axis_values, performance_rows
 from services.ui.client import AnalyzerClient
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.pages.shell import fragment
 from services.ui.state import ViewState
 from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
@@ -42,19 +43,19 @@ class ChartRows:
     total_row_count: int
 
 
-@cache
-def _heatmap_prototype(palette: Palette) -> Prototype:
-    return Prototype(heatmap.heatmap_chart(*heatmap.no_cells(), palette))
+@EmptyChart
+def _heatmap_chart(palette: Palette) -> hv.Overlay:
+    return heatmap.heatmap_chart(*heatmap.no_cells(), palette)
 
 
-@cache
-def _intensity_prototype(palette: Palette) -> Prototype:
-    return Prototype(split.intensity_chart(split.no_bars(), palette))
+@EmptyChart
+def _intensity_chart(palette: Palette) -> hv.Overlay:
+    return split.intensity_chart(split.no_bars(), palette)
 
 
-@cache
-def _performance_prototype(palette: Palette) -> Prototype:
-    return Prototype(split.performance_chart(split.no_bars(), split.no_roofs(), palette))
+@EmptyChart
+def _performance_chart(palette: Palette) -> hv.Overlay:
+    return split.performance_chart(split.no_bars(), split.no_roofs(), palette)
 
 
 async def ask_rows(client: AnalyzerClient, state: ViewState, run_ids: tuple[str, ...]) -> ChartRows:
@@ -84,9 +85,9 @@ class KernelCharts:
 
     def __init__(self, palette: Palette, choose: Callable[[str], None]) -> None:
         self._palette = palette
-        self.heatmap = LiveFigure("heatmap", _heatmap_prototype(palette), ("cells", "gaps", "marks"))
-        self.intensity = LiveFigure("intensity", _intensity_prototype(palette), ("bars",))
-        self.performance = LiveFigure("performance", _performance_prototype(palette), ("bars", "roofs"))
+        self.heatmap = LiveFigure("heatmap", _heatmap_chart, palette, ("cells", "gaps", "marks"))
+        self.intensity = LiveFigure("intensity", _intensity_chart, palette, ("bars",))
+        self.performance = LiveFigure("performance", _performance_chart, palette, ("bars", "roofs"))
         self._color_bar: Any = self.heatmap.figure.select_one(ColorBar)
         self._drawn: tuple[object, ...] = ()
         self._answer: ChartRows | None = None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
+import holoviews as hv
 import polars as pl
 from bokeh.events import Tap
 
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from services.ui.charts import icicle
 from services.ui.client import AnalyzerClient
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.pages.layer_panel import LayerPanel, kernel_filters
 from services.ui.question import Question
 from services.ui.state import ViewState
@@ -35,9 +37,9 @@ TREE_COLUMNS: Final = (
 )
 
 
-@cache
-def _prototype(palette: Palette) -> Prototype:
-    return Prototype(icicle.icicle_chart(icicle.no_boxes(), icicle.no_names(), palette))
+@EmptyChart
+def _chart(palette: Palette) -> hv.Overlay:
+    return icicle.icicle_chart(icicle.no_boxes(), icicle.no_names(), palette)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class LayerTree:
         self._palette = palette
         self._wake = wake
         self._go_into = go_into
-        self.figure = LiveFigure("icicle", _prototype(palette), ("boxes", "names"))
+        self.figure = LiveFigure("icicle", _chart, palette, ("boxes", "names"))
         self.figure.figure.on_event(Tap, self._tapped)
         self.figure.figure.on_change("inner_width", self._resized)
         self._width_px = FIRST_WIDTH_PX

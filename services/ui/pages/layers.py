@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
+import holoviews as hv
 import polars as pl
 
 from services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
 from services.ui import filters
 from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
+from services.ui.empty_charts import EmptyChart
 from services.ui.legend import LegendEntry, legend_fragment
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview
 from services.ui.pages.layer_tree import LayerTree, ShownRun
 from services.ui.pages.passes import PassCharts, is_of_model
@@ -46,9 +48,9 @@ PASS_CHARTS: Final = (
 )
 
 
-@cache
-def _prototype(palette: Palette) -> Prototype:
-    return Prototype(layers.layer_chart(layers.no_bars(), palette))
+@EmptyChart
+def _chart(palette: Palette) -> hv.Overlay:
+    return layers.layer_chart(layers.no_bars(), palette)
 
 
 class LayersPage(TabledPage):
@@ -61,7 +63,7 @@ class LayersPage(TabledPage):
         self._is_chosen = state.table in TABLES
         super().__init__(client, state if self._is_chosen else replace(state, table="layers"))
         self.tree = LayerTree(client, self.palette, self.wake, self._look_into)
-        self.chart = LiveFigure("layers", _prototype(self.palette), ("bars",))
+        self.chart = LiveFigure("layers", _chart, self.palette, ("bars",))
         shown = self._shown_runs(self.with_older_runs(client.nodes.overview()))
         self.passes = PassCharts(client, self.palette, self.wake) if any(map(is_of_model, shown)) else None
         self._charted: Run | None = None

@@ -6,9 +6,10 @@ import time
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
+import holoviews as hv
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -18,10 +19,11 @@ from services.ui import theme
 from services.ui.charts import roofline, strips, telemetry
 from services.ui.charts.elements import Columns
 from services.ui.client import AnalyzerClient
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
-from services.ui.pages.roofline_figure import no_points, roofline_prototype
+from services.ui.pages.roofline_figure import LIVE_ROOFLINE, no_points
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
 from services.ui.sample_strips import LayerChange
 from services.ui.state import Page, ViewState, to_query
@@ -34,14 +36,14 @@ MAX_NEW_READINGS: Final = 20
 """Looked at for the newest of each kind: one reading of the host and one of each device come together."""
 
 
-@cache
-def _strips_prototype(palette: Palette) -> Prototype:
-    return Prototype(strips.strip_chart(strips.no_samples(), strips.no_samples(), *strips.no_medians(), palette))
+@EmptyChart
+def _strips_chart(palette: Palette) -> hv.Overlay:
+    return strips.strip_chart(strips.no_samples(), strips.no_samples(), *strips.no_medians(), palette)
 
 
-@cache
-def _telemetry_prototype(palette: Palette) -> Prototype:
-    return Prototype(telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, palette))
+@EmptyChart
+def _telemetry_chart(palette: Palette) -> hv.Overlay:
+    return telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, palette)
 
 
 class LivePage(PageBase):
@@ -50,9 +52,9 @@ class LivePage(PageBase):
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
         self._points = no_points()
-        self.samples = LiveFigure("samples", _strips_prototype(self.palette), ("finished", "samples", "intervals", "medians"))
-        self.roofline = LiveFigure("roofline", roofline_prototype(self.palette, 320), ("ceilings", "names", "points"))
-        self.telemetry = LiveFigure("telemetry", _telemetry_prototype(self.palette), telemetry.LINES)
+        self.samples = LiveFigure("samples", _strips_chart, self.palette, ("finished", "samples", "intervals", "medians"))
+        self.roofline = LiveFigure("roofline", LIVE_ROOFLINE, self.palette, ("ceilings", "names", "points"))
+        self.telemetry = LiveFigure("telemetry", _telemetry_chart, self.palette, telemetry.LINES)
         self._cancelling = ""
         self._made_for: object = None
         self._made: dict[str, str] = {}

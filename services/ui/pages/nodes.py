@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from services.core.errors import KernalyseError
@@ -16,15 +16,15 @@ from services.core.roofline_config import SOURCES, known_ceiling
 from services.ui import theme
 from services.ui.charts import node_telemetry
 from services.ui.charts.elements import Columns
-from services.ui.charts.node_telemetry import METRICS, Metric, Series
+from services.ui.charts.node_telemetry import METRICS, Series
 from services.ui.client import AnalyzerClient
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.made_once import MadeOnce
 from services.ui.memory import Overview
 from services.ui.pages.shell import PageBase, fragment, run_card
 from services.ui.question import Question
 from services.ui.state import Page, ViewState, to_query
-from services.ui.theme import Palette
 
 REDRAW_INTERVAL_S: Final = 2.0
 """An hour over a few hundred pixels: more often nothing would move."""
@@ -37,9 +37,7 @@ _lines = MadeOnce(8)  # each of some megabytes
 """Of the chart, shared by all pages of the process."""
 
 
-@cache
-def _prototype(metric: Metric, palette: Palette) -> Prototype:
-    return Prototype(node_telemetry.metric_chart(metric, (), (), palette))
+_charts = {metric.name: EmptyChart(node_telemetry.empty_metric_chart, metric.name) for metric in METRICS}
 
 
 class NodesPage(PageBase):
@@ -47,7 +45,7 @@ class NodesPage(PageBase):
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        self.charts = {metric.name: LiveFigure(metric.name, _prototype(metric, self.palette), node_telemetry.LAYERS) for metric in METRICS}
+        self.charts = {name: LiveFigure(name, chart, self.palette, node_telemetry.LAYERS) for name, chart in _charts.items()}
         self._hardware: Question[dict[str, Hardware]] = Question(self.wake)
         self._drawn: tuple[str, int] | None = None  # node and newest reading
         self._drawn_time = 0.0  # monotonic

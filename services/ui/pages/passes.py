@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
+import holoviews as hv
 import polars as pl
 from bokeh.models import AdaptiveTicker
 
@@ -14,8 +15,9 @@ from services.ui import filters, theme
 from services.ui.charts import models, passes
 from services.ui.charts.elements import tick_formatter
 from services.ui.client import AnalyzerClient
+from services.ui.empty_charts import EmptyChart
 from services.ui.legend import LegendEntry, legend_fragment
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, fragment
 from services.ui.question import Question
@@ -39,37 +41,31 @@ FILTERED: Final = ("model_name", "batch_size", "device_id")
 """Columns of table models that the page's filters hold for."""
 
 
-@cache
-def _bars(palette: Palette) -> Prototype:
-    return Prototype(models.bar_chart([""], [[]], "", palette))
+def _bars(palette: Palette, _name: str) -> hv.Overlay:
+    return models.bar_chart([""], [[]], "", palette)
 
 
-@cache
-def _bars_beside(palette: Palette, name: str) -> Prototype:
-    return _bars(palette).beside(name)
-
-
-def _bar_figure(palette: Palette, name: str) -> LiveFigure:
-    """All are copies of one: to render each would keep the first visitor waiting."""
-    made = LiveFigure(name, _bars_beside(palette, name), ("boxes", "whiskers"))
+def _as_bars_of(name: str, figure: Any) -> None:
     label, ticks, height_px = BARS[name]
-    axis = made.figure.yaxis[0]
+    axis = figure.yaxis[0]
     axis.update(axis_label=label, formatter=tick_formatter(ticks))
     if ticks is theme.MEMORY_TICKS:
         axis.ticker = AdaptiveTicker(base=2, mantissas=[1])  # at whole KiB and MiB
-    made.figure.update(height=height_px, min_height=height_px)
-    return made
+    figure.update(height=height_px, min_height=height_px)
 
 
-@cache
-def _percentiles(palette: Palette) -> Prototype:
+_bar_charts = {name: EmptyChart(_bars, name, adjust=partial(_as_bars_of, name)) for name in BARS}
+
+
+@EmptyChart
+def _percentiles(palette: Palette) -> hv.Overlay:
     places = tuple(passes.PERCENTILES)
-    return Prototype(models.line_chart(places, [], "time of a pass", palette, 280, theme.DURATION_TICKS, theme.duration))
+    return models.line_chart(places, [], "time of a pass", palette, 280, theme.DURATION_TICKS, theme.duration)
 
 
-@cache
-def _efficiency(palette: Palette) -> Prototype:
-    return Prototype(models.scatter_chart([], ("width of the embedding", "tokens/s ÷ layers"), palette, 280))
+@EmptyChart
+def _efficiency(palette: Palette) -> hv.Overlay:
+    return models.scatter_chart([], ("width of the embedding", "tokens/s ÷ layers"), palette, 280)
 
 
 def is_of_model(run: Run) -> bool:
@@ -86,9 +82,9 @@ class PassCharts:
         self._rows: Question[pl.DataFrame] = Question(wake)
         self._drawn: tuple[object, ...] = ()
         self._notes = dict.fromkeys(("passes_legend", "percentiles_legend", "passes_note"), "")
-        self._bars = {name: _bar_figure(palette, name) for name in BARS}
-        self._percentiles = LiveFigure("percentiles", _percentiles(palette), ("strokes", "dots"))
-        self._efficiency = LiveFigure("efficiency", _efficiency(palette), ("dots", "names"))
+        self._bars = {name: LiveFigure(name, chart, palette, ("boxes", "whiskers")) for name, chart in _bar_charts.items()}
+        self._percentiles = LiveFigure("percentiles", _percentiles, palette, ("strokes", "dots"))
+        self._efficiency = LiveFigure("efficiency", _efficiency, palette, ("dots", "names"))
 
     def roots(self) -> dict[str, Any]:
         figures = {**self._bars, "percentiles": self._percentiles, "efficiency": self._efficiency}

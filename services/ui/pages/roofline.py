@@ -24,7 +24,7 @@ from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.hardware_panel import HardwarePanel
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
-from services.ui.pages.roofline_figure import no_points, roofline_prototype
+from services.ui.pages.roofline_figure import ROOFLINE, no_points
 from services.ui.pages.roofline_legend import legend_entries
 from services.ui.pages.roofline_point import PointPanel
 from services.ui.pages.roofline_rows import TABLE_OF_POINTS, HeldRows, OfRun, Shown, held_rows, named_ceilings, rows_of_run
@@ -60,9 +60,7 @@ class RooflinePage(PageBase):
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        self.roofline = LiveFigure(
-            "roofline", roofline_prototype(self.palette, 520, has_rings=True), ("ceilings", "names", "points", "rings")
-        )
+        self.roofline = LiveFigure("roofline", ROOFLINE, self.palette, ("ceilings", "names", "points", "rings"))
         self.roofline.figure.on_event("tap", self._tapped)
         for span in (self.roofline.figure.x_range, self.roofline.figure.y_range):
             span.on_change("start", self._moved)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
+from typing import Final
+
+import holoviews as hv
 
 from services.ui.charts import roofline
 from services.ui.charts.elements import Columns, empty_columns
-from services.ui.live_figure import Prototype
+from services.ui.empty_charts import EmptyChart
 from services.ui.theme import Palette
 
 
@@ -14,10 +16,13 @@ def no_points() -> Columns:
     return empty_columns(roofline.POINT_NUMBERS, roofline.POINT_TEXTS)
 
 
-@cache
-def roofline_prototype(palette: Palette, height_px: int, *, has_rings: bool = False) -> Prototype:
+def _roofline(palette: Palette, height_px: int, has_rings: bool) -> hv.Overlay:
     """has_rings: a layer for those around chosen points."""
     no_ceilings = empty_columns(roofline.CEILING_NUMBERS, roofline.CEILING_TEXTS)
     span = roofline.Span(*roofline.NO_POINT_SPAN)
     rings = roofline.no_ring() if has_rings else None
-    return Prototype(roofline.roofline_chart(no_points(), no_ceilings, span, palette, height_px, rings))
+    return roofline.roofline_chart(no_points(), no_ceilings, span, palette, height_px, rings)
+
+
+LIVE_ROOFLINE: Final = EmptyChart(_roofline, 320, False)
+ROOFLINE: Final = EmptyChart(_roofline, 520, True)

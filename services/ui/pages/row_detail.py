@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import urlencode
+
+import holoviews as hv
 
 from services.core.statistics import MedianInterval
 from services.ui import theme
@@ -13,7 +15,8 @@ from services.ui.charts import distribution
 from services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
 from services.ui.client import AnalyzerClient
 from services.ui.diagnosis import point_key
-from services.ui.live_figure import LiveFigure, Prototype
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
 from services.ui.pages.row_facts import facts_of
 from services.ui.pages.shell import fragment
 from services.ui.question import Question
@@ -27,21 +30,21 @@ MAX_FETCHED_BYTES: Final = 16 * 2**20
 """Larger ones are for the download alone: to show a part of one, all of it would have to come."""
 
 
-@cache
-def _order_prototype(palette: Palette) -> Prototype:
+@EmptyChart
+def _order_chart(palette: Palette) -> hv.Overlay:
     nothing = distribution.median_columns(None, is_upright=False, start=0, end=1)
-    return Prototype(distribution.order_chart(distribution.no_samples(), *nothing, palette))
+    return distribution.order_chart(distribution.no_samples(), *nothing, palette)
 
 
-@cache
-def _distribution_prototype(palette: Palette) -> Prototype:
+@EmptyChart
+def _distribution_chart(palette: Palette) -> hv.Overlay:
     nothing = distribution.median_columns(None, is_upright=True, start=0, end=1)
-    return Prototype(distribution.distribution_chart(distribution.no_bins(), distribution.no_steps(), *nothing, palette))
+    return distribution.distribution_chart(distribution.no_bins(), distribution.no_steps(), *nothing, palette)
 
 
-@cache
-def _clock_prototype(palette: Palette) -> Prototype:
-    return Prototype(distribution.clock_chart(distribution.no_clocks(), palette))
+@EmptyChart
+def _clock_chart(palette: Palette) -> hv.Overlay:
+    return distribution.clock_chart(distribution.no_clocks(), palette)
 
 
 class RowDetail:
@@ -59,9 +62,9 @@ class RowDetail:
         self._drawn: ChosenRow | None = None
         self._note = ""
         self._head = ""
-        self.order = LiveFigure("order", _order_prototype(palette), ("interval", "median", "samples"))
-        self.distribution = LiveFigure("distribution", _distribution_prototype(palette), ("bins", "interval", "median", "steps"))
-        self.clocks = LiveFigure("clocks", _clock_prototype(palette), ("clocks",))
+        self.order = LiveFigure("order", _order_chart, palette, ("interval", "median", "samples"))
+        self.distribution = LiveFigure("distribution", _distribution_chart, palette, ("bins", "interval", "median", "steps"))
+        self.clocks = LiveFigure("clocks", _clock_chart, palette, ("clocks",))
 
     def roots(self) -> dict[str, Any]:
         return {"order": self.order.figure, "distribution": self.distribution.figure, "clocks": self.clocks.figure}

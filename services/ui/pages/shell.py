@@ -12,12 +12,11 @@ from typing import Any, Final
 from bokeh.document import Document
 from bokeh.models import Spacer
 from bokeh.server.views.static_handler import StaticHandler
-from bokeh.themes import Theme
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
 from services.core.model import CommandProfile, ModelRun, NodeHealth, Run, RunState
-from services.ui import filters, theme
+from services.ui import filters, page_document, theme
 from services.ui.charts.elements import bokeh_theme
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview, RunMemory
@@ -27,6 +26,9 @@ from services.ui.theme import PALETTES, Palette
 TEMPLATE_FOLDER: Final = Path(__file__).parent.parent / "templates"
 ASSET_FOLDER: Final = Path(__file__).parent.parent / "assets"
 MAX_LISTED_RUNS: Final = 40
+
+SCRIPTS: Final = ("shell", "chart_menu", "kernels", "layers", "roofline", "timeline", "start", "pages")
+"""Those of every page: the browser goes from one to the next without reading them again. The last tells the others of pages."""
 
 
 @cache
@@ -75,13 +77,11 @@ def fill_document(document: Document, page: PageBase, bridge: Any, fragments: Ma
         # Fragments are HTML already, escaped where they were made.
         fragments={name: Markup(html) for name, html in fragments.items()},
         asset_version=asset_version,
+        scripts=SCRIPTS,
         bokeh_script=StaticHandler.append_version("js/bokeh.min.js"),
         **page.template_values(),
     )
-    with document.models.freeze():
-        for name, model in {"bridge": _anchor(bridge), **page.roots()}.items():
-            model.name = name
-            document.add_root(model)
+    page_document.fill(document, {"bridge": _anchor(bridge), **page.roots()})
 
 
 def _embedded(root: Any) -> Markup:
@@ -95,7 +95,7 @@ def _anchor(bridge: Any) -> Spacer:
 
 
 def apply_theme(document: Any, palette: Palette) -> None:
-    document.theme = Theme(json=bokeh_theme(palette))
+    document.theme = bokeh_theme(palette)
     # The page has a banner of its own for lost connections.
     document.config.notify_connection_status = False
     document.config.reconnect_session = False

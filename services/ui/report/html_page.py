@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from bokeh.embed import components
-from bokeh.themes import Theme
 from bokeh.util.paths import bokehjs_path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -30,7 +29,7 @@ TEMPLATES: Final = Environment(
 def write_page(path: Path, document: Document) -> None:
     charts = document.charts
     figures = [figure_of(chart.element) for chart in charts]
-    script, places = components(figures, theme=Theme(json=bokeh_theme(LIGHT))) if figures else ("", ())
+    script, places = components(figures, theme=bokeh_theme(LIGHT)) if figures else ("", ())
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         TEMPLATES.get_template("page.html").render(

@@ -1,0 +1,114 @@
+// Draws a page's charts, and goes from page to page: the next one is fetched, and its content takes the place of this one's.
+// So the browser keeps what it has read and compiled, and an upload that is under way goes on.
+"use strict"
+;(() => {
+  let page = null // the one that is shown
+  let going = null // ends the visit that is under way
+
+  const shell = () => document.querySelector(".shell")
+  const say = (name, detail) => document.dispatchEvent(new CustomEvent("kernalyse-" + name, {detail, cancelable: true}))
+
+  // ---------------------------------------------------------------- a page's session and its charts
+
+  function opened(token, url) {
+    const {pull_session: pull} = Bokeh.require("@bokehjs/client/connection")
+    return pull(`${url.protocol.replace("http", "ws")}//${url.host}${url.pathname}/ws`, token, url.search.slice(1))
+  }
+
+  function enter(opening) {
+    page = {opening, built: null, over: new AbortController()}
+    document.querySelector("#f-nav [aria-current]").scrollIntoView({block: "nearest", inline: "center"})
+    say("enter")
+    draw(page)
+  }
+
+  async function draw(own) {
+    let bokeh
+    try {
+      bokeh = (await own.opening).document
+    } catch {
+      if (own === page) say("lost")
+      return
+    }
+    if (own !== page) return
+    bokeh.on_event("connection_lost", () => { if (own === page) say("lost") })
+    const places = bokeh.all_roots.map(({id}) => document.querySelector(`[data-root-id="${id}"]`))
+    own.built = Bokeh.embed.add_document_standalone(bokeh, document.body, places)
+    await own.built
+    if (!bokeh.is_idle) await new Promise((resolve) => { bokeh.idle.connect(resolve) })
+    if (own === page) say("drawn", bokeh)
+  }
+
+  // Figures of Bokeh listen there for good, and would stay in memory with all that they show.
+  const listen = visualViewport.addEventListener
+  visualViewport.addEventListener = (kind, heard) => listen.call(visualViewport, kind, heard, {signal: page?.over.signal})
+
+  // Nothing of it may stay behind: who keeps the dashboard open goes through hundreds of pages.
+  async function leave() {
+    const old = page
+    page = null
+    say("leave")
+    old.over.abort()
+    try {
+      const session = await old.opening
+      const bokeh = session.document
+      Bokeh.documents.splice(Bokeh.documents.indexOf(bokeh), 1)
+      session.close()
+      await old.built
+      bokeh.views_manager?.clear()
+    } catch { /* it was never opened */ }
+  }
+
+  // ---------------------------------------------------------------- from page to page
+
+  async function visit(url, {isNew = true, scroll = 0} = {}) {
+    going?.abort()
+    const own = going = new AbortController()
+    shell().dataset.leaving = "yes"
+    let next = null
+    try {
+      const answer = await fetch(url, {signal: own.signal})
+      if (answer.ok) next = new DOMParser().parseFromString(await answer.text(), "text/html")
+    } catch {
+      if (!own.signal.aborted) say("lost", url)
+      return
+    }
+    // The login form, an error, or a server that has been renewed.
+    if (next === null || !next.querySelector(".shell") || programs(next) !== programs(document)) return void location.assign(url)
+    const opening = opened(next.querySelector(".shell").dataset.session, new URL(url, location.href))
+    opening.catch(() => {}) // told when it is drawn
+    leave()
+    if (isNew && url !== location.href) {
+      history.replaceState({scroll: scrollY}, "")
+      history.pushState(null, "", url)
+    }
+    document.title = next.title
+    for (const part of [".shell", ".anchor"]) document.querySelector(part).replaceWith(document.adoptNode(next.querySelector(part)))
+    going = null
+    enter(opening)
+    document.querySelector("main").tabIndex = -1
+    document.querySelector("main").focus({preventScroll: true})
+    scrollTo(0, scroll)
+  }
+
+  const programs = (of) => [...of.head.querySelectorAll("script[src],link[rel=stylesheet]")].map((one) => one.getAttribute("src") ?? one.getAttribute("href")).join()
+
+  const isPage = (url) => url.origin === location.origin && [...document.querySelectorAll("#f-nav a")].some(({pathname}) => pathname === url.pathname)
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href]")
+    if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return
+    if (link.target || link.hasAttribute("download") || !isPage(link)) return
+    event.preventDefault()
+    visit(link.href)
+  })
+
+  // A page may go back by itself, within its view.
+  history.scrollRestoration = "manual"
+  addEventListener("pagehide", () => { history.scrollRestoration = "auto" })
+  addEventListener("popstate", (event) => {
+    if (say("back")) visit(location.href, {isNew: false, scroll: event.state?.scroll ?? 0})
+  })
+
+  document.addEventListener("DOMContentLoaded", () => enter(opened(shell().dataset.session, location)))
+})()

@@ -1,0 +1,72 @@
+"""Work that visitors would wait for, done in the background once the dashboard serves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from services.ui.empty_charts import EmptyChart
+from services.ui.kept_charts import keep
+from services.ui.pages.shell import environment
+from services.ui.theme import PALETTES
+
+PAUSE_S: Final = 0.02
+"""Between two steps, and between looks at whether somebody is being served: a page comes first."""
+
+logger = logging.getLogger(__name__)
+
+
+class Preparation:
+    """Compiles the templates and renders the empty charts, light ones first, step by step in a thread of its own.
+
+    Args:
+        folder: where rendered charts are kept for the next server.
+        is_serving: a page is on its way. Called on the thread.
+    """
+
+    def __init__(self, folder: Path, is_serving: Callable[[], bool]) -> None:
+        self._folder = folder
+        self._is_serving = is_serving
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="preparation", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the step that is being taken is done."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._take(_templates())
+            for palette in PALETTES.values():
+                missing = [partial(chart.rendered, palette) for chart in EmptyChart.known if not chart.is_rendered(palette)]
+                self._take(missing)
+                if missing:
+                    keep(self._folder)
+        except Exception:
+            logger.exception("Not all could be prepared; pages do the rest as they need it")
+
+    def _take(self, steps: Iterable[Callable[[], object]]) -> None:
+        for step in steps:
+            if self._may_go_on():
+                step()
+
+    def _may_go_on(self) -> bool:
+        """Waits while a page is on its way. False: the dashboard stops."""
+        self._stopped.wait(PAUSE_S)
+        while self._is_serving() and not self._stopped.is_set():
+            self._stopped.wait(PAUSE_S)
+        return not self._stopped.is_set()
+
+
+def _templates() -> Iterator[Callable[[], object]]:
+    for name in environment().list_templates():
+        yield partial(environment().get_template, name)

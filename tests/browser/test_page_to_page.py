@@ -1,0 +1,99 @@
+"""From page to page: nothing is loaded anew, nothing of the last page stays behind, and the browser's history works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from services.ui.state import PAGE_TITLES
+from tests.browser.conftest import PATIENCE_MS, Visit
+
+pytestmark = pytest.mark.browser
+
+WHAT_IS_KEPT: Final = "() => [Bokeh.documents.length, new Set(Bokeh.index.roots.map(({model}) => model.document)).size]"
+
+
+def go(page: Page, name: str) -> None:
+    page.locator(f'#f-nav a[href^="/{name}?"]').click()
+    shows(page, name)
+
+
+def shows(page: Page, name: str) -> None:
+    page.wait_for_selector(f'.shell[data-page="{name}"][data-ready]')
+    expect(page).to_have_url(re.compile(f"/{name}[?]"))
+
+
+@pytest.fixture
+def run_id(visit: Visit, tmp_path: Path) -> str:
+    row = {"kernel": "gemm", "batch_size": 8, "dtype": "float16", "model": "bert", "arithmetic_intensity": 12.0, "performance": 3.5}
+    return visit.dashboard.import_file(tmp_path / "list.json", [row])
+
+
+def test_every_page_follows_the_one_before_without_loading_anew_and_leaves_nothing_behind(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/live?runs={run_id}")
+    page.evaluate("window.isSame = true")
+    sockets: list[str] = []
+    page.on("websocket", lambda socket: socket.on("close", lambda _: sockets.append(socket.url)))
+    for name, title in PAGE_TITLES.items():
+        go(page, name)
+        expect(page).to_have_title(f"{title} · kernalyse")
+        expect(page.locator('#f-nav [aria-current="page"]')).to_have_text(title)
+        expect(page.locator("main")).to_be_focused()
+        page.wait_for_function(f"() => JSON.stringify(({WHAT_IS_KEPT})()) === '[1,1]'")
+    assert page.evaluate("window.isSame")
+    assert len(sockets) >= len(PAGE_TITLES) - 1
+
+
+def test_back_and_forward_show_the_pages_as_they_were(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/roofline?runs={run_id}&kernel=gemm")
+    page.evaluate("window.isSame = true")
+    go(page, "kernels")
+    page.locator('#f-filters [data-set="kernel"]').fill("nothing")
+    expect(page).to_have_url(re.compile("kernel=nothing"))
+    go(page, "nodes")
+    page.go_back()
+    shows(page, "kernels")
+    expect(page.locator('#f-filters [data-set="kernel"]')).to_have_value("nothing")
+    page.go_back()
+    shows(page, "roofline")
+    expect(page.locator('#f-filters [data-set="kernel"]')).to_have_value("gemm")
+    page.go_forward()
+    shows(page, "kernels")
+    assert page.evaluate("window.isSame")
+
+
+def test_only_the_last_of_several_clicks_counts(visit: Visit) -> None:
+    page = visit.open("/live")
+    page.evaluate(
+        """() => { for (const name of ["roofline", "compare", "history"]) document.querySelector(`#f-nav a[href^="/${name}?"]`).click() }"""
+    )
+    shows(page, "history")
+    assert page.evaluate(WHAT_IS_KEPT) == [1, 1]
+
+
+def test_an_upload_goes_on_while_other_pages_are_looked_at(visit: Visit) -> None:
+    page = visit.open("/start?form=import")
+    waiting: list[Route] = []
+    page.route("**/imports/*?file=*", lambda route: waiting.append(route), times=1)  # noqa: PLW0108 - Playwright takes no built-in function
+    page.locator("[data-import]").first.set_input_files({"name": "README.md", "mimeType": "text/plain", "buffer": b"# A text\n"})
+    page.wait_for_timeout(100)
+    go(page, "live")
+    while not waiting:
+        page.wait_for_timeout(50)
+    waiting[0].continue_()
+    go(page, "start")
+    expect(page.locator("#f-imports .import").filter(has_text="README.md").locator(".state")).to_have_text("failed")
+
+
+def test_a_server_that_is_away_is_told_and_the_wanted_page_comes_when_it_is_back(visit: Visit) -> None:
+    page = visit.open("/live")
+    page.route("**/nodes?*", lambda route: route.abort())
+    page.locator('#f-nav a[href^="/nodes?"]').click()
+    expect(page.locator("#lost")).to_be_visible()
+    page.unroute("**/nodes?*")
+    page.wait_for_selector('.shell[data-page="nodes"][data-ready]', timeout=PATIENCE_MS)
+    visit.complaints[:] = [text for text in visit.complaints if "ERR_FAILED" not in text]

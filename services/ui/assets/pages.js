@@ -32,11 +32,29 @@
     }
     if (own !== page) return
     bokeh.on_event("connection_lost", () => { if (own === page) say("lost") })
-    const places = bokeh.all_roots.map(({id}) => document.querySelector(`[data-root-id="${id}"]`))
-    own.built = Bokeh.embed.add_document_standalone(bokeh, document.body, places)
+    own.built = build(own, bokeh)
     await own.built
-    if (!bokeh.is_idle) await new Promise((resolve) => { bokeh.idle.connect(resolve) })
+  }
+
+  // What is seen comes first; charts of a part that is not shown yet follow when the page is in use.
+  async function build(own, bokeh) {
+    const {ViewManager} = Bokeh.require("@bokehjs/core/view_manager")
+    const views = bokeh.views_manager = new ViewManager([], Bokeh.index)
+    const placeOf = ({id}) => document.querySelector(`[data-root-id="${id}"]`)
+    const put = async (root) => {
+      const view = await views.build_view(root)
+      view.build(placeOf(root))
+      return view
+    }
+    const charts = bokeh.all_roots.filter(({default_view: view}) => view)
+    for (const root of bokeh.all_roots) if (!charts.includes(root)) bokeh.notify_idle(root)
+    const isSeen = (root) => placeOf(root).parentElement.checkVisibility()
+    const unseen = charts.filter((root) => !isSeen(root))
+    const seen = []
+    for (const root of charts) if (!unseen.includes(root)) seen.push(await put(root))
+    while (!seen.every((view) => view.has_finished())) await new Promise((resolve) => { setTimeout(resolve, 10) })
     if (own === page) say("drawn", bokeh)
+    for (const root of unseen) await put(root)
   }
 
   // Figures of Bokeh listen there for good, and would stay in memory with all that they show.

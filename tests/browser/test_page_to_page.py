@@ -77,6 +77,11 @@ def test_only_the_last_of_several_clicks_counts(visit: Visit) -> None:
     )
     shows(page, "history")
     nothing_is_left_of_others(page)
+    for name in ("kernels", "nodes", "live"):  # left before they are drawn
+        page.locator(f'#f-nav a[href^="/{name}?"]').click()
+        page.wait_for_selector(f'.shell[data-page="{name}"]')
+    shows(page, "live")
+    nothing_is_left_of_others(page)
 
 
 def test_an_upload_goes_on_while_other_pages_are_looked_at(visit: Visit) -> None:

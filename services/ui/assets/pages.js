@@ -40,21 +40,21 @@
   async function build(own, bokeh) {
     const {ViewManager} = Bokeh.require("@bokehjs/core/view_manager")
     const views = bokeh.views_manager = new ViewManager([], Bokeh.index)
-    const placeOf = ({id}) => document.querySelector(`[data-root-id="${id}"]`)
-    const put = async (root) => {
-      const view = await views.build_view(root)
-      view.build(placeOf(root))
-      return view
-    }
     const charts = bokeh.all_roots.filter(({default_view: view}) => view)
     for (const root of bokeh.all_roots) if (!charts.includes(root)) bokeh.notify_idle(root)
-    const isSeen = (root) => placeOf(root).parentElement.checkVisibility()
-    const unseen = charts.filter((root) => !isSeen(root))
-    const seen = []
-    for (const root of charts) if (!unseen.includes(root)) seen.push(await put(root))
-    while (!seen.every((view) => view.has_finished())) await new Promise((resolve) => { setTimeout(resolve, 10) })
+    const places = new Map(charts.map((root) => [root, document.querySelector(`[data-root-id="${root.id}"]`)]))
+    const unseen = charts.filter((root) => !places.get(root).parentElement.checkVisibility())
+    const put = async (roots) => {
+      for (const root of roots) {
+        if (own !== page) return
+        const view = await views.build_view(root)
+        view.build(places.get(root))
+      }
+    }
+    await put(charts.filter((root) => !unseen.includes(root)))
+    while (own === page && !views.roots.every((view) => view.has_finished())) await new Promise((resolve) => { setTimeout(resolve, 10) })
     if (own === page) say("drawn", bokeh)
-    for (const root of unseen) await put(root)
+    await put(unseen)
   }
 
   // Figures of Bokeh listen there for good, and would stay in memory with all that they show.

@@ -249,8 +249,8 @@ def _end_on_sigterm(sink: WholeEvents) -> None:
     """
     wake_fd, signal_fd = os.pipe()
     os.set_blocking(signal_fd, False)
+    signal.set_wakeup_fd(signal_fd, warn_on_full_buffer=False)  # first: what comes between the two must not be lost
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.set_wakeup_fd(signal_fd, warn_on_full_buffer=False)
     threading.Thread(target=_await_sigterm, args=(wake_fd, sink.close), name="sigterm", daemon=True).start()
 
 

@@ -87,8 +87,10 @@ class Supervisor:
 
     def _start_worker(self, worker_fds: list[int]) -> int:
         own_id = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the worker hears it: as a copy of this process it would not
         worker_id = os.fork()
         if worker_id:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             for fd in worker_fds:
                 os.close(fd)  # or the service would never see the worker's end of file
             return worker_id
@@ -97,6 +99,7 @@ class Supervisor:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # should the supervisor itself be killed
             if os.getppid() != own_id:
                 os._exit(EXEC_FAILED_EXIT_CODE)

@@ -32,7 +32,7 @@ from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
 from services.ui.kept_charts import chart_folder, take_kept
-from services.ui.page_handler import serve_pages_by_these
+from services.ui.page_handler import use_page_handlers
 from services.ui.pages.compare import ComparePage
 from services.ui.pages.history import HistoryPage
 from services.ui.pages.kernels import KernelsPage
@@ -135,7 +135,7 @@ class Dashboard:
         logging.getLogger("bokeh.server.util").setLevel(logging.ERROR)
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         take_kept(chart_folder())
-        serve_pages_by_these()
+        use_page_handlers()
         bokeh_settings.perform_document_validation = False  # it takes longer than to make the document
         try:
             self._server = pn.io.server.get_server(

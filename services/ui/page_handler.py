@@ -33,7 +33,7 @@ class PageSocket(WSHandler):
         return super().open(*arguments, **values)
 
 
-def serve_pages_by_these() -> None:
+def use_page_handlers() -> None:
     """For servers made from now on; Panel puts its handlers into this list in the same manner."""
     own: dict[Any, Any] = {DocHandler: PageHandler, WSHandler: PageSocket}
     patterns: list[Any] = urls.per_app_patterns

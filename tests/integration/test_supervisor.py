@@ -135,6 +135,13 @@ def test_a_request_ends_the_run_with_its_cause(supervised: Any) -> None:
     assert (status["cause"], status["signal"]) == ("cancelled", signal.SIGTERM)
 
 
+def test_a_request_that_comes_before_the_worker_has_started_is_heard_by_it(supervised: Any) -> None:
+    for _ in range(10):  # the worker is a copy of the supervisor, which ignores the signal, for an instant
+        started = supervised("import time; time.sleep(600)")
+        os.write(started.control_fd, b"end cancelled\n")
+        assert started.status()["signal"] == signal.SIGTERM
+
+
 def test_a_worker_deaf_to_term_is_killed_after_the_grace(supervised: Any) -> None:
     started = supervised(STUBBORN + "print('up', flush=True); time.sleep(600)")
     started.line()

@@ -59,7 +59,8 @@ class EmptyChart:
         self._rendered.setdefault(palette, rendered)
 
     def _render(self, palette: Palette) -> Sequence[Original]:
-        figure: Any = hv.render(self._draw(palette, *self._arguments), backend="bokeh")
+        # Without a theme of HoloViews' own, which would be set on the page that is just being opened.
+        figure: Any = hv.renderer("bokeh").instance(theme=None).get_plot(self._draw(palette, *self._arguments)).state
         figure.toolbar_inner = True  # beside the plot it would take a column of a phone's screen
         if self._adjust is not None:
             self._adjust(figure)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bokeh.document import Document
+from bokeh.io.doc import patch_curdoc
 from bokeh.models import FixedTicker
 
 from services.ui import kept_charts, page_document
@@ -97,6 +98,13 @@ def test_a_model_that_comes_later_belongs_to_the_document(charts: list[EmptyChar
     (ticker,) = [model for model in document.models if isinstance(model, FixedTicker)]
     assert ticker.document is document
     assert old.document is None
+
+
+def test_a_page_that_is_opened_while_a_chart_is_rendered_keeps_its_theme(charts: list[EmptyChart]) -> None:
+    page = Document(theme=bokeh_theme(LIGHT))
+    with patch_curdoc(page):  # of the whole process, whichever thread renders
+        charts[1].rendered(LIGHT)
+    assert page.theme is bokeh_theme(LIGHT)
 
 
 def test_rendered_charts_are_kept_for_the_next_server(charts: list[EmptyChart], tmp_path: Path) -> None:

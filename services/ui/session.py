@@ -19,6 +19,7 @@ from bokeh.core.properties import Dict, Int, String
 from bokeh.document import Document
 from bokeh.model import DataModel
 from markupsafe import Markup
+from panel.io.state import set_curdoc
 
 from services.core.errors import KernalyseError
 
@@ -135,6 +136,11 @@ class BrowserSession:
             self._document.add_next_tick_callback(self._update)
 
     def _update(self) -> None:
+        # News that one page has asked for wake all the others in its context: Panel would look at that page's document.
+        with set_curdoc(self._document):
+            self._update_document()
+
+    def _update_document(self) -> None:
         if not pn.state.loaded:  # Panel holds changes back for ever when they come before the page's first event
             self._loop.call_later(self._pace.interval_s, self._enter_document)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Coroutine
@@ -82,7 +83,11 @@ class SocketViewer:
         self._acknowledges = acknowledges
         self._bridge_id = ""
         self._message_count = 0
-        self.update_count = 0
+        self.update_times_s: list[float] = []
+
+    @property
+    def update_count(self) -> int:
+        return len(self.update_times_s)
 
     async def watch(self) -> None:
         """Until cancelled."""
@@ -113,7 +118,7 @@ class SocketViewer:
             case "PATCH-DOC":
                 for event in content["events"]:
                     if event.get("attr") == "sent":
-                        self.update_count += 1
+                        self.update_times_s.append(time.monotonic())
                         if self._acknowledges or event["new"] == 0:
                             await self._acknowledge(socket, event["new"])
 

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-MAX_LIVE_SAMPLES: Final = 1_500
-"""Drawn of the strips that still grow: a browser takes a few milliseconds for these, ten times a second."""
+MAX_LIVE_SAMPLES: Final = 800
+"""Drawn of the strips that still grow."""
 
-MAX_FINISHED_SAMPLES: Final = 6_000
-"""Drawn of all finished strips together: every update of the chart draws them again, 20 000 took 30 ms and more."""
+MAX_FINISHED_SAMPLES: Final = 2_400
+"""Drawn of all finished strips together. Every update of the chart draws them again: a browser without a GPU takes 7 µs for each."""
 
 MIN_STRIP_SAMPLES: Final = 24
 """Of a finished strip, however many there are: fewer no longer show how samples are spread."""

@@ -306,7 +306,7 @@ def test_samples_stay_within_their_strip() -> None:
     index = np.arange(1000)
     rows = SampleRows(index % 4, index // 4, (1000.0 + index).astype(np.float64), np.full(1000, 1_700_000_000_000_000_000), index % 3)
     columns = strips.sample_columns(rows, np.array(["#111"] * 4))
-    assert columns["marker"][:3].tolist() == ["circle", "inverted_triangle", "x"]  # plain, outlier, discarded
+    assert columns["marker"][:3].tolist() == ["square", "inverted_triangle", "x"]  # plain, outlier, discarded
     assert np.all(np.abs(columns["x"] - columns["configuration"]) <= strips.STRIP_WIDTH / 2 + 1e-9)
     assert columns["measured_unix_ms"][0] == 1_700_000_000_000.0
 

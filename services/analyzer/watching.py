@@ -234,17 +234,15 @@ class RunWatching:
 
 
 def _commit_frames(store: Store, commit: RunCommit) -> Frames:
-    frames = {
-        table.table_name: frame_of(table, [row.values for row in commit.rows if row.table is table])
-        for table in WATCHED_TABLES
-        if table is not CEILINGS
-    }
-    frames[SAMPLES.table_name] = samples_frame(commit.samples)
+    tables = {row.table.table_name: row.table for row in commit.rows if row.table in WATCHED_TABLES and row.table is not CEILINGS}
+    frames = {name: frame_of(table, [row.values for row in commit.rows if row.table is table]) for name, table in tables.items()}
+    if commit.samples:
+        frames[SAMPLES.table_name] = samples_frame(commit.samples)
     if commit.has_new_ceilings:
         between = pl.col("event_index").is_between(commit.first_event_index, commit.next_event_index - 1)
         for name, frame in _ceiling_frames(store, commit.run_id).items():
             frames[name] = frame.filter(between)
-    elif frames[MEASUREMENTS.table_name].height > 0:
+    elif MEASUREMENTS.table_name in frames:
         measurements = frames[MEASUREMENTS.table_name].lazy()
         # Counters come when all is measured, with new rows of the roofline.
         known = (ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy(), thresholds(store, [commit.run_id]))

@@ -6,8 +6,9 @@ One thread writes (the client's), another reads (the pages'); each object has a 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -226,15 +227,19 @@ class RunMemory:
         return self._tables.setdefault(name, TableMemory(ROW_LIMITS.get(name)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Overview:
-    """The nodes and runs at one moment. runs: newest first. problem: why the analyzer does not answer, or empty."""
+    """The nodes and runs at one moment. runs: newest first. problem: why the analyzer does not answer, or empty.
+
+    progress_unix_s: when each run's count of completed configurations was last seen to change, by run_id.
+    """
 
     nodes: tuple[NodeStatus, ...] = ()
     runs: tuple[Run, ...] = ()
     problem: str = ""
     is_known: bool = False  # the first answer has come
     revision: int = 0  # counts up when the same questions have other answers: by ceilings, thresholds, other rows, or a new stream
+    progress_unix_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def reach(self) -> Hashable:
@@ -253,6 +258,8 @@ class NodesMemory:
     _revision: int = 0
     _problem: str = ""
     _is_known: bool = False
+    _progress_unix_s: dict[str, float] = field(default_factory=dict)
+    _overview: Overview | None = None  # None: something has changed since the last one
 
     def receive(
         self, nodes: tuple[NodeStatus, ...], runs: tuple[Run, ...], telemetry: tuple[NodeTelemetry, ...], is_first: bool
@@ -263,15 +270,26 @@ class NodesMemory:
             is_first: a new stream's first response, which holds every node and the newest runs.
         """
         with self.lock:
+            if nodes or runs or is_first or self._problem:
+                self._overview = None
             self._problem, self._is_known = "", True
             gone = self._missing_among(runs) if is_first else ()
             if is_first:
                 self._nodes.clear()
             self._nodes.update((node.address, node) for node in nodes)
-            self._runs.update((run.run_id, run) for run in runs)
+            for run in runs:
+                self._receive_run(run)
             for reading in telemetry:
                 self._telemetry.add(reading)
         return gone
+
+    def _receive_run(self, run: Run) -> None:
+        known = self._runs.get(run.run_id)
+        if run.state.is_final:
+            self._progress_unix_s.pop(run.run_id, None)
+        elif known is None or known.completed_configuration_count != run.completed_configuration_count:
+            self._progress_unix_s[run.run_id] = time.time()
+        self._runs[run.run_id] = run
 
     def _missing_among(self, newest: tuple[Run, ...]) -> tuple[str, ...]:
         """Runs that would be among the newest if they were still there."""
@@ -283,26 +301,35 @@ class NodesMemory:
     def forget(self, address: str) -> None:
         """The node has been removed."""
         with self.lock:
+            self._overview = None
             self._nodes.pop(address, None)
 
     def forget_run(self, run_id: str) -> None:
         """The run has been deleted."""
         with self.lock:
+            self._overview = None
             self._runs.pop(run_id, None)
+            self._progress_unix_s.pop(run_id, None)
 
     def count_up(self) -> None:
         """Questions that were answered have other answers from now on."""
         with self.lock:
+            self._overview = None
             self._revision += 1
 
     def fail(self, problem: str) -> None:
         with self.lock:
+            self._overview = None
             self._problem = problem
 
     def overview(self) -> Overview:
+        """The same object as long as nothing has changed."""
         with self.lock:
-            runs = sorted(self._runs.values(), key=lambda run: run.create_time, reverse=True)
-            return Overview(tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known, self._revision)
+            if self._overview is None:
+                runs = sorted(self._runs.values(), key=lambda run: run.create_time, reverse=True)
+                told = (tuple(self._nodes.values()), tuple(runs), self._problem, self._is_known, self._revision)
+                self._overview = Overview(*told, progress_unix_s=dict(self._progress_unix_s))
+            return self._overview
 
     def newest_telemetry(self, node_id: str) -> tuple[Telemetry, ...]:
         """The last reading of the host and of each device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -55,13 +56,16 @@ class Preparation:
             logger.exception("Not all could be prepared; pages do the rest as they need it")
 
     def _take(self, steps: Iterable[Callable[[], object]]) -> None:
+        pause_s = PAUSE_S
         for step in steps:
-            if self._may_go_on():
+            if self._may_go_on(pause_s):
+                begin_s = time.monotonic()
                 step()
+                pause_s = max(PAUSE_S, time.monotonic() - begin_s)  # half of the time is left to live pages
 
-    def _may_go_on(self) -> bool:
+    def _may_go_on(self, pause_s: float) -> bool:
         """Waits while a page is on its way. False: the dashboard stops."""
-        self._stopped.wait(PAUSE_S)
+        self._stopped.wait(pause_s)
         while self._is_serving() and not self._stopped.is_set():
             self._stopped.wait(PAUSE_S)
         return not self._stopped.is_set()

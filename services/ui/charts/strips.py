@@ -31,6 +31,8 @@ MARK_SIZES_PX: Final = np.array((4.0, 6.0, 6.0))
 OUTLINE_ALPHAS: Final = np.array((0.0, 0.0, 1.0))
 """By a sample's mark: a cross is nothing but outline, and the others' would take as long to draw as what it surrounds."""
 
+MARK_COLUMNS: Final = ("color", "marker", "size", "line_alpha")
+
 MARK_WORDS: Final = "return {inverted_triangle: 'outlier', x: 'discarded: the clock was throttled'}[value] ?? 'counts'"
 
 MEDIAN_TEXTS: Final = ("label", "median", "interval", "extremes", "noise", "samples", "stop")
@@ -147,9 +149,9 @@ def strip_chart(
         line_policy="interp",
     )
     dots = [
-        hv.Points(columns, ["x", "duration"], ["color", "marker", "size", "line_alpha", "configuration", "sample", "measured_unix_ms"]).opts(
-            color="color", marker="marker", size="size", fill_alpha=0.55, line_alpha="line_alpha", tools=[sample_hover]
-        )
+        hv.Points(
+            columns, ["x", "duration"], ["color", "marker", "size", "line_alpha", "configuration", "sample", "measured_unix_ms"]
+        ).opts(color="color", marker="marker", size="size", fill_alpha=0.55, line_alpha="line_alpha", tools=[sample_hover])
         for columns in (finished, samples)
     ]
     boxes = hv.Rectangles(intervals, ["left", "bottom", "right", "top"]).opts(color=palette.text, alpha=0.25, line_alpha=0)

@@ -30,7 +30,7 @@ from services.ui.state import Page, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 
 MAX_LOG_LINES: Final = 200
-MAX_RESULT_ROWS: Final = 60
+MAX_RESULT_ROWS: Final = 30
 MAX_SHOWN_FAILURES: Final = 5
 MAX_NEW_READINGS: Final = 20
 """Looked at for the newest of each kind: one reading of the host and one of each device come together."""
@@ -56,6 +56,8 @@ class LivePage(PageBase):
         self.roofline = LiveFigure("roofline", LIVE_ROOFLINE, self.palette, ("ceilings", "names", "points"))
         self.telemetry = LiveFigure("telemetry", _telemetry_chart, self.palette, telemetry.LINES)
         self._cancelling = ""
+        self._cards_made_for: object = None
+        self._cards: dict[str, str] = {}
         self._made_for: object = None
         self._made: dict[str, str] = {}
         self._forget()
@@ -100,8 +102,7 @@ class LivePage(PageBase):
     # ------------------------------------------------------------ one update
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
-        run_ids = self.shown_run_ids(overview)[:1]
-        memories = self.memories(run_ids)
+        memories = self.memories(self.shown_run_ids(overview)[:1])
         memory = memories[0] if memories else None
         shown = None if memory is None else (memory.run_id, memory.state_count)
         if self._shown != shown:
@@ -110,14 +111,25 @@ class LivePage(PageBase):
         if memory is not None:
             self._take_in(memory)
         run = self._newest_run(memory, overview)
-        now_unix_s = time.time()
         return {
-            "runs": self._runs_fragment(overview, run_ids, now_unix_s),
-            "nodes": fragment("node_cards.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
-            "run": self._run_fragment(run, memory, overview, now_unix_s),
+            **self._card_fragments(run, memory, overview),
             "samples_note": self._samples_note(is_over=run is not None and run.state.is_final),
             **self._table_fragments(memory),
         }
+
+    def _card_fragments(self, run: Run | None, memory: RunMemory | None, overview: Overview) -> dict[str, str]:
+        """Of runs, nodes and the run shown: made anew when one of them has changed, and each second for times and readings."""
+        now_unix_s = time.time()
+        problem = memory.problem if memory else ""
+        told = (overview, run, problem, self.state, self._cancelling, len(self._points["rate"]) > 0, len(self._failures), int(now_unix_s))
+        if told != self._cards_made_for:
+            self._cards_made_for = told
+            self._cards = {
+                "runs": self._runs_fragment(overview, (memory.run_id,) if memory else (), now_unix_s),
+                "nodes": fragment("node_cards.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
+                "run": self._run_fragment(run, memory, overview, now_unix_s),
+            }
+        return self._cards
 
     def _table_fragments(self, memory: RunMemory | None) -> dict[str, str]:
         """Those that change with other rows than samples; made anew only then, for samples come ten times a second."""

@@ -146,7 +146,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         failed=run.failed_configuration_count,
         total=total,
         elapsed_s=elapsed_s,
-        left_s=elapsed_s / done * (total - done) if run.state is RunState.RUNNING and elapsed_s and done and total else None,
+        left_s=_left_s(run, overview.progress_unix_s.get(run.run_id, now_unix_s), now_unix_s),
         activity=run.activity,
         device_id=run.device_id,
         node_name="imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8]),
@@ -160,6 +160,15 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         notes=run.notes,
         tags=run.tags,
     )
+
+
+def _left_s(run: Run, progress_unix_s: float, now_unix_s: float) -> float | None:
+    """As long for each of the configurations left as for those that are done; the one that goes on has used some of its time."""
+    done, total = run.completed_configuration_count, run.total_configuration_count
+    if run.state is not RunState.RUNNING or run.start_time is None or not done or not total:
+        return None
+    each_s = max(0.0, progress_unix_s - run.start_time.timestamp()) / done
+    return max(0.0, each_s * (total - done) - (now_unix_s - progress_unix_s))
 
 
 class PageBase:

@@ -24,7 +24,7 @@ from services.analyzer.run_tables import run_table
 from services.analyzer.schema import KERNELS, MEASUREMENTS, ROOFLINE
 from services.analyzer.store import Store
 from services.analyzer.trace_tables import TRACE_DEVICES
-from services.core.model import ImportedTrace, ModelRun
+from services.core.model import ModelRun
 
 MAX_PARTS: Final = 12
 """Files before they become one: each costs a question a millisecond, and a merge writes all rows anew."""
@@ -140,8 +140,7 @@ class HistoryRows:
 
 
 def _state(record: RunRecord) -> str:
-    work = record.run.spec.work
-    return f"{record.run.run_id} {work.digest}" if isinstance(work, ImportedTrace) else record.run.run_id
+    return f"{record.run.run_id} {record.run.imported_digest}".rstrip()
 
 
 def _rows_of(store: Store, records: Sequence[RunRecord]) -> pl.DataFrame:

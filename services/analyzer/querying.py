@@ -27,27 +27,56 @@ class QueryResult:
     total_row_count: int
 
 
+FAR_ROW_COUNT: Final = 10_000
+"""Up to here a sorted page is cheap: the first rows are kept while all pass by. Past it all rows would be sorted whole."""
+
+PLACE: Final = "row_place"
+
+
 def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResult:
     """Filters, sorts (nulls last), cuts and selects.
 
     Raises:
         InvalidRequestError: a column that the table lacks, a value that the column cannot hold.
     """
-    conditions = [condition(table.column(wanted.column), wanted) for wanted in query.filters]
     names = [table.column(name).name for name in query.columns] or list(table.column_names)
-    keys = [table.column(key.column).name for key in query.order_by]
-    matching = rows.filter(*conditions) if conditions else rows
-    ordered = (
-        matching.sort(keys, descending=[key.descending for key in query.order_by], nulls_last=True, maintain_order=True)
-        if keys
-        else matching
-    )
+    keys = _sort_keys(table, query)
+    matching = _matching(rows, table, query)
+    ordered = matching.sort(keys, **_order(query)) if keys else matching
     wanted = ordered.slice(query.offset, query.limit or None).select(names)
     if query.offset == 0 and query.limit == 0:
         frame = wanted.collect()
         return QueryResult(frame, frame.height)
     # One after the other: together they would share the rows, and a page of a large file would be cut from all of it.
     return QueryResult(wanted.collect(), matching.select(pl.len()).collect().item())
+
+
+def run_far_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResult:
+    """The same as run_query for a sorted page far on: only the keys are sorted, then the page's rows are looked up.
+
+    Args:
+        rows: in the same order each time they are read.
+    """
+    names = [table.column(name).name for name in query.columns] or list(table.column_names)
+    matching = _matching(rows, table, query)
+    sort_keys = _sort_keys(table, query)
+    keys = matching.select(*dict.fromkeys(sort_keys)).collect()
+    places = keys.select(pl.arg_sort_by(sort_keys, **_order(query)).slice(query.offset, query.limit).alias(PLACE))
+    found = matching.with_row_index(PLACE).filter(pl.col(PLACE).is_in(places.to_series().implode())).select(PLACE, *names).collect()
+    return QueryResult(places.join(found, on=PLACE, how="left", maintain_order="left").select(names), keys.height)
+
+
+def _matching(rows: pl.LazyFrame, table: Table, query: TableQuery) -> pl.LazyFrame:
+    conditions = [condition(table.column(wanted.column), wanted) for wanted in query.filters]
+    return rows.filter(*conditions) if conditions else rows
+
+
+def _sort_keys(table: Table, query: TableQuery) -> list[str]:
+    return [table.column(key.column).name for key in query.order_by]
+
+
+def _order(query: TableQuery) -> dict[str, Any]:
+    return {"descending": [key.descending for key in query.order_by], "nulls_last": True, "maintain_order": True}
 
 
 def chunks(table_name: str, frame: pl.DataFrame) -> Iterator[TableChunk]:

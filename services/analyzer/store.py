@@ -51,7 +51,6 @@ from services.core.model import (
     Configuration,
     ConfigurationFailed,
     CountersStored,
-    ImportedTrace,
     LogLevel,
     LogLines,
     Measurement,
@@ -85,6 +84,7 @@ class Store:
         self._archive = Archive(folder / "runs")
         self._traces = Archive(folder / "traces")  # of runs of nodes, read when these have ended; imported ones came whole
         self.history_folder = folder / "history"  # figures of all runs; follows from the rest
+        self.summary_folder = folder / "summary"  # kernels of all runs; the same
         self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
         self.held = HeldColumns()  # of runs that never change
         self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
@@ -193,7 +193,7 @@ class Store:
             folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes.
         """
         with self._archive_lock:
-            if self.has_imported(run.run_id, _digest_of(run)):
+            if self.has_imported(run.run_id, run.imported_digest):
                 return False
             stated = self._stated_by_hand(run.run_id)
             self._archive.adopt(run.run_id, folder)
@@ -206,7 +206,7 @@ class Store:
     def has_imported(self, run_id: str, digest: str) -> bool:
         """Whether the run is there; with a digest, whether it was read from what has that one."""
         known = self.runs.of([run_id])
-        return bool(known) and digest in ("", _digest_of(known[0].run))
+        return bool(known) and digest in ("", known[0].run.imported_digest)
 
     def _stated_by_hand(self, run_id: str) -> list[tuple[object, ...]]:
         """What its file itself states of its device."""
@@ -361,8 +361,3 @@ class Store:
             self._archive.delete(run_id)
             self._traces.delete(run_id)
             self.held.forget(run_id)
-
-
-def _digest_of(run: Run) -> str:
-    """Of what it was imported from; empty: it was not."""
-    return run.spec.work.digest if isinstance(run.spec.work, ImportedTrace) else ""

@@ -60,8 +60,15 @@ def sweep_table(table: Table, rows_of: RowsOf, depth: int | None = None) -> pl.L
     if table is BEST:
         return best(rows_of(MEASUREMENTS), rows_of(PAIRED_COMPARISONS), sweep_table(ROOFLINE, rows_of))
     if table is COUNTED_WORK:
-        return counted_work(rows_of(COUNTERS), rows_of(COUNTER_REPORTS), rows_of(CONFIGURATIONS))
+        return _counted_work(rows_of)
     return rows_of(table)
+
+
+def _counted_work(rows_of: RowsOf) -> pl.LazyFrame:
+    counters = rows_of(COUNTERS)
+    if counters.head(1).collect().is_empty():  # mostly; all configurations would be read for nothing
+        return COUNTED_WORK.empty().lazy()
+    return counted_work(counters, rows_of(COUNTER_REPORTS), rows_of(CONFIGURATIONS))
 
 
 def _model_table(table: Table, rows_of: RowsOf, depth: int | None) -> pl.LazyFrame:

@@ -15,8 +15,10 @@ from services.analyzer.analyses.timeline_questions import Matches
 from services.analyzer.held_columns import HeldColumn, HeldColumns
 from services.analyzer.history_rows import HistoryRows
 from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_SERIES, HISTORY_TABLES, IDENTITY, METRICS
-from services.analyzer.querying import QueryResult, condition, run_query
+from services.analyzer.kept_kernels import KeptKernels
+from services.analyzer.querying import FAR_ROW_COUNT, QueryResult, condition, run_far_query, run_query
 from services.analyzer.run_tables import run_table, timeline_of
+from services.analyzer.schema import KERNELS, STORED_TABLES
 from services.analyzer.store import Store
 from services.analyzer.table import COUNT, Table
 from services.analyzer.timeline_tables import TIMELINE_MATCHES
@@ -40,6 +42,7 @@ class TableAnswers:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._history_rows = HistoryRows(store)
+        self._kept_kernels = KeptKernels(store)
         self._series: tuple[object, pl.DataFrame] | None = None  # those of all runs, and what they were made of
 
     def answer(
@@ -51,6 +54,8 @@ class TableAnswers:
             return self._matches(run_ids[0], query)
         if table in HISTORY_TABLES:
             return run_query(self._history(table, run_ids, query.filters), table, query)
+        if table is KERNELS and run_ids is None and question == PLAIN_QUESTION:
+            return run_query(self._kept_kernels.rows(), table, query)
         rows = run_table(self._store, table, run_ids, allowed_differences, question)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
@@ -58,7 +63,8 @@ class TableAnswers:
             if height >= MIN_HELD_ROWS:
                 key = (run_ids[0] if run_ids else "", answer_name(table.table_name, question))
                 return LargeTable(rows, table, height, key, self._store.held).answer(query)
-        return run_query(rows, table, query)
+        is_far = bool(query.order_by) and query.limit > 0 and query.offset >= FAR_ROW_COUNT
+        return run_far_query(rows, table, query) if is_far and table in STORED_TABLES else run_query(rows, table, query)
 
     def _matches(self, run_id: str, query: TableQuery) -> QueryResult:
         """Of ten million events only those asked for become rows."""

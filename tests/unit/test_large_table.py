@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.analyzer.held_columns import HeldColumn, HeldColumns
-from services.analyzer.querying import run_query
+from services.analyzer.querying import run_far_query, run_query
 from services.analyzer.table import COUNT, FLAG, INDEX, NUMBER, TEXT, Column, keyed_table
 from services.analyzer.table_answers import LargeTable
 from services.core.errors import InvalidRequestError
@@ -57,6 +57,16 @@ def large(frame: pl.DataFrame, held: HeldColumns | None = None) -> LargeTable:
 def test_the_answer_is_that_of_the_query(rows: list[Any], query: TableQuery) -> None:
     frame = TABLE.frame(rows)
     found, wanted = large(frame).answer(query), run_query(frame.lazy(), TABLE, query)
+    assert found.total_row_count == wanted.total_row_count
+    assert found.frame.equals(wanted.frame)
+    assert found.frame.schema == wanted.frame.schema
+
+
+@given(st.lists(row, min_size=1, max_size=40), queries.filter(lambda query: query.order_by))
+@examples(400)
+def test_a_page_far_on_is_that_of_the_query(rows: list[Any], query: TableQuery) -> None:
+    frame = TABLE.frame(rows)
+    found, wanted = run_far_query(frame.lazy(), TABLE, query), run_query(frame.lazy(), TABLE, query)
     assert found.total_row_count == wanted.total_row_count
     assert found.frame.equals(wanted.frame)
     assert found.frame.schema == wanted.frame.schema

@@ -82,17 +82,21 @@ def _counted_kind(by_counters: pl.Expr) -> dict[str, pl.Expr]:
 
 
 def _joined(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    return measurements.join(
-        _latest(measurements, counted_work), on=["run_id", *LAUNCH_IDENTITY], how="left", nulls_equal=True, maintain_order="left"
-    ).with_columns(event_index=pl.max_horizontal("event_index", "counted_event_index"))
+    counted = counted_work.filter(pl.col("configuration_index").is_not_null()).collect()
+    latest = _latest(measurements, counted.lazy())
+    if counted.is_empty():  # mostly; a million measurements need not be looked up in nothing
+        added = {name: dtype for name, dtype in latest.collect_schema().items() if name.startswith("counted_")}
+        return measurements.with_columns(pl.lit(None, dtype=dtype).alias(name) for name, dtype in added.items())
+    return measurements.join(latest, on=["run_id", *LAUNCH_IDENTITY], how="left", nulls_equal=True, maintain_order="left").with_columns(
+        event_index=pl.max_horizontal("event_index", "counted_event_index")
+    )
 
 
 def _latest(measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
-    """Counters by what identifies a launch; of several reports or launches the last."""
+    """Counters of configurations by what identifies a launch; of several reports or launches the last."""
     identities = measurements.select("run_id", "configuration_index", *LAUNCH_IDENTITY).unique(["run_id", "configuration_index"])
     return (
-        counted_work.filter(pl.col("configuration_index").is_not_null())
-        .sort("event_index", "launch_index", maintain_order=True)
+        counted_work.sort("event_index", "launch_index", maintain_order=True)
         .join(identities, on=["run_id", "configuration_index"], maintain_order="left", suffix="_measured")
         .select(
             "run_id",

@@ -69,21 +69,20 @@ def _measured(measurements: pl.LazyFrame) -> pl.LazyFrame:
 
 def _achieved(roofline: pl.LazyFrame) -> pl.LazyFrame:
     is_implausible = pl.col("is_implausible").fill_null(False)
-    best_first = ["efficiency_ratio", "achieved_flop_per_s", "achieved_bytes_per_s"]
+    best_first = (is_implausible, "efficiency_ratio", "achieved_flop_per_s", "achieved_bytes_per_s")
+
+    def of_best(column: str) -> pl.Expr:
+        return pl.col(column).sort_by(*best_first, descending=[False, True, True, True], nulls_last=True, maintain_order=True).first()
 
     def highest(column: str) -> pl.Expr:
         return pl.coalesce(pl.col(column).filter(~is_implausible).max(), pl.col(column).max())
 
-    return (
-        roofline.sort(is_implausible, *best_first, descending=[False, True, True, True], nulls_last=True, maintain_order=True)
-        .group_by(KEYS, maintain_order=True)
-        .agg(
-            roofline_event_index=pl.col("event_index").max(),
-            achieved_flop_per_s_max=highest("achieved_flop_per_s"),
-            achieved_bytes_per_s_max=highest("achieved_bytes_per_s"),
-            efficiency_ratio_max=highest("efficiency_ratio"),
-            best_label=pl.col("label").first(),
-            bound=pl.col("bound").first(),
-            implausible_count=is_implausible.sum(),
-        )
+    return roofline.group_by(KEYS).agg(
+        roofline_event_index=pl.col("event_index").max(),
+        achieved_flop_per_s_max=highest("achieved_flop_per_s"),
+        achieved_bytes_per_s_max=highest("achieved_bytes_per_s"),
+        efficiency_ratio_max=highest("efficiency_ratio"),
+        best_label=of_best("label"),
+        bound=of_best("bound"),
+        implausible_count=is_implausible.sum(),
     )

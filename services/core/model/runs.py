@@ -289,3 +289,8 @@ class Run:
     def is_settled(self) -> bool:
         """It has ended, and nothing of what it left is still being read."""
         return self.state.is_final and not self.activity
+
+    @property
+    def imported_digest(self) -> str:
+        """Of what it was imported from; empty: it was not."""
+        return self.spec.work.digest if isinstance(self.spec.work, ImportedTrace) else ""

@@ -1,0 +1,93 @@
+"""Kernels of all runs from the file that keeps them, held against those worked out from every measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from services.analyzer import kept_kernels
+from services.analyzer.kept_kernels import KeptKernels
+from services.analyzer.run_tables import run_table
+from services.analyzer.schema import KERNELS
+from services.analyzer.store import Store
+from services.analyzer.table import Table
+from services.core.model import Ceiling, RunState, StateChanged, Thresholds
+from tests.integration.profiler_stand_in import ProfilerStandIn, started
+from tests.unit.test_history import add_runs
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[list[str] | None]:
+    """Runs whose kernels were worked out from measurements, question by question."""
+    asked: list[list[str] | None] = []
+
+    def spied(store: Store, table: Table, run_ids: list[str] | None) -> pl.LazyFrame:
+        asked.append(run_ids)
+        return run_table(store, table, run_ids)
+
+    monkeypatch.setattr(kept_kernels, "run_table", spied)
+    return asked
+
+
+def of_all(store: Store) -> pl.DataFrame:
+    return run_table(store, KERNELS, None).collect()
+
+
+def test_rows_are_those_worked_out_and_a_settled_run_is_worked_out_once(store: Store, worked_out: list[list[str] | None]) -> None:
+    add_runs(store, [100.0, 101.0])
+    kept = KeptKernels(store)
+    assert_frame_equal(kept.rows().collect(), of_all(store))
+    assert kept.rows().collect().height == 2
+    add_runs(store, [102.0], first=2)
+    assert_frame_equal(kept.rows().collect(), of_all(store))
+    assert_frame_equal(KeptKernels(store).rows().collect(), of_all(store))  # as after a restart
+    assert [len(run_ids or []) for run_ids in worked_out] == [2, 1]
+
+
+def test_a_run_that_goes_on_is_worked_out_each_time_and_one_without_kernels_once(store: Store, worked_out: list[list[str] | None]) -> None:
+    add_runs(store, [100.0])
+    add_runs(store, [101.0], first=1, is_compacted=False)
+    node = ProfilerStandIn("unix:none", expired_before=store.nodes.next_event_index("node-1", "journal-1"))
+    run = node.add_run("run-without-kernels")
+    node.journal(run.run_id, *started(), StateChanged(RunState.SUCCEEDED))
+    store.commit_events(node.node.node_id, node.node.journal_id, node.events, [run])
+    store.compact(run.run_id)
+    kept = KeptKernels(store)
+    for _ in range(2):
+        assert_frame_equal(kept.rows().collect(), of_all(store))
+    assert [len(run_ids or []) for run_ids in worked_out] == [2, 1, 1]
+
+
+def test_other_ceilings_and_a_deleted_run_change_the_answer(store: Store) -> None:
+    add_runs(store, [100.0, 101.0])
+    kept = KeptKernels(store)
+    before = kept.rows().collect()
+    record = store.runs.of(None)[0]
+    device_id = str(record.run.device_id)
+    memory, compute = ("dram", "bytes_per_s", 7e16, "copy"), ("float32", "flop_per_s", 7e16, "fma")
+    set_by_hand = [Ceiling(device_id, *ceiling, source="user") for ceiling in (memory, compute)]
+    store.hardware.set_by_hand(record.run.node_id, device_id, set_by_hand, Thresholds())
+    after = kept.rows().collect()
+    assert (before["bound"].to_list(), after["bound"].to_list()) == ([None, None], ["memory", "memory"])
+    assert_frame_equal(after, of_all(store))
+    store.delete_run(record.run.run_id)
+    assert kept.rows().collect()["run_id"].to_list() == [other.run.run_id for other in store.runs.of(None)]
+
+
+def test_a_file_that_cannot_be_read_is_made_anew(store: Store) -> None:
+    add_runs(store, [100.0])
+    rows = KeptKernels(store).rows().collect()
+    (path,) = store.summary_folder.iterdir()
+    path.write_bytes(b"PAR1 and no more")
+    assert_frame_equal(KeptKernels(store).rows().collect(), rows)

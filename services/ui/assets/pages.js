@@ -36,26 +36,34 @@
     await own.built
   }
 
-  // What is seen comes first; charts of a part that is not shown yet follow when the page is in use.
+  // What is seen comes first; charts further down, or of a part that is not shown yet, follow when the page is in use.
   async function build(own, bokeh) {
     const {ViewManager} = Bokeh.require("@bokehjs/core/view_manager")
     const views = bokeh.views_manager = new ViewManager([], Bokeh.index)
     const charts = bokeh.all_roots.filter(({default_view: view}) => view)
     for (const root of bokeh.all_roots) if (!charts.includes(root)) bokeh.notify_idle(root)
     const places = new Map(charts.map((root) => [root, document.querySelector(`[data-root-id="${root.id}"]`)]))
-    const unseen = charts.filter((root) => !places.get(root).parentElement.checkVisibility())
-    const put = async (roots) => {
-      for (const root of roots) {
-        if (own !== page) return
-        const view = await views.build_view(root)
-        view.build(places.get(root))
-      }
+    for (const [root, place] of places) place.style.minHeight = `${root.min_height ?? 0}px` // as much as it will take: what follows stays where it is
+    const seen = charts.filter((root) => isSeen(places.get(root).parentElement))
+    const put = async (root) => {
+      if (own !== page) return
+      const view = await views.build_view(root)
+      view.build(places.get(root))
+      places.get(root).style.minHeight = ""
     }
-    await put(charts.filter((root) => !unseen.includes(root)))
-    while (own === page && !views.roots.every((view) => view.has_finished())) await new Promise((resolve) => { setTimeout(resolve, 10) })
+    for (const root of seen) await put(root)
+    while (own === page && !views.roots.every((view) => view.has_finished())) await pause(10)
     if (own === page) say("drawn", bokeh)
-    await put(unseen)
+    for (const root of charts) {
+      if (seen.includes(root)) continue
+      await pause(0)
+      await put(root)
+    }
   }
+
+  const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms) })
+
+  const isSeen = (element) => element.checkVisibility() && element.getBoundingClientRect().top < innerHeight
 
   // Figures of Bokeh listen there for good, and would stay in memory with all that they show.
   const listen = visualViewport.addEventListener

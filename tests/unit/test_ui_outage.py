@@ -273,12 +273,12 @@ async def test_another_run_on_the_live_page_is_not_drawn_where_the_user_looked_a
     client = Client(TRACE, replace(TRACE, run_id="u"))
     page = LivePage(client, ViewState(runs=("t",)))
     page.update()
-    page.telemetry.follow("x", 1e9, 2e9)
-    page.telemetry.figure.x_range.end = 1.5e9
+    page.telemetry.chart.follow("x", 1e9, 2e9)
+    page.telemetry.chart.figure.x_range.end = 1.5e9
     page.handle("run", "u")
     page.update()
-    page.telemetry.follow("x", 5e9, 6e9)
-    assert page.telemetry.figure.x_range.end == 6e9
+    page.telemetry.chart.follow("x", 5e9, 6e9)
+    assert page.telemetry.chart.figure.x_range.end == 6e9
     page.close()
 
 

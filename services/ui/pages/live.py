@@ -16,11 +16,11 @@ import polars as pl
 
 from services.core.model import Run
 from services.ui import theme
-from services.ui.charts import roofline, strips, telemetry
-from services.ui.charts.elements import Columns
+from services.ui.charts import roofline, strips
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
 from services.ui.live_figure import LiveFigure
+from services.ui.live_telemetry import LiveTelemetry
 from services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
 from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import LIVE_ROOFLINE, no_points
@@ -32,18 +32,11 @@ from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 MAX_LOG_LINES: Final = 200
 MAX_RESULT_ROWS: Final = 30
 MAX_SHOWN_FAILURES: Final = 5
-MAX_NEW_READINGS: Final = 20
-"""Looked at for the newest of each kind: one reading of the host and one of each device come together."""
 
 
 @EmptyChart
 def _strips_chart(palette: Palette) -> hv.Overlay:
     return strips.strip_chart(strips.no_samples(), strips.no_samples(), *strips.no_medians(), palette)
-
-
-@EmptyChart
-def _telemetry_chart(palette: Palette) -> hv.Overlay:
-    return telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, palette)
 
 
 class LivePage(PageBase):
@@ -54,7 +47,7 @@ class LivePage(PageBase):
         self._points = no_points()
         self.samples = LiveFigure("samples", _strips_chart, self.palette, ("finished", "samples", "intervals", "medians"))
         self.roofline = LiveFigure("roofline", LIVE_ROOFLINE, self.palette, ("ceilings", "names", "points"))
-        self.telemetry = LiveFigure("telemetry", _telemetry_chart, self.palette, telemetry.LINES)
+        self.telemetry = LiveTelemetry(self.palette)
         self._cancelling = ""
         self._cards_made_for: object = None
         self._cards: dict[str, str] = {}
@@ -77,14 +70,12 @@ class LivePage(PageBase):
         self._dtypes: tuple[str, ...] = ()
         self._shown_ceilings: tuple[roofline.CeilingRow, ...] = ()
         self._span: roofline.Span | None = None
-        self._newest_readings: dict[bool, dict[str, Any]] = {}  # True: of the host, False: of the device
         self._newest_results: deque[ResultRow] = deque(maxlen=MAX_RESULT_ROWS)  # newest first
-        self._lines: dict[str, Columns] = {line: telemetry.no_line() for line in telemetry.LINES}
         self._log: list[dict[str, str]] = []
         self._failures: list[dict[str, Any]] = []
 
     def roots(self) -> dict[str, Any]:
-        return {"samples": self.samples.figure, "roofline": self.roofline.figure, "telemetry": self.telemetry.figure}
+        return {"samples": self.samples.figure, "roofline": self.roofline.figure, "telemetry": self.telemetry.chart.figure}
 
     def handle(self, name: str, value: str) -> Any:
         if name == "cancel":
@@ -146,15 +137,15 @@ class LivePage(PageBase):
         return {
             "legend": self._legend(),
             "roofline_note": self._roofline_note(),
-            "telemetry_legend": self._telemetry_legend(),
-            "tiles": fragment("tiles.html", tiles=self._tiles()),
+            "telemetry_legend": self.telemetry.legend(),
+            "tiles": self.telemetry.tiles(),
             "log": fragment("log.html", lines=self._log),
             **self._results(),
         }
 
     def _clear_charts(self) -> None:
         self._forget()
-        for figure in (self.samples, self.roofline, self.telemetry):
+        for figure in (self.samples, self.roofline):
             figure.forget_moves()
         medians, intervals = strips.no_medians()
         for layer in ("finished", "samples"):
@@ -164,8 +155,7 @@ class LivePage(PageBase):
         self._points = no_points()
         self.roofline.replace("points", self._points)
         self._draw_ceilings(has_new=True)
-        for line in telemetry.LINES:
-            self.telemetry.replace(line, telemetry.no_line())
+        self.telemetry.clear()
 
     def _new_rows(self, memory: RunMemory, table_name: str) -> NewRows:
         new = memory.since(table_name, self._positions.get(table_name, 0))
@@ -178,7 +168,7 @@ class LivePage(PageBase):
         self._take_in_failures(memory)
         self._take_in_samples(memory)
         self._take_in_roofline(memory)
-        self._take_in_telemetry(memory)
+        self.telemetry.take_in(self._new_rows(memory, "telemetry"), memory.made)
         self._take_in_log(memory)
 
     def _take_in_configurations(self, memory: RunMemory) -> None:
@@ -268,23 +258,6 @@ class LivePage(PageBase):
         self.roofline.follow("x", span.x_start, span.x_end)
         self.roofline.follow("y", span.y_start, span.y_end)
 
-    def _take_in_telemetry(self, memory: RunMemory) -> None:
-        new = self._new_rows(memory, "telemetry")
-        if new.frame is None:
-            return
-        self._newest_readings |= memory.made.get(("readings", new.span), partial(_newest_readings, new.frame))
-        for line in telemetry.LINES:
-            columns = memory.made.get((line, new.span), partial(telemetry.line_columns, new.frame, line))
-            if new.is_restart:
-                self._lines[line] = columns
-                self.telemetry.replace(line, columns)
-            elif len(columns["time"]):
-                self._lines[line] = {name: np.concatenate([self._lines[line][name], columns[name]]) for name in columns}
-                self.telemetry.stream(line, columns)
-        shown = telemetry.time_range(self._lines)
-        if shown is not None:
-            self.telemetry.follow("x", shown[0], max(shown[1], shown[0] + 10_000))
-
     def _take_in_log(self, memory: RunMemory) -> None:
         new = self._new_rows(memory, "log_lines").frame
         if new is not None:
@@ -345,15 +318,6 @@ class LivePage(PageBase):
         entries = [{"name": name, "color": style.color, "symbol": SYMBOLS[style.marker]} for name, style in styles]
         return fragment("legend.html", entries=entries, **roofline.marks_of(self._points))
 
-    def _telemetry_legend(self) -> str:
-        symbols = {"solid": "━", "dashed": "╍", "dotted": "┅"}
-        entries = [
-            {"name": telemetry.TITLES[line], "color": telemetry.line_color(line, self.palette), "symbol": symbols[telemetry.DASHES[line]]}
-            for line in telemetry.LINES
-            if len(self._lines[line]["time"])
-        ]
-        return fragment("legend.html", entries=entries)
-
     def _samples_note(self, *, is_over: bool) -> str:
         if self._strips is None or not self._strips.sample_count:
             if is_over:
@@ -376,20 +340,6 @@ class LivePage(PageBase):
             parts.append("No ceiling of this device is known yet.")
         return " ".join(parts)
 
-    def _tiles(self) -> list[dict[str, str]]:
-        host, device = self._newest_readings.get(True, {}), self._newest_readings.get(False, {})
-        figures = (
-            ("Load", host.get("load_average"), theme.digits),
-            ("Host memory", host.get("memory_used_bytes"), theme.memory),
-            ("Device memory", device.get("memory_used_bytes"), theme.memory),
-            ("Clock", device.get("clock_hz") or host.get("clock_hz"), theme.frequency),
-            ("Memory clock", device.get("memory_clock_hz"), theme.frequency),
-            ("Temperature", device.get("temperature_celsius") or host.get("temperature_celsius"), theme.temperature),
-            ("Power", device.get("power_watts") or host.get("power_watts"), theme.power),
-            ("Throttled by", device.get("throttle_reasons"), str),
-        )
-        return [{"name": name, "value": show(value)} for name, value, show in figures if value not in (None, "")]
-
     def _results(self) -> dict[str, str]:
         rows = self._roofline_rows
         note = f"the newest {MAX_RESULT_ROWS} of {theme.count(rows.height)}" if rows is not None and rows.height > MAX_RESULT_ROWS else ""
@@ -397,11 +347,6 @@ class LivePage(PageBase):
             "results": results_fragment(self._newest_results, with_run=False),
             "results_note": note,
         }
-
-
-def _newest_readings(new: pl.DataFrame) -> dict[bool, dict[str, Any]]:
-    """True: of the host, False: of the device."""
-    return {row["device_id"] is None: row for row in new.tail(MAX_NEW_READINGS).to_dicts()}
 
 
 def _log_line(row: dict[str, Any]) -> dict[str, str]:

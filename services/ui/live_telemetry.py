@@ -1,0 +1,96 @@
+"""What a run's machine does meanwhile: a chart of what is busy and how hot, and tiles with the newest readings."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import holoviews as hv
+import numpy as np
+import polars as pl
+
+from services.ui import theme
+from services.ui.charts import telemetry
+from services.ui.charts.elements import Columns
+from services.ui.empty_charts import EmptyChart
+from services.ui.live_figure import LiveFigure
+from services.ui.made_once import MadeOnce
+from services.ui.memory import NewRows
+from services.ui.pages.shell import fragment
+from services.ui.theme import Palette
+
+MAX_NEW_READINGS: Final = 20
+"""Looked at for the newest of each kind: one reading of the host and one of each device come together."""
+
+SHORTEST_SPAN_MS: Final = 10_000
+SYMBOLS: Final = {"solid": "━", "dashed": "╍", "dotted": "┅"}
+
+
+@EmptyChart
+def _telemetry_chart(palette: Palette) -> hv.Overlay:
+    return telemetry.telemetry_chart({line: telemetry.no_line() for line in telemetry.LINES}, palette)
+
+
+class LiveTelemetry:
+    """Of one tab."""
+
+    def __init__(self, palette: Palette) -> None:
+        self.chart = LiveFigure("telemetry", _telemetry_chart, palette, telemetry.LINES)
+        self._palette = palette
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lines: dict[str, Columns] = {line: telemetry.no_line() for line in telemetry.LINES}
+        self._newest: dict[bool, dict[str, Any]] = {}  # True: of the host, False: of the device
+
+    def clear(self) -> None:
+        """Nothing of a run is shown."""
+        self._forget()
+        self.chart.forget_moves()
+        for line, columns in self._lines.items():
+            self.chart.replace(line, columns)
+
+    def take_in(self, new: NewRows, made: MadeOnce) -> None:
+        """Rows of table telemetry. made: of the run's new rows, by any page."""
+        if new.frame is None:
+            return
+        self._newest |= made.get(("readings", new.span), partial(_newest_readings, new.frame))
+        for line in telemetry.LINES:
+            columns = made.get((line, new.span), partial(telemetry.line_columns, new.frame, line))
+            if new.is_restart:
+                self._lines[line] = columns
+                self.chart.replace(line, columns)
+            elif len(columns["time"]):
+                self._lines[line] = {name: np.concatenate([self._lines[line][name], columns[name]]) for name in columns}
+                self.chart.stream(line, columns)
+        shown = telemetry.time_range(self._lines)
+        if shown is not None:
+            self.chart.follow("x", shown[0], max(shown[1], shown[0] + SHORTEST_SPAN_MS))
+
+    def legend(self) -> str:
+        entries = [
+            {"name": telemetry.TITLES[line], "color": telemetry.line_color(line, self._palette), "symbol": SYMBOLS[telemetry.DASHES[line]]}
+            for line in telemetry.LINES
+            if len(self._lines[line]["time"])
+        ]
+        return fragment("legend.html", entries=entries)
+
+    def tiles(self) -> str:
+        host, device = self._newest.get(True, {}), self._newest.get(False, {})
+        figures = (
+            ("Load", host.get("load_average"), theme.digits),
+            ("Host memory", host.get("memory_used_bytes"), theme.memory),
+            ("Device memory", device.get("memory_used_bytes"), theme.memory),
+            ("Clock", device.get("clock_hz") or host.get("clock_hz"), theme.frequency),
+            ("Memory clock", device.get("memory_clock_hz"), theme.frequency),
+            ("Temperature", device.get("temperature_celsius") or host.get("temperature_celsius"), theme.temperature),
+            ("Power", device.get("power_watts") or host.get("power_watts"), theme.power),
+            ("Throttled by", device.get("throttle_reasons"), str),
+        )
+        tiles = [{"name": name, "value": show(value)} for name, value, show in figures if value not in (None, "")]
+        return fragment("tiles.html", tiles=tiles)
+
+
+def _newest_readings(new: pl.DataFrame) -> dict[bool, dict[str, Any]]:
+    """True: of the host, False: of the device."""
+    return {row["device_id"] is None: row for row in new.tail(MAX_NEW_READINGS).to_dicts()}

@@ -22,8 +22,8 @@ from services.ui.sample_strips import NOTHING_DRAWN, LayerChange, LayerPosition,
 ROW_LIMITS: Final[dict[str, int]] = {"telemetry": 20_000, "log_lines": 5_000}
 """Newest rows kept of a table that grows without end. Of samples only what is drawn is kept (see SampleStrips)."""
 
-MAX_FRAMES: Final = 256
-"""Frames of a table before they are joined into one: appending stays cheap, and reading never walks thousands."""
+MAX_FRAMES: Final = 64
+"""Frames of a table before half of them are joined into one. A frame of one row and fifty columns takes 27 KB."""
 
 
 FIRST_RUN_COUNT: Final = 100
@@ -70,7 +70,7 @@ class TableMemory:
         if len(self._frames) > MAX_FRAMES:
             # The newer half stays in pieces, so that dropping old rows still drops little at a time.
             older = [self._frames.popleft() for _ in range(MAX_FRAMES // 2)]
-            self._frames.appendleft(pl.concat(older, how="vertical_relaxed"))
+            self._frames.appendleft(pl.concat(older, how="vertical_relaxed", rechunk=True))  # else they all stay as they were
 
     def replace(self, frame: pl.DataFrame) -> None:
         """Other rows in the place of all: who has read some starts over."""

@@ -32,6 +32,7 @@ from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 MAX_LOG_LINES: Final = 200
 MAX_RESULT_ROWS: Final = 30
 MAX_SHOWN_FAILURES: Final = 5
+MAX_PIECES: Final = 32
 
 
 @EmptyChart
@@ -231,7 +232,9 @@ class LivePage(PageBase):
         indexes = set(new["configuration_index"])
         is_only_more = len(indexes) == new.height and not indexes & self._placed_indexes
         self._placed_indexes |= indexes
-        rows = new if self._roofline_rows is None else pl.concat([self._roofline_rows, new], how="vertical_relaxed")
+        before = self._roofline_rows
+        # Pieces cost memory for each column: they are joined now and then.
+        rows = new if before is None else pl.concat([before, new], how="vertical_relaxed", rechunk=before.n_chunks() >= MAX_PIECES)
         if is_only_more:
             added = memory.made.get(("points", span, self.palette), partial(roofline.point_columns, new, self.palette))
             self._points = {name: np.concatenate([self._points[name], added[name]]) for name in added}

@@ -28,6 +28,7 @@ from services.core.errors import InvalidSettingError, KernalyseError, NotFoundEr
 from services.core.model import HardwareKey
 from services.core.settings import UiSettings
 from services.ui.access import Access, Gate
+from services.ui.allocation import give_back_soon
 from services.ui.artifact_download import ArtifactHandler
 from services.ui.client import AnalyzerClient
 from services.ui.exports import PATTERN, ExportHandler
@@ -83,6 +84,7 @@ async def serve(settings: UiSettings, on_serving: Callable[[], None] | None = No
     Raises:
         InvalidSettingError: an address that cannot be bound, or one that others reach without TLS.
     """
+    give_back_soon()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

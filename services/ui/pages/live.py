@@ -117,7 +117,7 @@ class LivePage(PageBase):
         if told != self._cards_made_for:
             self._cards_made_for = told
             self._cards = {
-                "runs": self._runs_fragment(overview, (memory.run_id,) if memory else (), now_unix_s),
+                "runs": self._runs_fragment(overview, run, now_unix_s),
                 "nodes": fragment("node_cards.html", nodes=node_cards(overview, self.client), is_known=overview.is_known),
                 "run": self._run_fragment(run, memory, overview, now_unix_s),
             }
@@ -280,16 +280,17 @@ class LivePage(PageBase):
             default=None,
         )
 
-    def _runs_fragment(self, overview: Overview, selected: tuple[str, ...], now_unix_s: float) -> str:
+    def _runs_fragment(self, overview: Overview, shown: Run | None, now_unix_s: float) -> str:
+        newest = [shown if shown is not None and run.run_id == shown.run_id else run for run in overview.runs[:MAX_LISTED_RUNS]]
         runs = [
             {"card": run_card(run, overview, now_unix_s), "href": f"/live?{to_query(replace(self.state, runs=(run.run_id,)))}"}
-            for run in overview.runs[:MAX_LISTED_RUNS]
+            for run in newest
         ]
         hidden_count = max(0, len(overview.runs) - MAX_LISTED_RUNS)
         return fragment(
             "runs.html",
             runs=runs,
-            selected=selected,
+            selected=() if shown is None else (shown.run_id,),
             action="run",
             is_known=overview.is_known,
             hidden_count=hidden_count,

@@ -16,6 +16,11 @@ from services.core.model import Filter, FilterOperator, TableChunk, TableQuery
 MAX_CHUNK_BYTES: Final = 1024 * 1024
 """Of one message: larger ones make a slow client hold more than it can show, smaller ones cost more per row."""
 
+FAR_ROW_COUNT: Final = 10_000
+"""Up to here a sorted page is cheap: the first rows are kept while all pass by. Past it all rows would be sorted whole."""
+
+PLACE: Final = "row_place"
+
 TYPE_NAMES: Final = {TEXT: "text", COUNT: "a whole number", INDEX: "a whole number", NUMBER: "a number", FLAG: "true or false"}
 
 
@@ -25,12 +30,6 @@ class QueryResult:
 
     frame: pl.DataFrame
     total_row_count: int
-
-
-FAR_ROW_COUNT: Final = 10_000
-"""Up to here a sorted page is cheap: the first rows are kept while all pass by. Past it all rows would be sorted whole."""
-
-PLACE: Final = "row_place"
 
 
 def run_query(rows: pl.LazyFrame, table: Table, query: TableQuery) -> QueryResult:

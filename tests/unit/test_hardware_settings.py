@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,6 @@ LIMITS = Thresholds(0.4, 0.6)
 
 def missing(node_id: str, device_id: str) -> Device:
     raise DeviceNotFoundError(f"device {device_id}", found="no such device")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "store")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

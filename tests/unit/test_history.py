@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -99,13 +98,6 @@ def test_levels_cover_every_run_once_and_their_band_holds_their_value(values: li
 
 
 # ---------------------------------------------------------------- the tables
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "store")
-    yield opened
-    opened.close()
 
 
 def add_runs(store: Store, durations_ns: Sequence[float], *, first: int = 0, is_compacted: bool = True) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,11 +22,9 @@ FRAME = pl.DataFrame({"gap_count": [1, 2, 3]})
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "store")
-    add(opened, "sha256:0")
-    yield opened
-    opened.close()
+def store(store: Store) -> Store:
+    add(store, "sha256:0")
+    return store
 
 
 def add(store: Store, digest: str) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -18,13 +15,6 @@ from services.analyzer.table import Table
 from services.core.model import Ceiling, RunState, StateChanged, Thresholds
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.unit.test_history import add_runs
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -17,13 +16,6 @@ from services.analyzer.store import Store
 from services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
 from services.core.model import LogLevel, LogLines, RunState, StateChanged
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "store")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from services.analyzer.archive import write_frames
 from services.analyzer.event_rows import frame_of
@@ -17,13 +16,6 @@ from services.analyzer.store import Store
 from services.analyzer.threshold_table import THRESHOLDS
 from services.core.model import Ceiling, CeilingsMeasured, Run, RunState, StateChanged, Thresholds
 from tests.integration.profiler_stand_in import H200, ProfilerStandIn, configuration, measurement, samples, started
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "store")
-    yield opened
-    opened.close()
 
 
 def measured_run(store: Store) -> Run:

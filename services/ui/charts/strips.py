@@ -31,8 +31,6 @@ MARK_SIZES_PX: Final = np.array((4.0, 6.0, 6.0))
 OUTLINE_ALPHAS: Final = np.array((0.0, 0.0, 1.0))
 """By a sample's mark: a cross is nothing but outline, and the others' would take as long to draw as what it surrounds."""
 
-MARK_COLUMNS: Final = ("color", "marker", "size", "line_alpha")
-
 MARK_WORDS: Final = "return {inverted_triangle: 'outlier', x: 'discarded: the clock was throttled'}[value] ?? 'counts'"
 
 MEDIAN_TEXTS: Final = ("label", "median", "interval", "extremes", "noise", "samples", "stop")

@@ -31,9 +31,10 @@ class LiveFigure:
         source = self._sources[layer]
         source.data = {name: columns[name] for name in source.data}
 
-    def stream(self, layer: str, columns: Columns) -> None:
+    def stream(self, layer: str, columns: Columns, kept_count: int | None = None) -> None:
+        """kept_count: rows that stay, the newest; None: all."""
         source = self._sources[layer]
-        source.stream({name: columns[name] for name in source.data})
+        source.stream({name: columns[name] for name in source.data}, kept_count)
 
     def on_choice(self, layer: str, choose: Callable[[int], None]) -> None:
         """Calls with the row's place when somebody clicks on a mark of the layer."""

@@ -6,12 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 import holoviews as hv
-import numpy as np
 import polars as pl
 
 from services.ui import theme
 from services.ui.charts import telemetry
-from services.ui.charts.elements import Columns
 from services.ui.empty_charts import EmptyChart
 from services.ui.live_figure import LiveFigure
 from services.ui.made_once import MadeOnce
@@ -23,6 +21,8 @@ MAX_NEW_READINGS: Final = 20
 """Looked at for the newest of each kind: one reading of the host and one of each device come together."""
 
 SHORTEST_SPAN_MS: Final = 10_000
+KEPT_READINGS: Final = 7_200
+"""Of each line, in each tab: those of an hour."""
 SYMBOLS: Final = {"solid": "━", "dashed": "╍", "dotted": "┅"}
 
 
@@ -40,15 +40,16 @@ class LiveTelemetry:
         self._forget()
 
     def _forget(self) -> None:
-        self._lines: dict[str, Columns] = {line: telemetry.no_line() for line in telemetry.LINES}
+        self._present: set[str] = set()  # lines with readings
+        self._span: tuple[float, float] | None = None  # of their times
         self._newest: dict[bool, dict[str, Any]] = {}  # True: of the host, False: of the device
 
     def clear(self) -> None:
         """Nothing of a run is shown."""
         self._forget()
         self.chart.forget_moves()
-        for line, columns in self._lines.items():
-            self.chart.replace(line, columns)
+        for line in telemetry.LINES:
+            self.chart.replace(line, telemetry.no_line())
 
     def take_in(self, new: NewRows, made: MadeOnce) -> None:
         """Rows of table telemetry. made: of the run's new rows, by any page."""
@@ -58,20 +59,24 @@ class LiveTelemetry:
         for line in telemetry.LINES:
             columns = made.get((line, new.span), partial(telemetry.line_columns, new.frame, line))
             if new.is_restart:
-                self._lines[line] = columns
                 self.chart.replace(line, columns)
             elif len(columns["time"]):
-                self._lines[line] = {name: np.concatenate([self._lines[line][name], columns[name]]) for name in columns}
-                self.chart.stream(line, columns)
-        shown = telemetry.time_range(self._lines)
-        if shown is not None:
-            self.chart.follow("x", shown[0], max(shown[1], shown[0] + SHORTEST_SPAN_MS))
+                self.chart.stream(line, columns, KEPT_READINGS)
+            if len(columns["time"]):
+                self._take_in_times(line, float(columns["time"][0]), float(columns["time"][-1]))
+        if self._span is not None:
+            start, end = telemetry.shown_span(*self._span)
+            self.chart.follow("x", start, max(end, start + SHORTEST_SPAN_MS))
+
+    def _take_in_times(self, line: str, first: float, last: float) -> None:
+        self._present.add(line)
+        self._span = (first, last) if self._span is None else (min(self._span[0], first), max(self._span[1], last))
 
     def legend(self) -> str:
         entries = [
             {"name": telemetry.TITLES[line], "color": telemetry.line_color(line, self._palette), "symbol": SYMBOLS[telemetry.DASHES[line]]}
             for line in telemetry.LINES
-            if len(self._lines[line]["time"])
+            if line in self._present
         ]
         return fragment("legend.html", entries=entries)
 

@@ -23,8 +23,11 @@ MAX_LIVE_SAMPLES: Final = 800
 MAX_FINISHED_SAMPLES: Final = 2_400
 """Drawn of all finished strips together. Every update of the chart draws them again: a browser without a GPU takes 7 µs for each."""
 
-MIN_STRIP_SAMPLES: Final = 24
-"""Of a finished strip, however many there are: fewer no longer show how samples are spread."""
+MIN_STRIP_SAMPLES: Final = 1
+"""Of a finished strip beside its two extremes: of hundreds beside each other no more can be seen."""
+
+MAX_STRIPS: Final = MAX_FINISHED_SAMPLES // (MIN_STRIP_SAMPLES + 2)
+"""Finished ones with samples, evenly chosen: of thousands each is narrower than a pixel, and their medians are all there."""
 
 
 PLAIN: Final = 0
@@ -174,6 +177,7 @@ class SampleStrips:
         self._growing: dict[int, GrowingStrip] = {}  # by configuration_index
         self._live_step = 1
         self._finished: dict[int, SampleRows] = {}  # as drawn, by index
+        self._strip_step = 1  # one strip of so many is drawn
 
     @property
     def drawn_count(self) -> int:
@@ -194,14 +198,21 @@ class SampleStrips:
             return
         share = max(MIN_STRIP_SAMPLES, min(MAX_LIVE_SAMPLES, MAX_FINISHED_SAMPLES // max(1, configuration_count)))
         for index, rows in ended:
-            self._finished[index] = _thinned(rows, share)
-            self.finished.add(self._finished[index])
+            if index % self._strip_step == 0:
+                self._finished[index] = _thinned(rows, share)
+                self.finished.add(self._finished[index])
         if self.finished.row_count > MAX_FINISHED_SAMPLES:
-            # Half full after thinning: the next thinning is then as many strips away.
-            share = max(MIN_STRIP_SAMPLES, MAX_FINISHED_SAMPLES // 2 // len(self._finished))
-            self._finished = {index: _thinned(rows, share) for index, rows in self._finished.items()}
-            self.finished.replace(SampleRows.joined(list(self._finished.values())))
+            self._thin_finished()
         self._redraw_live()
+
+    def _thin_finished(self) -> None:
+        """To half of what there is room for: the next time is then as many strips away."""
+        while len(self._finished) > MAX_STRIPS // 2:
+            self._strip_step *= 2
+            self._finished = {index: rows for index, rows in self._finished.items() if index % self._strip_step == 0}
+        share = max(MIN_STRIP_SAMPLES, MAX_FINISHED_SAMPLES // 2 // len(self._finished) - 2)
+        self._finished = {index: _thinned(rows, share) for index, rows in self._finished.items()}
+        self.finished.replace(SampleRows.joined(list(self._finished.values())))
 
     def _redraw_live(self) -> None:
         whole = {index: strip.whole() for index, strip in self._growing.items()}

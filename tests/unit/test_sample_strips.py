@@ -9,6 +9,7 @@ from services.ui.sample_strips import (
     DISCARDED,
     MAX_FINISHED_SAMPLES,
     MAX_LIVE_SAMPLES,
+    MAX_STRIPS,
     NOTHING_DRAWN,
     OUTLIER,
     PLAIN,
@@ -99,6 +100,19 @@ def test_many_finished_strips_share_the_chart_and_keep_their_extremes() -> None:
     for index in range(120):
         drawn = page.rows.duration_ns[page.rows.configuration_index == index]
         assert (drawn.min(), drawn.max()) == (whole.min(), whole.max())
+
+
+def test_thousands_of_strips_are_drawn_within_the_limit_and_seldom_anew() -> None:
+    strips = SampleStrips()
+    page = Drawing(strips.finished)
+    for index in range(3_000):
+        strips.add(samples(30, configuration_index=index))
+        strips.finish([index], 3_000)
+        assert page.update() <= MAX_FINISHED_SAMPLES
+    drawn = np.unique(page.rows.configuration_index)
+    assert len(drawn) >= MAX_STRIPS // 4
+    assert set(np.diff(drawn)) == {drawn[1]}, "strips are left out evenly"
+    assert page.new_count < 15
 
 
 def test_interleaved_configurations_grow_side_by_side() -> None:

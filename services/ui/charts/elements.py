@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -42,8 +42,13 @@ def printed_ticks(formatter: object) -> Callable[[float], str] | None:
 def empty_columns(numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
     """No rows, of the right types: what a chart starts with."""
     columns: Columns = {name: np.empty(0, dtype=np.float64) for name in numbers}
-    columns.update({name: np.empty(0, dtype=np.str_) for name in texts})
+    columns.update({name: text_column(()) for name in texts})
     return columns
+
+
+def text_column(texts: Iterable[str]) -> npt.NDArray[np.object_]:
+    """References, which the tabs that show the same rows share: an array of letters is as wide as its longest text, in each tab."""
+    return np.array([*texts], dtype=np.object_)
 
 
 def columns_of(rows: Sequence[tuple[Any, ...]], numbers: tuple[str, ...], texts: tuple[str, ...] = ()) -> Columns:
@@ -51,7 +56,7 @@ def columns_of(rows: Sequence[tuple[Any, ...]], numbers: tuple[str, ...], texts:
     if not rows:
         return empty_columns(numbers, texts)
     values = dict(zip((*numbers, *texts), zip(*rows, strict=True), strict=True))
-    return {name: np.array(column, dtype=np.float64 if name in numbers else np.str_) for name, column in values.items()}
+    return {name: np.array(column, dtype=np.float64) if name in numbers else text_column(column) for name, column in values.items()}
 
 
 def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:

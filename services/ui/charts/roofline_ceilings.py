@@ -11,7 +11,7 @@ import polars as pl
 
 from services.ui import theme
 from services.ui.charts.ceiling_choice import BEST, sources_of
-from services.ui.charts.elements import Columns, empty_columns
+from services.ui.charts.elements import Columns, empty_columns, text_column
 from services.ui.charts.roofline_points import LEVEL_TITLES, Span
 from services.ui.state import CeilingChoice
 from services.ui.theme import Palette
@@ -158,7 +158,7 @@ def label_columns(ceilings: Columns) -> Columns:
     return {
         "x": x0 ** (1 - place) * x1**place * past,
         "y": y0 ** (1 - place) * y1**place,
-        "text": np.array(texts, dtype=np.str_),
+        "text": text_column(texts),
         "text_align": np.where(is_right, "left", "right"),
         "text_baseline": np.where(is_right | is_crowded, "top", "bottom"),
     }

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from services.ui import theme
-from services.ui.charts.elements import Columns
+from services.ui.charts.elements import Columns, text_column
 from services.ui.state import PointSize
 from services.ui.theme import (
     CATEGORIES,
@@ -162,7 +162,7 @@ def point_columns(
             for value, marked in zip(rows["verification_state"], is_implausible, strict=True)
         ],
     }
-    columns.update({name: np.array(values, dtype=np.str_) for name, values in texts.items()})
+    columns.update({name: text_column(values) for name, values in texts.items()})
     return columns
 
 

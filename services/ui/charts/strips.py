@@ -13,7 +13,7 @@ import polars as pl
 from bokeh.models import CustomJSHover, HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
 from services.ui.sample_strips import SampleRows
 from services.ui.theme import CATEGORIES, Palette, style_of
 
@@ -22,7 +22,7 @@ STRIP_WIDTH: Final = 0.6
 
 EMPTY_RANGE_NS: Final = (1e3, 1e6)
 
-MARK_MARKERS: Final = np.array(("square", "inverted_triangle", "x"))
+MARK_MARKERS: Final = text_column(("square", "inverted_triangle", "x"))
 """By a sample's mark. At four pixels a square looks like a dot, and a browser fills it in half the time."""
 
 MARK_SIZES_PX: Final = np.array((4.0, 6.0, 6.0))
@@ -43,7 +43,7 @@ STOP_TEXTS: Final[dict[str | None, str]] = {
 }
 
 
-def sample_columns(samples: SampleRows, colors: npt.NDArray[np.str_]) -> Columns:
+def sample_columns(samples: SampleRows, colors: npt.NDArray[np.object_]) -> Columns:
     """One point a sample. colors: by configuration_index (see configuration_colors); beyond its end the last one counts.
 
     Samples lie side by side within their strip: by their index, folded, so that a strip keeps its width as it fills.
@@ -54,7 +54,7 @@ def sample_columns(samples: SampleRows, colors: npt.NDArray[np.str_]) -> Columns
     return {
         "x": configuration + offset,
         "duration": samples.duration_ns,
-        "color": colors[np.minimum(configuration, len(colors) - 1)] if len(colors) else np.full(len(configuration), "gray"),
+        "color": colors[np.minimum(configuration, len(colors) - 1)],
         "marker": MARK_MARKERS[samples.mark],
         "size": MARK_SIZES_PX[samples.mark],
         "line_alpha": OUTLINE_ALPHAS[samples.mark],
@@ -65,9 +65,9 @@ def sample_columns(samples: SampleRows, colors: npt.NDArray[np.str_]) -> Columns
     }
 
 
-def configuration_colors(categories: Sequence[str | None], palette: Palette) -> npt.NDArray[np.str_]:
+def configuration_colors(categories: Sequence[str | None], palette: Palette) -> npt.NDArray[np.object_]:
     """The category's colour of each configuration, by its index."""
-    return np.array([style_of(category or "other", CATEGORIES, palette).color for category in categories] or [palette.accent])
+    return text_column([style_of(category or "other", CATEGORIES, palette).color for category in categories] or [palette.accent])
 
 
 def median_columns(measurements: pl.DataFrame) -> Columns:
@@ -94,7 +94,7 @@ def median_columns(measurements: pl.DataFrame) -> Columns:
         "x1": x + STRIP_WIDTH / 2,
         "y0": measurements["duration_median_ns"].to_numpy(),
         "y1": measurements["duration_median_ns"].to_numpy(),
-        **{name: np.array(values, dtype=np.str_) for name, values in texts.items()},
+        **{name: text_column(values) for name, values in texts.items()},
     }
 
 
@@ -171,13 +171,13 @@ def strip_chart(
 
 
 def no_samples() -> Columns:
-    return sample_columns(SampleRows.none(), np.array(["gray"]))
+    return sample_columns(SampleRows.none(), text_column(["gray"]))
 
 
 def no_medians() -> tuple[Columns, Columns]:
     """Of medians and of intervals."""
     medians: dict[str, npt.NDArray[Any]] = {name: np.empty(0) for name in ("x0", "y0", "x1", "y1")}
-    medians.update({name: np.empty(0, dtype=np.str_) for name in MEDIAN_TEXTS})
+    medians.update({name: text_column(()) for name in MEDIAN_TEXTS})
     return medians, {name: np.empty(0) for name in ("left", "bottom", "right", "top")}
 
 

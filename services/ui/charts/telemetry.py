@@ -10,7 +10,7 @@ import polars as pl
 from bokeh.models import HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, frame_options, text_column, tick_formatter
 from services.ui.theme import Palette
 
 LINES: Final = ("host_busy", "device_busy", "memory_used")
@@ -46,21 +46,23 @@ def line_columns(telemetry: pl.DataFrame, line: str) -> Columns:
     return {
         "time": times[kept] / 1e6,
         "share": share[kept] * 100,
-        "text": np.array([theme.percent(value) for value in share[kept].tolist()], dtype=np.str_),
+        "text": text_column(theme.percent(value) for value in share[kept].tolist()),
     }
 
 
 def no_line() -> Columns:
-    return {"time": np.empty(0), "share": np.empty(0), "text": np.empty(0, dtype=np.str_)}
+    return {"time": np.empty(0), "share": np.empty(0), "text": text_column(())}
 
 
 def time_range(lines: dict[str, Columns]) -> tuple[float, float] | None:
     """Of the axis, milliseconds since 1970; None without readings."""
     times = np.concatenate([columns["time"] for columns in lines.values()])
-    if not len(times):
-        return None
-    end = float(times.max())
-    return max(float(times.min()), end - SHOWN_S * 1000), end
+    return shown_span(float(times.min()), float(times.max())) if len(times) else None
+
+
+def shown_span(first: float, last: float) -> tuple[float, float]:
+    """Of the axis, for readings from first to last: their newest part."""
+    return max(first, last - SHOWN_S * 1000), last
 
 
 def line_color(line: str, palette: Palette) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any, Final
 
 import holoviews as hv
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from services.core.model import Run
@@ -20,19 +18,19 @@ from services.ui.charts import roofline, strips
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
 from services.ui.live_figure import LiveFigure
+from services.ui.live_points import LivePoints
 from services.ui.live_telemetry import LiveTelemetry
 from services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
-from services.ui.pages.results import ResultRow, result_rows, results_fragment
-from services.ui.pages.roofline_figure import LIVE_ROOFLINE, no_points
+from services.ui.pages.results import result_rows, results_fragment
+from services.ui.pages.roofline_figure import LIVE_ROOFLINE
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, fragment, node_cards, run_card
-from services.ui.sample_strips import LayerChange
+from services.ui.sample_strips import LayerChange, LayerPosition
 from services.ui.state import Page, ViewState, to_query
 from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
 
 MAX_LOG_LINES: Final = 200
 MAX_RESULT_ROWS: Final = 30
 MAX_SHOWN_FAILURES: Final = 5
-MAX_PIECES: Final = 32
 
 
 @EmptyChart
@@ -45,7 +43,6 @@ class LivePage(PageBase):
 
     def __init__(self, client: AnalyzerClient, state: ViewState) -> None:
         super().__init__(client, state)
-        self._points = no_points()
         self.samples = LiveFigure("samples", _strips_chart, self.palette, ("finished", "samples", "intervals", "medians"))
         self.roofline = LiveFigure("roofline", LIVE_ROOFLINE, self.palette, ("ceilings", "names", "points"))
         self.telemetry = LiveTelemetry(self.palette)
@@ -62,16 +59,14 @@ class LivePage(PageBase):
         self._positions: dict[str, int] = {}
         self._labels: list[str] = []  # of configurations, by their index
         self._categories: set[str | None] = set()
-        self._colors: npt.NDArray[np.str_] | None = None
+        self._colors = strips.configuration_colors((), self.palette)  # of configurations, by their index
         self._strips: StripsChange | None = None
         self._duration_span: tuple[float, float] | None = None
-        self._roofline_rows: pl.DataFrame | None = None
-        self._placed_indexes: set[int] = set()  # of configurations that have a row there
+        self._points = LivePoints()
         self._ceilings: pl.DataFrame | None = None
         self._dtypes: tuple[str, ...] = ()
         self._shown_ceilings: tuple[roofline.CeilingRow, ...] = ()
         self._span: roofline.Span | None = None
-        self._newest_results: deque[ResultRow] = deque(maxlen=MAX_RESULT_ROWS)  # newest first
         self._log: list[dict[str, str]] = []
         self._failures: list[dict[str, Any]] = []
 
@@ -113,7 +108,7 @@ class LivePage(PageBase):
         """Of runs, nodes and the run shown: made anew when one of them has changed, and each second for times and readings."""
         now_unix_s = time.time()
         problem = memory.problem if memory else ""
-        told = (overview, run, problem, self.state, self._cancelling, len(self._points["rate"]) > 0, len(self._failures), int(now_unix_s))
+        told = (overview, run, problem, self.state, self._cancelling, self._points.count > 0, len(self._failures), int(now_unix_s))
         if told != self._cards_made_for:
             self._cards_made_for = told
             self._cards = {
@@ -153,8 +148,7 @@ class LivePage(PageBase):
             self.samples.replace(layer, strips.no_samples())
         self.samples.replace("medians", medians)
         self.samples.replace("intervals", intervals)
-        self._points = no_points()
-        self.roofline.replace("points", self._points)
+        self.roofline.replace("points", self._points.points)
         self._draw_ceilings(has_new=True)
         self.telemetry.clear()
 
@@ -176,11 +170,11 @@ class LivePage(PageBase):
         new = self._new_rows(memory, "configurations").frame
         if new is None:
             return
+        known_count = len(self._labels)
         self._labels += new["label"].to_list()
         categories = new["category"].to_list()
         self._categories |= set(categories)
-        colors = strips.configuration_colors(categories, self.palette)
-        self._colors = colors if self._colors is None else np.concatenate([self._colors, colors])
+        self._colors = np.concatenate([self._colors[:known_count], strips.configuration_colors(categories, self.palette)])
         self.samples.name_ticks(strips.tick_labels(self._labels))
         self.samples.follow("x", -0.5, float(len(self._labels)) - 0.5)
 
@@ -196,16 +190,16 @@ class LivePage(PageBase):
             self._failures += new.select("label", "message").to_dicts()
 
     def _take_in_samples(self, memory: RunMemory) -> None:
-        self._strips = memory.strips_since(self._strips.position if self._strips else StripsPosition())
-        self._draw_samples("finished", self._strips.finished)
-        self._draw_samples("samples", self._strips.live)
+        before = self._strips.position if self._strips else StripsPosition()
+        self._strips = memory.strips_since(before)
+        self._draw_samples("finished", self._strips.finished, (before.finished, self._strips.position.finished), memory)
+        self._draw_samples("samples", self._strips.live, (before.live, self._strips.position.live), memory)
 
-    def _draw_samples(self, layer: str, change: LayerChange | None) -> None:
+    def _draw_samples(self, layer: str, change: LayerChange | None, span: tuple[LayerPosition, LayerPosition], memory: RunMemory) -> None:
         if change is None:
             return
-        columns = strips.sample_columns(
-            change.rows, strips.configuration_colors((), self.palette) if self._colors is None else self._colors
-        )
+        make = partial(strips.sample_columns, change.rows, self._colors)
+        columns = memory.made.get((self._shown, layer, span, self.palette, len(self._colors)), make)
         if change.is_new:
             self.samples.replace(layer, columns)
         elif len(columns["x"]):
@@ -224,34 +218,22 @@ class LivePage(PageBase):
             before = None if known.is_restart else self._ceilings
             self._ceilings = ceilings if before is None else pl.concat([before, ceilings], how="vertical_relaxed")
         if new.frame is not None:
-            self._add_points(new.frame, new.span, memory)
+            self._draw_points(new, memory)
         if new.frame is not None or ceilings is not None:
             self._draw_ceilings(has_new=ceilings is not None)
 
-    def _add_points(self, new: pl.DataFrame, span: tuple[int, int], memory: RunMemory) -> None:
-        indexes = set(new["configuration_index"])
-        is_only_more = len(indexes) == new.height and not indexes & self._placed_indexes
-        self._placed_indexes |= indexes
-        before = self._roofline_rows
-        # Pieces cost memory for each column: they are joined now and then.
-        rows = new if before is None else pl.concat([before, new], how="vertical_relaxed", rechunk=before.n_chunks() >= MAX_PIECES)
-        if is_only_more:
-            added = memory.made.get(("points", span, self.palette), partial(roofline.point_columns, new, self.palette))
-            self._points = {name: np.concatenate([self._points[name], added[name]]) for name in added}
-            self.roofline.stream("points", added)
-            self._newest_results.extendleft(memory.made.get(("results", span), partial(result_rows, new)))
+    def _draw_points(self, new: NewRows, memory: RunMemory) -> None:
+        self._points = self._points.and_new(new, self.palette, memory)
+        if self._points.added is not None:
+            self.roofline.stream("points", self._points.added)
         else:
-            rows = roofline.newest_rows(rows)
-            self._newest_results = deque(reversed(result_rows(rows.tail(MAX_RESULT_ROWS))), maxlen=MAX_RESULT_ROWS)
-            self._points = roofline.point_columns(rows, self.palette)
-            self.roofline.replace("points", self._points)
-        self._roofline_rows = rows
+            self.roofline.replace("points", self._points.points)
 
     def _draw_ceilings(self, *, has_new: bool) -> None:
-        dtypes = tuple(sorted(set(self._points["dtype"].tolist())))
+        dtypes = self._points.dtypes
         if has_new or dtypes != self._dtypes:
             self._dtypes, self._shown_ceilings = dtypes, roofline.shown_ceilings(self._ceilings, dtypes)
-        span = roofline.span_of(self._points, self._shown_ceilings)
+        span = roofline.span_of(self._points.points, self._shown_ceilings)
         if not has_new and span == self._span:
             return
         self._span = span
@@ -307,7 +289,7 @@ class LivePage(PageBase):
         return fragment(
             "run.html",
             card=card,
-            has_points=len(self._points["rate"]) > 0,
+            has_points=self._points.count > 0,
             device_name=names.get(card.device_id or "", card.device_id) if card else None,
             stream_problem=memory.problem if memory else "",
             failures=self._failures[:MAX_SHOWN_FAILURES],
@@ -320,7 +302,7 @@ class LivePage(PageBase):
         names = [*(name for name in CATEGORIES if name in present), *sorted(present - set(CATEGORIES))]
         styles = [(name, style_of(name, CATEGORIES, self.palette)) for name in names]
         entries = [{"name": name, "color": style.color, "symbol": SYMBOLS[style.marker]} for name, style in styles]
-        return fragment("legend.html", entries=entries, **roofline.marks_of(self._points))
+        return fragment("legend.html", entries=entries, **roofline.marks_of(self._points.points))
 
     def _samples_note(self, *, is_over: bool) -> str:
         if self._strips is None or not self._strips.sample_count:
@@ -333,22 +315,24 @@ class LivePage(PageBase):
         return f"{text}; ▼ outlier, ✕ discarded while the clock was throttled"
 
     def _roofline_note(self) -> str:
-        if self._roofline_rows is None:
+        rows = self._points.rows
+        if rows is None:
             return ""
-        missing_count = self._roofline_rows.height - len(self._points["rate"])
+        missing_count = rows.height - self._points.count
         parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._shown_ceilings)]
         if missing_count:
             parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
-        parts.append(roofline.over_ceiling_note(self._roofline_rows))
+        parts.append(roofline.over_ceiling_note(rows))
         if self._ceilings is None:
             parts.append("No ceiling of this device is known yet.")
         return " ".join(parts)
 
     def _results(self) -> dict[str, str]:
-        rows = self._roofline_rows
+        rows = self._points.rows
         note = f"the newest {MAX_RESULT_ROWS} of {theme.count(rows.height)}" if rows is not None and rows.height > MAX_RESULT_ROWS else ""
+        newest = [] if rows is None else reversed(result_rows(rows.tail(MAX_RESULT_ROWS)))
         return {
-            "results": results_fragment(self._newest_results, with_run=False),
+            "results": results_fragment(newest, with_run=False),
             "results_note": note,
         }
 

@@ -71,6 +71,15 @@ class Archive:
             self._schemas[path] = tuple(pl.read_parquet_schema(path).items())
         return self._schemas[path]
 
+    def damaged_file(self, run_id: str) -> tuple[Path, str] | None:
+        """The first of the run's files that cannot be read, and why. Reads all of them."""
+        for path in sorted(self._folder(run_id).glob("*.parquet")):
+            try:
+                pl.read_parquet(path)
+            except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+                return path, str(error)
+        return None
+
     def has(self, table: Table, run_id: str) -> bool:
         """Whether the run has rows of the table."""
         return (self._folder(run_id) / f"{table.table_name}.parquet").exists()

@@ -45,7 +45,7 @@ from services.analyzer.table import Table, together
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_records import TraceRecords, has_waiting_trace, keep_trace, settle_traces
 from services.analyzer.trace_tables import TRACE_NAMES, TRACE_TABLES
-from services.core.errors import RunNotFoundError
+from services.core.errors import RunNotFoundError, StoredRunDamagedError
 from services.core.model import (
     CeilingsMeasured,
     Configuration,
@@ -352,6 +352,24 @@ class Store:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
                 connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(is_compacted=True))
+
+    def check_files(self, run_ids: Sequence[str] | None) -> None:
+        """Reads all files of these runs, or of all: what to do when rows could not be read.
+
+        Raises:
+            StoredRunDamagedError: one is not what was written.
+        """
+        for record in self.runs.of(run_ids):
+            run_id = record.run.run_id
+            for archive in (self._archive, self._traces):
+                if (damage := archive.damaged_file(run_id)) is not None:
+                    path, found = damage
+                    raise StoredRunDamagedError(
+                        f"run {run_id}",
+                        found=f"{path} cannot be read: {found}",
+                        expected="the file as it was written",
+                        remedy=f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}.",
+                    )
 
     def delete_run(self, run_id: str) -> None:
         """Raises RunNotFoundError, RunNotFinishedError."""

@@ -48,7 +48,20 @@ class TableAnswers:
     def answer(
         self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
     ) -> QueryResult:
-        """Raises InvalidRequestError: a column that the table lacks, a value that it cannot hold; or as run_table does."""
+        """Raises as run_table does, and:
+
+        InvalidRequestError: a column that the table lacks, a value that it cannot hold.
+        StoredRunDamagedError: a file of one of the runs cannot be read.
+        """
+        try:
+            return self._answer(table, run_ids, query, allowed_differences)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            self._store.check_files(run_ids)
+            raise
+
+    def _answer(
+        self, table: Table, run_ids: Sequence[str] | None, query: TableQuery, allowed_differences: frozenset[Difference]
+    ) -> QueryResult:
         question = question_of(query)
         if table is TIMELINE_MATCHES and run_ids is not None and len(run_ids) == 1 and _asks_for_names(query):
             return self._matches(run_ids[0], query)

@@ -59,6 +59,13 @@ class AnalyzerClient:
     def cancel_run(self, run_id: str) -> Run:
         return wire.decode(self._call(self._stub.CancelRun, messages.AnalyzerServiceCancelRunRequest(run_id=run_id)).run, Run)
 
+    def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
+        request = messages.UpdateRunRequest(run_id=run_id, tags=tags, notes=notes)
+        return wire.decode(self._call(self._stub.UpdateRun, request).run, Run)
+
+    def delete_run(self, run_id: str) -> None:
+        self._call(self._stub.DeleteRun, messages.DeleteRunRequest(run_id=run_id))
+
     def run(self, run_id: str) -> Run:
         """run_id: a whole one, the beginning of one, or "last"."""
         return wire.decode(self._call(self._stub.GetRun, messages.AnalyzerServiceGetRunRequest(run_id=run_id)).run, Run)

@@ -1,8 +1,8 @@
-"""`kernalyse runs` and `kernalyse cancel`."""
+"""`kernalyse runs`, and what is done to one: `cancel`, `annotate`, `delete`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command()(runs)
     app.command()(cancel)
+    app.command()(annotate)
+    app.command()(delete)
 
 
 @takes_server
@@ -53,6 +55,60 @@ def cancel(
     typer.echo(f"{run.run_id} {run.state}")
 
 
+@takes_server
+def annotate(
+    run_id: RunArgument,
+    tags: Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Instead of the tags that it has; repeatable.")] = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Without any tag.")] = False,
+    notes: Annotated[str | None, typer.Option("--notes", metavar="TEXT", help="Instead of the notes that it has.")] = None,
+    *,
+    server: Server,
+) -> None:
+    """Give a run tags and notes, which lists, pages and documents show."""
+    from services.cli.session import analyzer_session
+    from services.core.words.usage import UsageError
+
+    if not tags and not no_tags and notes is None:
+        raise UsageError("annotate", found="nothing to write", expected="--tag, --no-tags or --notes", remedy="Say what is to stand there.")
+    with analyzer_session(server, with_profiler=False) as client:
+        run = client.run(run_id)
+        kept = () if no_tags else run.tags
+        run = client.annotate_run(run.run_id, tuple(tags) if tags else kept, run.notes if notes is None else notes)
+    typer.echo(f"{run.run_id} {', '.join(run.tags)}".rstrip())
+
+
+@takes_server
+def delete(
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run ids, beginnings of them, or last.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    *,
+    server: Server,
+) -> None:
+    """Delete runs that have ended, with all their rows."""
+    from services.cli.session import analyzer_session
+
+    with analyzer_session(server, with_profiler=False) as client:
+        # All of them are looked up before the first one goes: "last" would be another one then.
+        found = {run.run_id: run for run in map(client.run, run_ids)}
+        if not yes:
+            _confirm_deletion(found.values())
+        for run_id in found:
+            client.delete_run(run_id)
+            typer.echo(f"{run_id} deleted")
+
+
+def _confirm_deletion(runs: Iterable[Run]) -> None:
+    """Raises UsageError where nobody can answer, Abort when the answer is no."""
+    import sys
+
+    from services.core.words.usage import UsageError
+
+    listed = ", ".join(f"{run.run_id} ({run.title})" for run in runs)
+    if not sys.stdin.isatty():
+        raise UsageError("delete", found="nobody to ask", expected="--yes", remedy=f"It would delete {listed}.")
+    typer.confirm(f"Delete {listed} with all rows?", abort=True)
+
+
 def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
     from rich.text import Text
 
@@ -62,12 +118,15 @@ def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")
         return
     has_origin = len({run.node_id for run in found}) > 1 or any(run.is_imported for run in found)
-    table = plain_table("run", *(["node"] if has_origin else []), "title", "state", "done", "failed", "device", "started", "duration")
+    has_tags = any(run.tags for run in found)
+    origin, tags = ["node"] if has_origin else [], ["tags"] if has_tags else []
+    table = plain_table("run", *origin, "title", *tags, "state", "done", "failed", "device", "started", "duration")
     for run in found:
         table.add_row(
             run.run_id,
             *([_origin(run, hostnames)] if has_origin else []),
             Text(run.title),
+            *([Text(", ".join(run.tags))] if has_tags else []),
             run.state if run.error is None else f"{run.state} {run.error.reason}",
             f"{run.completed_configuration_count}/{'?' if run.total_configuration_count is None else run.total_configuration_count}",
             str(run.failed_configuration_count),
@@ -95,6 +154,8 @@ def run_row(run: Run) -> dict[str, object]:
         "run_id": run.run_id,
         "node_id": run.node_id or None,
         "title": run.title,
+        "tags": list(run.tags),
+        "notes": run.notes,
         "continues_run_id": run.spec.continues_run_id,
         "state": str(run.state),
         "create_time": run.create_time.isoformat(),

@@ -37,6 +37,7 @@ KernalyseError
 ├── CommandFailedError             ABORTED              the profiled program did; its trace is kept
 ├── HardwareChangedError           ABORTED              somebody else has set something else meanwhile
 ├── RunLostError                   DATA_LOSS
+├── StoredRunDamagedError          DATA_LOSS            a file of the store is not what was written
 ├── NotBuiltYetError               UNIMPLEMENTED
 └── InternalError                  INTERNAL
 
@@ -314,6 +315,11 @@ class HardwareChangedError(KernalyseError):
 class RunLostError(KernalyseError):
     code = "DATA_LOSS"
     reason = "RUN_LOST"
+
+
+class StoredRunDamagedError(KernalyseError):
+    code = "DATA_LOSS"
+    reason = "STORED_RUN_DAMAGED"
 
 
 class NotBuiltYetError(KernalyseError):

@@ -136,6 +136,16 @@ class AnalyzerClient:
         response = await self.call(lambda stub: stub.CancelRun(request, timeout=CALL_TIMEOUT_S))
         return decode(response.run, Run)
 
+    async def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> None:
+        """Raises KernalyseError."""
+        request = messages.UpdateRunRequest(run_id=run_id, tags=tags, notes=notes)
+        await self.call(lambda stub: stub.UpdateRun(request, timeout=CALL_TIMEOUT_S))
+
+    async def delete_run(self, run_id: str) -> None:
+        """Raises KernalyseError."""
+        request = messages.DeleteRunRequest(run_id=run_id)
+        await self.call(lambda stub: stub.DeleteRun(request, timeout=CALL_TIMEOUT_S))
+
     async def add_node(self, address: str, token: str, ca_certificate: bytes) -> NodeStatus:
         """Raises KernalyseError."""
         request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate)

@@ -87,6 +87,32 @@ def test_a_late_page_starts_from_memory_and_its_link_shows_the_same(visit: Visit
     expect(page.locator(".shell")).to_have_attribute("data-theme", "dark")
 
 
+def test_a_run_gets_tags_and_notes_and_is_deleted_when_somebody_means_it(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", title="short-lived", seconds=0.05)
+    eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
+    page = visit.open(f"/live?runs={run.run_id}")
+    menu = page.locator("#run-notes")
+    menu.locator("summary").click()
+    menu.get_by_role("textbox", name="Tags").fill("nightly, <b>bold</b>, nightly")
+    menu.get_by_role("textbox", name="Notes").fill("clocks were locked")
+    menu.get_by_role("button", name="Save").click()
+    expect(page.locator(".run-name .tag")).to_have_text(["nightly", "<b>bold</b>"])
+    expect(page.locator("#f-run .note.lines")).to_have_text("clocks were locked")
+    expect(menu).not_to_have_attribute("open", "")
+    expect(page.locator(".run-row.selected .tag")).to_have_text(["nightly", "<b>bold</b>"])
+
+    menu.locator("summary").click()
+    menu.get_by_role("button", name="Delete the run").click()
+    page.get_by_role("button", name="Keep it", exact=True).click()
+    assert visit.dashboard.run(run.run_id).tags == ("nightly", "<b>bold</b>")
+    menu.locator("summary").click()
+    menu.get_by_role("button", name="Delete the run").click()
+    page.locator("#delete-dialog").get_by_role("button", name="Delete the run").click()
+    expect(page.locator("h1")).not_to_have_text("short-lived")
+    assert run.run_id not in [other.run_id for other in visit.dashboard.runs()]
+    assert run.run_id not in page.url
+
+
 def test_the_theme_is_kept_in_url_and_cookie(visit: Visit) -> None:
     page = visit.open("/live")
     page.get_by_role("button", name="Switch between light and dark").click()

@@ -237,6 +237,25 @@ def test_ctrl_c_cancels_the_run_and_keeps_what_was_measured(server: tuple[str, .
     assert kernalyse("cancel", "last", *server).stdout.split() == [run["run_id"], "CANCELLED"]
 
 
+def test_tags_and_notes_are_listed_and_a_deleted_run_is_gone(server: tuple[str, ...]) -> None:
+    done = kernalyse("bench", "saxpy", "-p", "N=1024", *QUICK, *server)
+    assert done.returncode == 0, done.stderr
+    run_id = listed(server)[0]["run_id"]
+    assert kernalyse("annotate", "last", *server).returncode == 2
+    tagged = kernalyse("annotate", "last", "--tag", "nightly", "--tag", "L2 off", "--notes", "before the change", *server)
+    assert tagged.stdout == f"{run_id} nightly, L2 off\n"
+    assert kernalyse("annotate", "last", "--notes", "after it", *server).stdout == tagged.stdout
+    assert (listed(server)[0]["tags"], listed(server)[0]["notes"]) == (["nightly", "L2 off"], "after it")
+    assert "nightly, L2 off" in kernalyse("runs", *server).stdout
+
+    asked = kernalyse("delete", "last", *server)
+    assert asked.returncode == 2
+    assert f"expected --yes. It would delete {run_id} (saxpy)" in asked.stderr
+    assert kernalyse("delete", "last", "--yes", *server).stdout == f"{run_id} deleted\n"
+    assert run_id not in [run["run_id"] for run in listed(server)]
+    assert f"{run_id!r}" in kernalyse("show", str(run_id), *server).stderr
+
+
 def listed(server: tuple[str, ...]) -> list[dict[str, object]]:
     runs: list[dict[str, object]] = json.loads(kernalyse("runs", "--json", *server).stdout)
     return runs

@@ -88,9 +88,12 @@ def test_a_sweep_is_submitted_watched_and_read(client: kernalyse.Client, profile
     assert client.document(run, "svg").startswith(b"PK")
     assert [one.run_id for one in client.runs(max_count=1)] == [run.run_id]
     assert client.cancel(run).state == ended.state
+    assert (client.annotate(run, tags=["nightly"], notes="").tags, client.run(run).tags) == (("nightly",), ("nightly",))
     assert client.hardware(run.node_id, run.device_id or "opencl:intel:0") is not None
     assert client.upload_bundle(tmp_path).startswith("sha256:")
     check_refusals(client)
+    client.delete(run)
+    assert run.run_id not in [one.run_id for one in client.runs()]
 
 
 def test_watching_goes_on_after_the_analyzer_was_killed(services: ServiceProcesses) -> None:

@@ -147,6 +147,14 @@ class Client:
         """Ends a run; one that has ended stays as it is."""
         return run_of(self._call(self._stub.CancelRun, messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
 
+    def annotate(self, run: Run | str, *, tags: Sequence[str], notes: str) -> Run:
+        """Replaces the run's tags and notes."""
+        return run_of(self._call(self._stub.UpdateRun, messages.UpdateRunRequest(run_id=_id_of(run), tags=tags, notes=notes)).run)
+
+    def delete(self, run: Run | str) -> None:
+        """Deletes a run that has ended, with all its rows."""
+        self._call(self._stub.DeleteRun, messages.DeleteRunRequest(run_id=_id_of(run)))
+
     def report(self, run: Run | str, report_format: Literal["text", "markdown"] = "text") -> str:
         """A report of a run."""
         request = messages.ExportReportRequest(run_id=_id_of(run), format=report_format)

@@ -187,6 +187,7 @@
     const fields = Object.fromEntries(new FormData(form))
     if (begun.get(form)) fields.etag = begun.get(form)
     wish(form.dataset.wish, JSON.stringify(fields))
+    form.closest("details.chart-menu")?.removeAttribute("open")
   })
 
   // Parts of single pages (assets/NAME.js) send wishes by an event.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -74,10 +75,17 @@ class LivePage(PageBase):
         return {"samples": self.samples.figure, "roofline": self.roofline.figure, "telemetry": self.telemetry.chart.figure}
 
     def handle(self, name: str, value: str) -> Any:
-        if name == "cancel":
-            self._cancelling = value
-            return self._cancel(value)
-        return super().handle(name, value)
+        match name:
+            case "cancel":
+                self._cancelling = value
+                return self._cancel(value)
+            case "delete":
+                return self._delete(value)
+            case "annotate":
+                fields = {str(field): str(text) for field, text in dict(json.loads(value)).items()}
+                return self.client.annotate_run(fields.get("run_id", ""), tags_of(fields.get("tags", "")), fields.get("notes", "").strip())
+            case _:
+                return super().handle(name, value)
 
     async def _cancel(self, run_id: str) -> None:
         try:
@@ -85,6 +93,10 @@ class LivePage(PageBase):
         except BaseException:
             self._cancelling = ""
             raise
+
+    async def _delete(self, run_id: str) -> None:
+        await self.client.delete_run(run_id)
+        self.state = replace(self.state, runs=())
 
     # ------------------------------------------------------------ one update
 
@@ -252,10 +264,12 @@ class LivePage(PageBase):
 
     @staticmethod
     def _newest_run(memory: RunMemory | None, overview: Overview) -> Run | None:
-        """Of the two streams' words, the later: a final state, else the further progress."""
+        """Of the two streams' words, the later: a final state, else the further progress. The run's own stream ends with the run."""
         if memory is None:
             return None
-        known = [run for run in (memory.run, next((run for run in overview.runs if run.run_id == memory.run_id), None)) if run is not None]
+        listed = next((run for run in overview.runs if run.run_id == memory.run_id), None)
+        told = (listed, memory.run) if listed is not None and listed.state.is_final else (memory.run, listed)
+        known = [run for run in told if run is not None]
         return max(
             known,
             key=lambda run: (run.state.is_final, run.is_settled, run.start_time is not None, run.completed_configuration_count),
@@ -335,6 +349,11 @@ class LivePage(PageBase):
             "results": results_fragment(newest, with_run=False),
             "results_note": note,
         }
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """Of a list with commas; each once, in its order."""
+    return tuple(dict.fromkeys(tag for part in text.split(",") if (tag := part.strip())))
 
 
 def _log_line(row: dict[str, Any]) -> dict[str, str]:

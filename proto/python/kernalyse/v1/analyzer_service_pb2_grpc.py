@@ -295,7 +295,7 @@ class AnalyzerServiceServicer:
 
     def GetTable(self, request, context):
         """Rows of a table or analysis of one or more runs.
-        Reasons: TABLE_NOT_FOUND, RUN_NOT_FOUND, INVALID_REQUEST (column, value, runs that cannot be compared).
+        Reasons: TABLE_NOT_FOUND, RUN_NOT_FOUND, INVALID_REQUEST (column, value, runs that cannot be compared), STORED_RUN_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from services.ui import theme
 from services.ui.charts import telemetry
 from services.ui.charts.elements import Columns
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
 from services.ui.live_figure import LiveFigure
 from services.ui.made_once import MadeOnce
 from services.ui.memory import NewRows
@@ -46,7 +48,6 @@ class LiveTelemetry:
     def clear(self) -> None:
         """Nothing of a run is shown."""
         self._forget()
-        self.chart.forget_moves()
         for line, columns in self._lines.items():
             self.chart.replace(line, columns)
 
@@ -67,13 +68,17 @@ class LiveTelemetry:
         if shown is not None:
             self.chart.follow("x", shown[0], max(shown[1], shown[0] + SHORTEST_SPAN_MS))
 
-    def legend(self) -> str:
+    def hide(self, keys: Collection[str]) -> None:
+        """keys: of hidden series, see `legend.series_key`."""
+        self.chart.hide([line for line in telemetry.LINES if series_key(telemetry.TITLES[line]) in keys])
+
+    def legend(self, hidden: Collection[str]) -> str:
         entries = [
-            {"name": telemetry.TITLES[line], "color": telemetry.line_color(line, self._palette), "symbol": SYMBOLS[telemetry.DASHES[line]]}
+            LegendEntry(telemetry.TITLES[line], telemetry.line_color(line, self._palette), SYMBOLS[telemetry.DASHES[line]])
             for line in telemetry.LINES
             if len(self._lines[line]["time"])
         ]
-        return fragment("legend.html", entries=entries)
+        return legend_fragment(hideable(entries, hidden))
 
     def tiles(self) -> str:
         host, device = self._newest.get(True, {}), self._newest.get(False, {})

@@ -40,10 +40,11 @@ def hidden_names(names: Iterable[str], hidden: Collection[str]) -> set[str]:
     return {name for name in names if series_key(name) in hidden} if hidden else set()
 
 
-def hideable(entries: Iterable[LegendEntry], names: Iterable[str], hidden: Collection[str]) -> list[LegendEntry]:
-    """The entries as buttons. names: of their series, which may differ from what is shown of them."""
-    keys = [series_key(name) for name in names]
-    return [replace(entry, series=key, is_hidden=key in hidden) for entry, key in zip(entries, keys, strict=True)]
+def hideable(entries: Iterable[LegendEntry], hidden: Collection[str], names: Iterable[str] | None = None) -> list[LegendEntry]:
+    """The entries as buttons. names: of their series, where these differ from what is shown of them."""
+    listed = list(entries)
+    keys = [series_key(name) for name in (names or (entry.name for entry in listed))]
+    return [replace(entry, series=key, is_hidden=key in hidden) for entry, key in zip(listed, keys, strict=True)]
 
 
 def legend_fragment(entries: Iterable[LegendEntry], *, has_failed: bool = False, has_implausible: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bokeh.core.property.descriptors import UnsetValueError
@@ -22,7 +22,8 @@ class LiveFigure:
 
     def __init__(self, name: str, chart: EmptyChart, palette: Palette, layers: tuple[str, ...]) -> None:
         self.figure: Any = chart.figure(name, palette)
-        self._sources = dict(zip(layers, (renderer.data_source for renderer in self.figure.renderers), strict=True))
+        self._renderers = dict(zip(layers, self.figure.renderers, strict=True))
+        self._sources = {layer: renderer.data_source for layer, renderer in self._renderers.items()}
         for layer, source in self._sources.items():
             source.name = f"{name}:{layer}"
         self._set_spans: dict[str, tuple[float, float]] = {}
@@ -32,9 +33,23 @@ class LiveFigure:
         source.data = {name: columns[name] for name in source.data}
 
     def stream(self, layer: str, columns: Columns, kept_count: int | None = None) -> None:
-        """kept_count: rows that stay, the newest; None: all."""
+        """Adds rows. Where there were none the layer may have been emptied in the same update: Bokeh would send the rows twice, for what
+        was put in the place of others is written down when it is sent.
+
+        Args:
+            kept_count: rows that stay, the newest; None: all.
+        """
         source = self._sources[layer]
-        source.stream({name: columns[name] for name in source.data}, kept_count)
+        if self.row_count(layer):
+            source.stream({name: columns[name] for name in source.data}, kept_count)
+        else:
+            self.replace(layer, columns)
+
+    def hide(self, layers: Collection[str]) -> None:
+        """Draws the other layers alone."""
+        for layer, renderer in self._renderers.items():
+            if renderer.visible == (layer in layers):
+                renderer.visible = layer not in layers
 
     def on_choice(self, layer: str, choose: Callable[[int], None]) -> None:
         """Calls with the row's place when somebody clicks on a mark of the layer."""

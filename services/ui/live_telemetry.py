@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import polars as pl
 from services.ui import theme
 from services.ui.charts import telemetry
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
 from services.ui.live_figure import LiveFigure
 from services.ui.made_once import MadeOnce
 from services.ui.memory import NewRows
@@ -47,7 +49,6 @@ class LiveTelemetry:
     def clear(self) -> None:
         """Nothing of a run is shown."""
         self._forget()
-        self.chart.forget_moves()
         for line in telemetry.LINES:
             self.chart.replace(line, telemetry.no_line())
 
@@ -72,13 +73,17 @@ class LiveTelemetry:
         self._present.add(line)
         self._span = (first, last) if self._span is None else (min(self._span[0], first), max(self._span[1], last))
 
-    def legend(self) -> str:
+    def hide(self, keys: Collection[str]) -> None:
+        """keys: of hidden series, see `legend.series_key`."""
+        self.chart.hide([line for line in telemetry.LINES if series_key(telemetry.TITLES[line]) in keys])
+
+    def legend(self, hidden: Collection[str]) -> str:
         entries = [
-            {"name": telemetry.TITLES[line], "color": telemetry.line_color(line, self._palette), "symbol": SYMBOLS[telemetry.DASHES[line]]}
+            LegendEntry(telemetry.TITLES[line], telemetry.line_color(line, self._palette), SYMBOLS[telemetry.DASHES[line]])
             for line in telemetry.LINES
             if line in self._present
         ]
-        return fragment("legend.html", entries=entries)
+        return legend_fragment(hideable(entries, hidden))
 
     def tiles(self) -> str:
         host, device = self._newest.get(True, {}), self._newest.get(False, {})

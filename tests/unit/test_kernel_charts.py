@@ -162,6 +162,7 @@ def test_split_charts_have_one_order_and_each_kernels_best() -> None:
     assert (bars.intensities["left"] + split.BAR_WIDTH / 2).tolist() == [1.0]
     assert bars.intensities["figure"].tolist() == ["2.00 flop/B"]
     assert bars.roofs["roof"].tolist() == ["5.00 Gflop/s"]
+    assert split.split_bars(rows, FLOP_RATE, LIGHT, {rows["category"][0]}).names == {}
 
 
 def test_bars_of_one_kernel_are_its_configurations() -> None:

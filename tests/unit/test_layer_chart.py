@@ -33,6 +33,9 @@ def test_blocks_of_a_model_are_one_bar_for_each_variant() -> None:
     assert bars["right"][0] < bars["left"][1]
     assert len(set(bars["color"].tolist())) == 2
     assert "launches, –" in bars["text"][1]
+    fused, only = bar_columns(kinds, LIGHT, {"baseline"})
+    assert (fused["top"].tolist(), fused["color"][0], only) == ([300], bars["color"][1], {0: "blocks.*.mlp"})
+    assert bar_columns(kinds, LIGHT, {"baseline", "fused"})[1] == {}
 
 
 def test_modules_that_differ_by_a_number_and_calls_that_differ_by_an_id_are_one_kind() -> None:

@@ -185,5 +185,5 @@ def test_a_series_is_hidden_by_a_key_that_fits_a_url() -> None:
     assert len(series_key(long)) < 40
     assert series_key(long) != series_key(long + "y")
     assert hidden_names(["a", long, ""], (series_key(long), "-")) == {long, ""}
-    entries = hideable([LegendEntry("a", "#000", "●"), LegendEntry("b", "#000", "●")], ["a", "b"], ("b",))
+    entries = hideable([LegendEntry("a", "#000", "●"), LegendEntry("b", "#000", "●")], ("b",))
     assert [(entry.series, entry.is_hidden) for entry in entries] == [("a", False), ("b", True)]

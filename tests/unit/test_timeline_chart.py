@@ -99,7 +99,15 @@ def test_what_a_search_leaves_out_is_muted_and_names_can_colour() -> None:
     assert drawn.events["color"].tolist() == [MUTED_CODE, CATEGORIES.index("other")]
     by_name = timeline.drawn_tile(found, rows_of(found), Looks(by_name=True), pixel_ns=1.0).events["color"]
     assert by_name[0] != by_name[1]
-    assert [entry["name"] for entry in legend_entries(LIGHT, ["sync"], by_name=True)] == ["gap: host waited"]
+    assert [name for name, *_ in legend_entries(LIGHT, ["sync"], by_name=True)] == ["gap: host waited"]
+
+
+def test_hidden_categories_are_neither_drawn_nor_clicked_and_ranges_stay() -> None:
+    found = tile(kernel(0, 100, "gemm"), kernel(200, 100, "relu", category=None), nested(0))
+    hidden = frozenset({CATEGORIES.index("other")})
+    drawn = timeline.drawn_tile(found, rows_of(found), Looks(hidden=hidden), pixel_ns=1.0)
+    assert drawn.placed["name"].to_list() == ["gemm", nested(0)["name"]]
+    assert len(drawn.events["left"]) == 2
 
 
 def test_gaps_are_drawn_in_the_row_of_their_device() -> None:

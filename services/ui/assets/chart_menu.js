@@ -77,7 +77,7 @@
 
   // ---------------------------------------------------------------- pictures: the figure under its title and legend
 
-  const legendOf = (card) => [...card.querySelectorAll(".legend > *")].map((entry) => ({
+  const legendOf = (card) => [...card.querySelectorAll(".legend > :not([aria-pressed=false])")].map((entry) => ({
     symbol: entry.querySelector(".swatch")?.textContent ?? "",
     color: getComputedStyle(entry.querySelector(".swatch") ?? entry).color,
     name: entry.textContent.replace(entry.querySelector(".swatch")?.textContent ?? "", "").trim(),
@@ -145,8 +145,8 @@
   function csvOf(figure) {
     const blocks = []
     const seen = new Set()
-    for (const {data_source: source, glyph} of figure.renderers) {
-      if (!source || seen.has(source)) continue
+    for (const {data_source: source, glyph, visible} of figure.renderers) {
+      if (!source || !visible || seen.has(source)) continue
       seen.add(source)
       const columns = source.columns().filter((name) => !LOOKS.has(name) && source.get_column(name)?.length)
       if (!columns.length) continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,6 +51,10 @@ class Distribution:
     counts: dict[str, int]  # by kind
     span_ns: tuple[float, float]
     beyond_count: int
+
+    def samples_without(self, kinds: Collection[str]) -> Columns:
+        is_shown = ~np.isin(self.samples["kind"], list(kinds))
+        return {name: column[is_shown] for name, column in self.samples.items()}
 
 
 def kinds_of(durations_ns: npt.NDArray[np.float64], is_discarded: npt.NDArray[np.bool_]) -> npt.NDArray[np.str_]:

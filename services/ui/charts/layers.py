@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import cycle
 from typing import Final
 
 import holoviews as hv
@@ -57,14 +59,16 @@ def variants_of(kinds: pl.DataFrame) -> tuple[str, ...]:
     return tuple(kinds["variant"].unique().sort().to_list())
 
 
-def bar_columns(kinds: pl.DataFrame, palette: Palette) -> tuple[Columns, dict[int, str]]:
-    """One bar a kind and variant, and the names of the kinds by their place. Input: what `kinds_of` says."""
-    names = kinds["kind"].unique(maintain_order=True).to_list()[:MAX_KIND_COUNT]
-    variants = variants_of(kinds)
+def bar_columns(kinds: pl.DataFrame, palette: Palette, hidden: Collection[str] = ()) -> tuple[Columns, dict[int, str]]:
+    """One bar a kind and variant, and the names of the kinds by their place. Input: what `kinds_of` says. hidden: variants without bars."""
+    shown = kinds.filter(~pl.col("variant").is_in(list(hidden)))
+    names = shown["kind"].unique(maintain_order=True).to_list()[:MAX_KIND_COUNT]
+    colors = dict(zip(variants_of(kinds), cycle(palette.series), strict=False))
+    variants = variants_of(shown)
     if not names:
         return no_bars(), {}
     width = GROUP_WIDTH / len(variants)
-    rows = kinds.filter(pl.col("kind").is_in(names)).to_dicts()
+    rows = shown.filter(pl.col("kind").is_in(names)).to_dicts()
     sides = [variants.index(row["variant"]) for row in rows]
     lefts = np.array([names.index(row["kind"]) - GROUP_WIDTH / 2 + side * width for row, side in zip(rows, sides, strict=True)])
     return {
@@ -72,7 +76,7 @@ def bar_columns(kinds: pl.DataFrame, palette: Palette) -> tuple[Columns, dict[in
         "bottom": np.zeros(len(rows)),
         "right": lefts + width * 0.94,
         "top": np.array([float(row["duration_sum_ns"]) for row in rows]),
-        "color": np.array([palette.series[side % len(palette.series)] for side in sides]),
+        "color": np.array([colors[row["variant"]] for row in rows]),
         "text": np.array([_text(row) for row in rows]),
     }, {place: _short(name) for place, name in enumerate(names)}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -40,6 +40,10 @@ class Passes:
     run_ids: tuple[str, ...]
     rows: Mapping[tuple[str, str], Mapping[str, Any]]
     titles: Mapping[str, str]
+
+    def without_runs(self, run_ids: Collection[str]) -> Passes:
+        """The places of theirs stay empty: the others keep colours and places."""
+        return replace(self, rows={key: row for key, row in self.rows.items() if key[1] not in run_ids}) if run_ids else self
 
     def sides(self, bar_of: Value) -> Sides:
         """Bars of each run, one for each name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,11 +41,12 @@ class SplitBars:
     is_of_trace: bool = False  # those that take longest, in that order
 
 
-def split_bars(rows: pl.DataFrame, metric: Metric, palette: Palette) -> SplitBars:
+def split_bars(rows: pl.DataFrame, metric: Metric, palette: Palette, hidden: Collection[str] = ()) -> SplitBars:
     """One bar a kernel, its best configuration; of a single kernel one a configuration. Best first, of traces longest in all first.
 
     Args:
         rows: what `performance_rows` says.
+        hidden: categories without bars.
     """
     known = rows.filter(pl.col(metric.column).is_not_null() & pl.col(metric.column).is_not_nan()).sort(
         metric.column, descending=not metric.is_lower_better, maintain_order=True
@@ -61,6 +62,7 @@ def split_bars(rows: pl.DataFrame, metric: Metric, palette: Palette) -> SplitBar
         bars = sorted(by_name.values(), key=lambda row: row["duration_sum_ns"] or 0, reverse=True)
     else:
         bars = sorted(by_name.values(), key=lambda row: float(row[metric.column]), reverse=not metric.is_lower_better)
+    bars = [row for row in bars if (row["category"] or "other") not in hidden]
     shown = bars[:MAX_BARS]
     prefix = f"{shown[0]['kernel_name']} " if is_of_configurations and shown else ""
     return SplitBars(

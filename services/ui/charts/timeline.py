@@ -108,7 +108,7 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
         tile: rows of table timeline.
         pixel_ns: length of a pixel on the screen; what is shorter is drawn as wide as one.
     """
-    placed = tile.join(rows.places, on=LANE, how="inner", nulls_equal=True, maintain_order="left")
+    placed = _shown(tile, looks).join(rows.places, on=LANE, how="inner", nulls_equal=True, maintain_order="left")
     if placed.is_empty():
         return no_tile()
     name_codes, names = _coded(placed["name"])
@@ -141,6 +141,14 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
     is_kernel = (placed["track"] == "kernels").to_numpy()
     launches = np.where(is_kernel, placed["row_index"].fill_null(-1).to_numpy(), -1).astype(np.int32)[is_wide]
     return DrawnTile(pixels, events, tuple(names.to_list()), placed, launches)
+
+
+def _shown(tile: pl.DataFrame, looks: Looks) -> pl.DataFrame:
+    """Without kernels and copies of hidden categories; ranges have none."""
+    if not looks.hidden:
+        return tile
+    hidden = [word for word in tile["category"].unique().to_list() if category_code(word) in looks.hidden]
+    return tile.filter((pl.col("track") == "ranges") | ~pl.col("category").is_in(hidden, nulls_equal=True))
 
 
 def _coded(texts: pl.Series) -> tuple[pl.Series, pl.Series]:

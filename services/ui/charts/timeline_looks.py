@@ -86,27 +86,31 @@ def short_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """by_name: kernels are coloured by name, else by category. part: of names, others are drawn muted; empty: none is."""
+    """by_name: kernels are coloured by name, else by category. part: of names, others are drawn muted; empty: none is.
+
+    hidden: codes of categories without bars.
+    """
 
     by_name: bool = False
     part: str = ""
+    hidden: frozenset[int] = frozenset()
 
 
 def reason_colors(palette: Palette) -> tuple[str, ...]:
     return *(palette.series[place] for place in (5, 1, 3, 2, 4)), palette.muted
 
 
-def legend_entries(palette: Palette, reasons: Collection[str], *, by_name: bool = False) -> list[dict[str, str]]:
-    """Categories of kernels unless they are coloured by name, and why a device had nothing to do, those reasons that occur."""
-    colors = codes_of(palette)
-    entries = [
-        {"name": CATEGORY_TITLES.get(category, category), "color": colors[code], "symbol": PATTERN_SYMBOLS[code]}
-        for code, category in enumerate(CATEGORIES)
-    ]
-    of_reasons = zip(REASONS, reason_colors(palette), REASON_SYMBOLS, strict=True)
-    gaps = [
-        {"name": f"gap: {REASON_TITLES[reason]}", "color": color, "symbol": symbol}
-        for reason, color, symbol in of_reasons
-        if reason in reasons
-    ]
-    return gaps if by_name else entries + gaps
+def category_title(category: str) -> str:
+    return CATEGORY_TITLES.get(category, category)
+
+
+def gap_title(reason: str) -> str:
+    return f"gap: {REASON_TITLES[reason]}"
+
+
+def legend_entries(palette: Palette, reasons: Collection[str], *, by_name: bool = False) -> list[tuple[str, str, str]]:
+    """Name, colour and character of categories of kernels, unless these are coloured by name, and of those reasons that occur."""
+    colors, gap_colors = codes_of(palette), reason_colors(palette)
+    categories = [(category_title(category), colors[code], PATTERN_SYMBOLS[code]) for code, category in enumerate(CATEGORIES)]
+    gaps = [(gap_title(reason), gap_colors[code], REASON_SYMBOLS[code]) for code, reason in enumerate(REASONS) if reason in reasons]
+    return gaps if by_name else categories + gaps

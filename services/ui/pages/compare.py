@@ -16,10 +16,10 @@ from services.ui.charts import compare, roofline
 from services.ui.charts.elements import empty_columns
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, legend_fragment
+from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
-from services.ui.pages.compared_rows import Compared, columns_of, compared, table_rows, tiles, verdict_legend
+from services.ui.pages.compared_rows import Compared, columns_of, compared, table_rows, tiles, verdict_legend, with_shown_verdicts
 from services.ui.pages.compared_sides import chosen_pair, facts
 from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from services.ui.pages.roofline_figure import no_points
@@ -67,6 +67,7 @@ class ComparePage(PageBase):
         self._drawn: object = None
         self._moved: object = None
         self._drawn_of: object = None  # which runs, and what of them
+        self._has_points = False  # on the roofline, hidden ones too
         self._row_count = 0  # of the table, by the filters
         self._legend = self._roofline_legend = ""
 
@@ -200,13 +201,14 @@ class ComparePage(PageBase):
             self.changes.follow("x", *compare.change_span(bars))
             self._legend = ""
             return
-        points, whiskers, names = compare.speedup_columns(compare.charted(rows), self.palette)
+        shown = with_shown_verdicts(rows, self.state.hidden)
+        points, whiskers, names = compare.speedup_columns(compare.charted(shown), self.palette)
         self.speedups.replace("points", points)
         self.speedups.replace("whiskers", whiskers)
         self.speedups.replace("even", compare.even_columns(len(names)))
         _show_places(self.speedups, names)
         self.speedups.follow("x", *compare.speedup_span(points, whiskers))
-        self._legend = legend_fragment(verdict_legend(rows, self.palette))
+        self._legend = legend_fragment(verdict_legend(rows, self.palette, self.state.hidden))
 
     def _draw_roofline(self, memories: tuple[RunMemory, ...], answer: Compared) -> None:
         table_name = "layer_roofline" if answer.is_of_traces and self.state.points == "layer" else "roofline"
@@ -220,26 +222,26 @@ class ComparePage(PageBase):
         name_column = "label" if table_name == "layer_roofline" else "kernel_name"
         rows = filters.filtered(pl.concat(found, how="vertical_relaxed"), self.state, name_column) if found else None
         run_ids = tuple(memory.run_id for memory in memories)
-        points = no_points() if rows is None else roofline.point_columns(rows, self.palette, "run_id", run_ids)
+        words = dict(zip(run_ids, ("before", "after") if len(run_ids) == 2 else ("this run",), strict=True))
+        hidden = [run_id for run_id, word in words.items() if series_key(word) in self.state.hidden]
+        self._has_points = rows is not None and roofline.drawable(rows).height > 0
+        shown_rows = rows if rows is None or not hidden else rows.filter(~pl.col("run_id").is_in(hidden))
+        points = no_points() if shown_rows is None else roofline.point_columns(shown_rows, self.palette, "run_id", run_ids)
         ceilings = [table for memory in memories if (table := memory.table("ceilings")) is not None]
         dtypes = tuple(sorted(set(points["dtype"].tolist()) - {""}))
         shown = roofline.shown_ceilings(pl.concat(ceilings, how="vertical_relaxed") if ceilings else None, dtypes)
         span = roofline.span_of(points, shown)
         lines = roofline.ceiling_columns(shown, span, self.palette)
         moves = empty_columns(compare.MOVE_NUMBERS, compare.MOVE_TEXTS)
-        if all(table.height for table in tables):
+        if all(table.height for table in tables) and not hidden:
             moves = compare.move_columns(tables[0], tables[-1], _matches(answer, self._filtered(answer)), self.palette)
         for layer, columns in (("points", points), ("moves", moves), ("ceilings", lines), ("names", roofline.label_columns(lines))):
             self.roofline.replace(layer, columns)
         self.roofline.follow("x", span.x_start, span.x_end)
         self.roofline.follow("y", span.y_start, span.y_end)
-        self._roofline_legend = self._run_legend(run_ids, points)
-
-    def _run_legend(self, run_ids: tuple[str, ...], points: dict[str, Any]) -> str:
-        words = ("before", "after") if len(run_ids) == 2 else ("this run",)
-        styles = [theme.style_of(run_id, run_ids, self.palette) for run_id in run_ids]
-        entries = [LegendEntry(word, style.color, theme.SYMBOLS[style.marker]) for word, style in zip(words, styles, strict=True)]
-        return legend_fragment(entries, **roofline.marks_of(points))
+        styles = [(word, theme.style_of(run_id, run_ids, self.palette)) for run_id, word in words.items()]
+        entries = [LegendEntry(word, style.color, theme.SYMBOLS[style.marker]) for word, style in styles]
+        self._roofline_legend = legend_fragment(hideable(entries, self.state.hidden), **roofline.marks_of(points))
 
     # ------------------------------------------------------------ fragments
 
@@ -252,7 +254,7 @@ class ComparePage(PageBase):
     def _what(self, answer: Compared | None, problem: str) -> str:
         """Which parts of the page have something to show; its style sheet hides the others."""
         kind = "nothing" if answer is None or problem or self._refused(answer) else "traces" if answer.is_of_traces else "measurements"
-        return fragment("compared_what.html", kind=kind, has_points=self.roofline.row_count("points") > 0)
+        return fragment("compared_what.html", kind=kind, has_points=self._has_points)
 
     def _table(self, answer: Compared | None, rows: pl.DataFrame, problem: str) -> str:
         columns = () if answer is None else columns_of(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from services.core.model import Run, TableQuery
 from services.ui import theme
 from services.ui.charts import compare
 from services.ui.client import AnalyzerClient
-from services.ui.legend import LegendEntry
+from services.ui.legend import LegendEntry, hidden_names, hideable
 from services.ui.state import PointsOf
 from services.ui.theme import Palette
 
@@ -152,9 +152,15 @@ def _verdict(row: Mapping[str, Any], palette: Palette) -> dict[str, str]:
     return {"word": row["verdict"].lower(), "symbol": compare.verdict_symbol(row["verdict"], style), "color": style.color}
 
 
-def verdict_legend(rows: pl.DataFrame, palette: Palette) -> list[LegendEntry]:
+def verdict_legend(rows: pl.DataFrame, palette: Palette, hidden: Collection[str]) -> list[LegendEntry]:
     """The verdicts that occur."""
-    return [LegendEntry(*entry) for entry in compare.legend_of(rows, palette)]
+    return hideable((LegendEntry(*entry) for entry in compare.legend_of(rows, palette)), hidden)
+
+
+def with_shown_verdicts(rows: pl.DataFrame, hidden: Collection[str]) -> pl.DataFrame:
+    """Those that no click in the legend took away."""
+    verdicts = hidden_names((verdict.lower() for verdict in compare.VERDICTS), hidden)
+    return rows.filter(~pl.col("verdict").str.to_lowercase().is_in(list(verdicts)).fill_null(value=False)) if verdicts else rows
 
 
 # ---------------------------------------------------------------- what it comes to

@@ -19,6 +19,7 @@ from services.ui.charts.metrics import METRICS, Metric, metric_of
 from services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED, axis_values, performance_rows
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.pages.shell import fragment
 from services.ui.state import ViewState
@@ -32,6 +33,7 @@ NO_AXES: Final = (
     "several kernels, or several models."
 )
 NO_ROWS: Final = "No configuration of these runs matches the filters."
+ALL_HIDDEN: Final = "The legend hides all that has this figure: a click on a name shows it again."
 OF_TRACE: Final = "A trace has no parameters to lay out: a heatmap needs a sweep, or kernels of several models."
 
 
@@ -101,18 +103,18 @@ class KernelCharts:
 
     def draw(self, answer: ChartRows | None, state: ViewState, title: str, *, is_over: bool, is_trace: bool) -> dict[str, str]:
         """Brings the figures up to date; answers with what is said beside them. title: of the runs."""
-        wanted = (state.figure, state.heat_x, state.heat_y, title, is_over)
+        wanted = (state.figure, state.heat_x, state.heat_y, title, state.hidden, is_over)
         if answer is None:
             return {"heat_axes": "", "heat_note": "Asking the analyzer.", "split_note": "Asking the analyzer.", "split_legend": ""}
         if wanted != self._drawn or answer is not self._answer:
-            if wanted[:-1] != self._drawn[:-1]:
+            if wanted[:-2] != self._drawn[:-2]:
                 for figure in (self.heatmap, self.intensity, self.performance):
                     figure.forget_moves()
             self._drawn, self._answer = wanted, answer
             metric = METRICS[metric_of(state.figure, answer.rows)]
             self._fragments = {
                 **self._draw_heatmap(answer.rows, state, metric, is_over=is_over, is_trace=is_trace),
-                **self._draw_split(answer.rows, metric, title),
+                **self._draw_split(answer.rows, state, metric, title),
             }
             if answer.total_row_count > answer.rows.height:
                 all_of_them, here = theme.count(answer.total_row_count), theme.count(answer.rows.height)
@@ -145,8 +147,10 @@ class KernelCharts:
             "heat_note": _heat_note(made) if made.scale else fragment("said.html", sentence=_missing_text(rows, metric)),
         }
 
-    def _draw_split(self, rows: pl.DataFrame, metric: Metric, title: str) -> dict[str, str]:
-        made = split.split_bars(rows, metric, self._palette)
+    def _draw_split(self, rows: pl.DataFrame, state: ViewState, metric: Metric, title: str) -> dict[str, str]:
+        present = [category for category in CATEGORIES if category in set(rows["category"].to_list())]
+        hidden = hidden_names(present, state.hidden)
+        made = split.split_bars(rows, metric, self._palette, hidden)
         self.intensity.replace("bars", made.intensities)
         self.performance.replace("bars", made.performances)
         self.performance.replace("roofs", made.roofs)
@@ -159,15 +163,10 @@ class KernelCharts:
             figure.name_ticks(made.names, leaves_none_out=True)
             figure.follow("x", -0.5, max(1, len(made.names)) - 0.5)
             figure.follow("y", 0.0, max(heights, default=1.0) * 1.08 or 1.0)
-        missing = _missing_text(rows, metric)
-        present = [category for category in CATEGORIES if category in set(rows["category"].to_list())]
-        entries = [
-            {"name": category, "color": style.color, "symbol": SYMBOLS["square"]}
-            for category in present
-            for style in (style_of(category, CATEGORIES, self._palette),)
-        ]
+        missing = ALL_HIDDEN if hidden else _missing_text(rows, metric)
+        entries = [LegendEntry(category, style_of(category, CATEGORIES, self._palette).color, SYMBOLS["square"]) for category in present]
         return {
-            "split_legend": fragment("legend.html", entries=entries),
+            "split_legend": legend_fragment(hideable(entries, state.hidden)),
             "split_note": fragment("split_note.html", text=_split_note(made, metric, title), has_intensities=len(made.intensities["top"]))
             if made.names
             else fragment("said.html", sentence=missing),

@@ -15,7 +15,7 @@ from services.ui import filters
 from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
 from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, legend_fragment
+from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview
 from services.ui.pages.layer_tree import LayerTree, ShownRun
@@ -69,6 +69,7 @@ class LayersPage(TabledPage):
         self._charted: Run | None = None
         self._kinds: pl.DataFrame | None = None
         self._drawn: pl.DataFrame | None = None
+        self._drawn_without: tuple[str, ...] = ()  # keys of series that were hidden then
 
     def roots(self) -> dict[str, Any]:
         passes = {} if self.passes is None else self.passes.roots()
@@ -106,7 +107,7 @@ class LayersPage(TabledPage):
             has_variants = isinstance(work, ModelRun) and len(work.variants) > 1
             wanted: TableName = "layer_kernels" if self.state.kernel else "layer_variants" if has_variants else "layers"
             self.state = self.state if self.state.table == wanted else replace(self.state, table=wanted, columns=(), sort="")
-        if self._kinds is not self._drawn:
+        if self._kinds is not self._drawn or self.state.hidden != self._drawn_without:
             self._draw(self._kinds)
         href = f"/download/{self.state.table}.csv?{csv_query(self._by_name())}"
         return {
@@ -180,8 +181,9 @@ class LayersPage(TabledPage):
 
     def _draw(self, kinds: pl.DataFrame | None) -> None:
         """Puts other bars into the figure that there is."""
-        self._drawn = kinds
-        bars, names = (layers.no_bars(), {}) if kinds is None else layers.bar_columns(kinds, self.palette)
+        self._drawn, self._drawn_without = kinds, self.state.hidden
+        hidden = set() if kinds is None else hidden_names(layers.variants_of(kinds), self.state.hidden)
+        bars, names = (layers.no_bars(), {}) if kinds is None else layers.bar_columns(kinds, self.palette, hidden)
         self.chart.replace("bars", bars)
         self.chart.name_ticks(names, leaves_none_out=True)
         self.chart.follow("x", -0.5, max(1, len(names)) - 0.5)
@@ -191,7 +193,8 @@ class LayersPage(TabledPage):
     def _legend(self) -> str:
         variants = [] if self._kinds is None else [name for name in layers.variants_of(self._kinds) if name]
         colors = self.palette.series
-        return legend_fragment(LegendEntry(name, colors[place % len(colors)], SYMBOLS[MARKERS[1]]) for place, name in enumerate(variants))
+        entries = (LegendEntry(name, colors[place % len(colors)], SYMBOLS[MARKERS[1]]) for place, name in enumerate(variants))
+        return legend_fragment(hideable(entries, self.state.hidden))
 
     def _note(self) -> str:
         if self._kinds is None or self._kinds.is_empty():

@@ -18,8 +18,9 @@ from services.ui import theme
 from services.ui.charts import roofline, strips
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
-from services.ui.live_points import LivePoints
+from services.ui.live_points import LivePoints, rows_but
 from services.ui.live_telemetry import LiveTelemetry
 from services.ui.memory import NewRows, Overview, RunMemory, StripsChange, StripsPosition
 from services.ui.pages.results import result_rows, results_fragment
@@ -56,10 +57,11 @@ class LivePage(PageBase):
 
     def _forget(self) -> None:
         """Nothing of a run is on the page."""
-        self._shown: tuple[str, int] | None = None  # run, and which state of it
+        self._shown: tuple[str, int, tuple[str, ...]] | None = None  # run, which state of it, and what is hidden of it
         self._positions: dict[str, int] = {}
         self._labels: list[str] = []  # of configurations, by their index
         self._categories: set[str | None] = set()
+        self._hidden_indexes: frozenset[int] = frozenset()  # of configurations whose category is hidden
         self._colors = strips.configuration_colors((), self.palette)  # of configurations, by their index
         self._strips: StripsChange | None = None
         self._duration_span: tuple[float, float] | None = None
@@ -103,9 +105,11 @@ class LivePage(PageBase):
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         memories = self.memories(self.shown_run_ids(overview)[:1])
         memory = memories[0] if memories else None
-        shown = None if memory is None else (memory.run_id, memory.state_count)
+        # A click in a legend makes the page read the run from its beginning: an update has nothing to look up.
+        shown = None if memory is None else (memory.run_id, memory.state_count, self.state.hidden)
         if self._shown != shown:
-            self._clear_charts()
+            self._clear_charts(is_other=shown is None or self._shown is None or self._shown[:2] != shown[:2])
+            self.telemetry.hide(self.state.hidden)
             self._shown = shown
         if memory is not None:
             self._take_in(memory)
@@ -145,16 +149,18 @@ class LivePage(PageBase):
         return {
             "legend": self._legend(),
             "roofline_note": self._roofline_note(),
-            "telemetry_legend": self.telemetry.legend(),
+            "telemetry_legend": self.telemetry.legend(self.state.hidden),
             "tiles": self.telemetry.tiles(),
             "log": fragment("log.html", lines=self._log),
             **self._results(),
         }
 
-    def _clear_charts(self) -> None:
+    def _clear_charts(self, *, is_other: bool) -> None:
+        """is_other: what is drawn next is another run, or the same one begun anew."""
         self._forget()
-        for figure in (self.samples, self.roofline):
-            figure.forget_moves()
+        if is_other:
+            for figure in (self.samples, self.roofline, self.telemetry.chart):
+                figure.forget_moves()
         medians, intervals = strips.no_medians()
         for layer in ("finished", "samples"):
             self.samples.replace(layer, strips.no_samples())
@@ -186,15 +192,23 @@ class LivePage(PageBase):
         self._labels += new["label"].to_list()
         categories = new["category"].to_list()
         self._categories |= set(categories)
+        hidden = hidden_names({category for category in categories if category}, self.state.hidden)
+        if hidden:
+            self._hidden_indexes |= {known_count + place for place, category in enumerate(categories) if category in hidden}
         self._colors = np.concatenate([self._colors[:known_count], strips.configuration_colors(categories, self.palette)])
         self.samples.name_ticks(strips.tick_labels(self._labels))
-        self.samples.follow("x", -0.5, float(len(self._labels)) - 0.5)
+        indexes = range(len(self._labels))
+        shown = [index for index in indexes if index not in self._hidden_indexes] if self._hidden_indexes else indexes
+        self.samples.follow("x", (shown or indexes)[0] - 0.5, (shown or indexes)[-1] + 0.5)
 
     def _take_in_measurements(self, memory: RunMemory) -> None:
         new = self._new_rows(memory, "measurements")
-        if new.frame is not None:
-            self.samples.stream("medians", memory.made.get(("medians", new.span), partial(strips.median_columns, new.frame)))
-            self.samples.stream("intervals", memory.made.get(("intervals", new.span), partial(strips.interval_columns, new.frame)))
+        if new.frame is None:
+            return
+        shown = rows_but(new.frame, self._hidden_indexes)
+        for layer, columns_of in (("medians", strips.median_columns), ("intervals", strips.interval_columns)):
+            key = (layer, new.span, self._hidden_indexes)
+            self.samples.stream(layer, memory.made.get(key, partial(columns_of, shown)))
 
     def _take_in_failures(self, memory: RunMemory) -> None:
         new = self._new_rows(memory, "failures").frame
@@ -210,7 +224,10 @@ class LivePage(PageBase):
     def _draw_samples(self, layer: str, change: LayerChange | None, span: tuple[LayerPosition, LayerPosition], memory: RunMemory) -> None:
         if change is None:
             return
-        make = partial(strips.sample_columns, change.rows, self._colors)
+        rows = change.rows
+        if self._hidden_indexes:
+            rows = rows.chosen(~np.isin(rows.configuration_index, list(self._hidden_indexes)))
+        make = partial(strips.sample_columns, rows, self._colors)
         columns = memory.made.get((self._shown, layer, span, self.palette, len(self._colors)), make)
         if change.is_new:
             self.samples.replace(layer, columns)
@@ -235,7 +252,7 @@ class LivePage(PageBase):
             self._draw_ceilings(has_new=ceilings is not None)
 
     def _draw_points(self, new: NewRows, memory: RunMemory) -> None:
-        self._points = self._points.and_new(new, self.palette, memory)
+        self._points = self._points.and_new(new, self.palette, self._hidden_indexes, memory)
         if self._points.added is not None:
             self.roofline.stream("points", self._points.added)
         else:
@@ -315,8 +332,8 @@ class LivePage(PageBase):
         present = {category for category in self._categories if category is not None}
         names = [*(name for name in CATEGORIES if name in present), *sorted(present - set(CATEGORIES))]
         styles = [(name, style_of(name, CATEGORIES, self.palette)) for name in names]
-        entries = [{"name": name, "color": style.color, "symbol": SYMBOLS[style.marker]} for name, style in styles]
-        return fragment("legend.html", entries=entries, **roofline.marks_of(self._points.points))
+        entries = [LegendEntry(name, style.color, SYMBOLS[style.marker]) for name, style in styles]
+        return legend_fragment(hideable(entries, self.state.hidden), **roofline.marks_of(self._points.points))
 
     def _samples_note(self, *, is_over: bool) -> str:
         if self._strips is None or not self._strips.sample_count:
@@ -332,7 +349,7 @@ class LivePage(PageBase):
         rows = self._points.rows
         if rows is None:
             return ""
-        missing_count = rows.height - self._points.count
+        missing_count = rows_but(rows, self._hidden_indexes).height - self._points.count
         parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._shown_ceilings)]
         if missing_count:
             parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")

@@ -19,6 +19,7 @@ from services.ui.charts.elements import Columns
 from services.ui.charts.node_telemetry import METRICS, Series
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
 from services.ui.live_figure import LiveFigure
 from services.ui.made_once import MadeOnce
 from services.ui.memory import Overview
@@ -47,7 +48,7 @@ class NodesPage(PageBase):
         super().__init__(client, state)
         self.charts = {name: LiveFigure(name, chart, self.palette, node_telemetry.LAYERS) for name, chart in _charts.items()}
         self._hardware: Question[dict[str, Hardware]] = Question(self.wake)
-        self._drawn: tuple[str, int] | None = None  # node and newest reading
+        self._drawn: tuple[str, int, tuple[str, ...]] | None = None  # node, newest reading, and what is hidden
         self._drawn_time = 0.0  # monotonic
         self._series: tuple[Series, ...] = ()
         self._without: tuple[str, ...] = ()  # charts that have nothing to show
@@ -112,7 +113,7 @@ class NodesPage(PageBase):
             "node": self._facts(status, overview),
             "devices": self._devices(status, overview),
             "node_runs": self._runs(status, overview),
-            "node_legend": fragment("legend.html", entries=self._legend()),
+            "node_legend": self._legend(),
             "node_charts": fragment("node_charts.html", without=self._without, has_any=bool(self._series), status=status),
         }
 
@@ -204,12 +205,16 @@ class NodesPage(PageBase):
     def _draw(self, status: NodeStatus | None) -> None:
         node_id = status.node.node_id if status and status.node else ""
         newest = max((reading.measured_unix_ns for reading in self.client.nodes.newest_telemetry(node_id)), default=0)
+        wanted = (node_id, newest, self.state.hidden)
         is_other = self._drawn is None or self._drawn[0] != node_id
-        if (node_id, newest) == self._drawn or (not is_other and time.monotonic() - self._drawn_time < REDRAW_INTERVAL_S):
+        is_asked_for = self._drawn is None or self._drawn[::2] != wanted[::2]  # another node, or a click in the legend
+        if wanted == self._drawn or (not is_asked_for and time.monotonic() - self._drawn_time < REDRAW_INTERVAL_S):
             return
-        self._drawn, self._drawn_time = (node_id, newest), time.monotonic()
+        self._drawn, self._drawn_time = wanted, time.monotonic()
         self._series, lines = _lines.get((node_id, newest, self.palette), partial(self._columns, node_id))
         self._without = tuple(metric.name for metric in METRICS if not any(len(line["time"]) for line in lines[metric.name]))
+        titles = dict(zip(node_telemetry.LAYERS, (one.title for one in self._series), strict=False))
+        hidden = [layer for layer, title in titles.items() if series_key(title) in self.state.hidden]
         for metric in METRICS:
             chart, of_metric = self.charts[metric.name], lines[metric.name]
             if is_other:
@@ -217,9 +222,12 @@ class NodesPage(PageBase):
             for layer, columns in zip(node_telemetry.LAYERS, of_metric, strict=True):
                 if len(columns["time"]) or chart.row_count(layer):
                     chart.replace(layer, columns)
+            chart.hide(hidden)
+            shown = [columns for layer, columns in zip(node_telemetry.LAYERS, of_metric, strict=True) if layer not in hidden]
+            is_any_shown = any(len(columns["time"]) for columns in shown)
             start, end = node_telemetry.time_range(of_metric)
             chart.follow("x", start, max(end, start + 60_000))
-            chart.follow("y", *node_telemetry.value_range(of_metric, metric))
+            chart.follow("y", *node_telemetry.value_range(shown if is_any_shown else of_metric, metric))
 
     def _columns(self, node_id: str) -> tuple[tuple[Series, ...], dict[str, list[Columns]]]:
         """Lines of every chart; the device of each is that of the series at its place."""
@@ -233,8 +241,9 @@ class NodesPage(PageBase):
             for metric in METRICS
         }
 
-    def _legend(self) -> list[dict[str, str]]:
-        return [{"name": one.title, "color": one.color, "symbol": node_telemetry.DASH_SYMBOLS[one.dash]} for one in self._series]
+    def _legend(self) -> str:
+        entries = [LegendEntry(one.title, one.color, node_telemetry.DASH_SYMBOLS[one.dash]) for one in self._series]
+        return legend_fragment(hideable(entries, self.state.hidden))
 
 
 def _ceiling_rows(hardware: Hardware) -> list[dict[str, Any]]:

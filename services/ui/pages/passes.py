@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from services.ui.charts import models, passes
 from services.ui.charts.elements import tick_formatter
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
-from services.ui.legend import LegendEntry, legend_fragment
+from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview
 from services.ui.pages.shell import MAX_LISTED_RUNS, fragment
@@ -102,9 +102,9 @@ class PassCharts:
         listed = [run for run in overview.runs[:MAX_LISTED_RUNS] if isinstance(run.spec.work, ModelRun) or run.run_id in run_ids]
         choice = [{"run_id": run.run_id, "title": run.title, "is_shown": run.run_id in run_ids} for run in listed]
         rows = self._rows.answer_to(query)
-        if rows is not None and (query, id(rows)) != self._drawn:
-            self._drawn = (query, id(rows))
-            self._draw(passes.passes_of(rows, {run.run_id: run.title for run in runs}))
+        if rows is not None and (query, id(rows), state.hidden) != self._drawn:
+            self._drawn = (query, id(rows), state.hidden)
+            self._draw(passes.passes_of(rows, {run.run_id: run.title for run in runs}), state.hidden)
         waiting = "Asking the analyzer for the passes." if self._rows.answered != query else ""
         note = self._rows.problem or waiting or self._notes["passes_note"]
         return {"reload": "", "pass_runs": fragment("pass_runs.html", runs=choice), **self._notes, "passes_note": note}
@@ -114,17 +114,23 @@ class PassCharts:
 
     # ------------------------------------------------------------ drawing
 
-    def _draw(self, found: passes.Passes) -> None:
-        self._draw_bars("latency", found, found.latency())
-        self._draw_bars("throughput", found, found.figures("tokens_per_s", lambda value: theme.si(value, "tokens/s")))
-        self._draw_bars("memory", found, found.figures("memory_bytes", theme.memory))
+    def _draw(self, found: passes.Passes, hidden: Collection[str]) -> None:
+        """hidden: keys of runs and of lines."""
+        shown = found.without_runs(hidden_names(found.run_ids, hidden) if len(found.run_ids) > 1 else ())
+        self._draw_bars("latency", shown, shown.latency())
+        self._draw_bars("throughput", shown, shown.figures("tokens_per_s", lambda value: theme.si(value, "tokens/s")))
+        self._draw_bars("memory", shown, shown.figures("memory_bytes", theme.memory))
         for name in ("layer_count", "head_count", "width"):
-            self._draw_bars(name, found, found.figures(name, theme.count))
-        self._draw_percentiles(found)
+            self._draw_bars(name, shown, shown.figures(name, theme.count))
+        lines = found.percentiles()
+        names = [line.name for line in lines]
+        self._draw_percentiles(lines, hidden_names(names, hidden))
         self._draw_efficiency(found)
+        titles, symbols = list(found.titles.values()), tuple(SYMBOLS[marker] for marker in MARKERS)
+        runs = hideable(self._entries(titles, (SYMBOLS["square"],)), hidden, found.run_ids)
         self._notes = {
-            "passes_legend": self._legend(list(found.titles.values()), (SYMBOLS["square"],)) if len(found.run_ids) > 1 else "",
-            "percentiles_legend": self._legend([line.name for line in found.percentiles()], tuple(SYMBOLS[marker] for marker in MARKERS)),
+            "passes_legend": legend_fragment(runs) if len(found.run_ids) > 1 else "",
+            "percentiles_legend": legend_fragment(hideable(self._entries(names, symbols), hidden)),
             "passes_note": _note(found),
         }
 
@@ -138,9 +144,9 @@ class PassCharts:
         highest = max((*boxes["top"].tolist(), *whiskers["y1"].tolist()), default=0.0)
         figure.follow("y", 0.0, models.top_of(highest))
 
-    def _draw_percentiles(self, found: passes.Passes) -> None:
-        lines = found.percentiles()
-        strokes, dots = models.line_columns(tuple(passes.PERCENTILES), lines, self._palette, theme.duration)
+    def _draw_percentiles(self, lines: Sequence[models.Line], hidden: Collection[str]) -> None:
+        shown = [models.Line(line.name, ()) if line.name in hidden else line for line in lines]  # the others keep their colours
+        strokes, dots = models.line_columns(tuple(passes.PERCENTILES), shown, self._palette, theme.duration)
         self._percentiles.replace("strokes", strokes)
         self._percentiles.replace("dots", dots)
         values = dots["y"].tolist()
@@ -156,11 +162,9 @@ class PassCharts:
             self._efficiency.follow("x", 0.0, float(dots["x"].max()) * 1.5)
             self._efficiency.follow("y", 0.0, float(dots["y"].max()) * 1.15)
 
-    def _legend(self, names: Sequence[str], symbols: Sequence[str]) -> str:
+    def _entries(self, names: Sequence[str], symbols: Sequence[str]) -> list[LegendEntry]:
         colors = self._palette.series
-        return legend_fragment(
-            LegendEntry(name, colors[place % len(colors)], symbols[place % len(symbols)]) for place, name in enumerate(names)
-        )
+        return [LegendEntry(name, colors[place % len(colors)], symbols[place % len(symbols)]) for place, name in enumerate(names)]
 
 
 def _note(found: passes.Passes) -> str:

@@ -22,7 +22,7 @@ def legend_entries(shown: Shown, palette: Palette, hidden: Collection[str]) -> l
     if names == [""]:
         return []
     markers = _markers_of(shown)
-    entries = hideable([_series_entry(name, shown, palette, markers) for name in names], names, hidden)
+    entries = hideable([_series_entry(name, shown, palette, markers) for name in names], hidden, names)
     if shown.column != "efficiency_category":
         return entries
     categories = shown.placeable["category"].drop_nulls().unique().to_list()

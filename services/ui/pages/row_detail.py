@@ -16,6 +16,7 @@ from services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_ch
 from services.ui.client import AnalyzerClient
 from services.ui.diagnosis import point_key
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
 from services.ui.pages.row_facts import facts_of
 from services.ui.pages.shell import fragment
@@ -60,6 +61,7 @@ class RowDetail:
         self._row: Question[ChosenRow] = Question(wake)
         self._text: Question[bytes] = Question(wake)
         self._drawn: ChosenRow | None = None
+        self._hidden: set[str] = set()  # kinds of samples
         self._note = ""
         self._head = ""
         self.order = LiveFigure("order", _order_chart, palette, ("interval", "median", "samples"))
@@ -80,12 +82,14 @@ class RowDetail:
             return {"detail": "", "samples_note": "", "samples_legend": "", "listings": "", "listing": ""}
         self._row.ask(key, partial(ask_chosen, self._client, key), progress, REFRESH_INTERVAL_S)
         row = self._row.answer if self._row.answer is not None and self._row.answer.key == key else None
-        if row is not None and row is not self._drawn:
+        hidden = hidden_names(distribution.MARKERS, state.hidden)
+        if row is not None and (row is not self._drawn or hidden != self._hidden):
+            self._hidden = hidden
             self._draw(row)
         return {
             "detail": self._head if row else self._waiting(key),
             "samples_note": self._note if row else "",
-            "samples_legend": self._legend() if row else "",
+            "samples_legend": self._legend(state) if row else "",
             **self._listing(state, row, reach),
         }
 
@@ -117,8 +121,10 @@ class RowDetail:
     def _draw_samples(self, row: ChosenRow, *, is_other: bool) -> None:
         made = distribution.distribution(row.samples, self._palette, _interval(row))
         (first, last), (low, high) = (row.samples["sample_index"][place] for place in (0, -1)), made.span_ns
-        lowest, highest = float(made.samples["duration"].min()), float(made.samples["duration"].max())
-        self.order.replace("samples", made.samples)
+        samples = made.samples_without(self._hidden)
+        durations = samples["duration"] if len(samples["duration"]) else made.samples["duration"]
+        lowest, highest = float(durations.min()), float(durations.max())
+        self.order.replace("samples", samples)
         self.distribution.replace("bins", made.bins)
         self.distribution.replace("steps", made.steps)
         self.clocks.replace("clocks", made.clocks)
@@ -139,10 +145,10 @@ class RowDetail:
             (figure.show if is_other else figure.follow)(axis, start, end)
         self._note = _samples_note(row, made)
 
-    def _legend(self) -> str:
+    def _legend(self, state: ViewState) -> str:
         colors = distribution.kind_colors(self._palette)
-        entries = [{"name": kind, "color": colors[kind], "symbol": distribution.SYMBOLS[kind]} for kind in distribution.MARKERS]
-        return fragment("legend.html", entries=entries)
+        entries = [LegendEntry(kind, colors[kind], distribution.SYMBOLS[kind]) for kind in distribution.MARKERS]
+        return legend_fragment(hideable(entries, state.hidden))
 
     # ------------------------------------------------------------ what the compiler left
 

@@ -13,11 +13,11 @@ import polars as pl
 from services.core.model import Filter, FilterOperator, Run
 from services.ui import theme
 from services.ui.charts import timeline
-from services.ui.charts.timeline_looks import Looks, legend_entries
 from services.ui.charts.timeline_rows import TimelineRows, timeline_rows
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
 from services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
+from services.ui.pages.timeline_legend import looks_of, shown_gaps, timeline_legend
 from services.ui.pages.timeline_panels import chosen_fragment, stretch_fragment
 from services.ui.question import Answer, Question
 from services.ui.state import Page, ViewState
@@ -240,12 +240,11 @@ class TimelinePage(PageBase):
         runs = [run_card(run, overview, now_unix_s) for run in self.listed_runs([run for run in overview.runs if run.is_trace])]
         gaps = None if self._shown is None else _of_run(self._gaps, self._shown.run_id)
         reasons = [] if gaps is None else gaps["reason"].unique().to_list()
-        entries = legend_entries(self.palette, reasons, by_name=self.state.color_by == "kernel")
         return {
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "filters": filters_fragment(self.state, {}),
             "matches": self._matches(),
-            "legend": fragment("legend.html", entries=entries),
+            "legend": timeline_legend(self.state, self.palette, reasons),
             "timeline_note": self._note(overview),
             "rows": fragment("timeline_rows.html", rows=self._rows.rows if self._rows is not None else ()),
             "chosen": self._chosen(),
@@ -345,7 +344,7 @@ class TimelinePage(PageBase):
         if tile is None or rows is None or tile.run_id != outline.run_id:
             return
         body, view, pixel_ns = self.figure.body, self.figure.view, self.figure.pixel_ns
-        looks = Looks(self.state.color_by == "kernel", self.state.search or self.state.kernel)
+        looks = looks_of(self.state)
         # Of an exact tile, what is wide enough for a name changes with every zoom.
         scale = round(np.log2(pixel_ns / tile.request.pixel_ns), 1) if tile.is_exact else 0
         if self._is_new("tile", (tile.request, looks, scale)):
@@ -359,10 +358,10 @@ class TimelinePage(PageBase):
         details, gaps = _of_run(self._details, outline.run_id), _of_run(self._gaps, outline.run_id)
         if details is not None and self._is_new("details", self._details.answer_subject):
             body.replace("events", timeline.with_details(self._drawn, details))
-        if self._is_new("gaps", self._gaps.answer_subject):
-            self._drawn_gaps = timeline.no_gaps() if gaps is None else timeline.gap_columns(gaps, rows)
+        if self._is_new("gaps", (self._gaps.answer_subject, self.state.hidden)):
+            self._drawn_gaps = timeline.no_gaps() if gaps is None else timeline.gap_columns(shown_gaps(gaps, self.state), rows)
             body.replace("gaps", self._drawn_gaps)
-        if self._is_new("hatches", self._gaps.answer_subject):
+        if self._is_new("hatches", (self._gaps.answer_subject, self.state.hidden)):
             for hatch, columns in timeline.hatch_columns(self._drawn, self._drawn_gaps, looks).items():
                 body.replace(hatch, columns)
         event = self._shown_event()

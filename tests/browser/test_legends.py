@@ -1,0 +1,131 @@
+"""Legends of all pages: each entry is a button that hides its series and shows it again, while rows arrive too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from services.core.model import RunState
+from tests.browser.conftest import Visit
+from tests.browser.dashboard import Dashboard
+from tests.browser.test_kernels_page import column
+from tests.browser.test_live import eventually
+from tests.unit.nsys_export import call, kernel, nvtx, write_export
+from tests.unit.test_model_dashboards import PROFILE
+
+pytestmark = pytest.mark.browser
+
+KERNELS = ("saxpy", "reduce_sum")
+"""Of a category each: elementwise and reduction."""
+
+
+@pytest.fixture(scope="module")
+def sweeps(dashboard: Dashboard) -> list[str]:
+    """Two runs of two kernels, of a category each."""
+    runs = [dashboard.start_sweep(*KERNELS, title=title, seconds=0.05, sizes=(65_536,)) for title in ("as is", "to be")]
+    eventually(lambda: all(dashboard.run(run.run_id).state is RunState.SUCCEEDED for run in runs))
+    return [run.run_id for run in runs]
+
+
+def seen_count(page: Page, chart: str) -> int:
+    """Rows of all layers of the chart that are not hidden."""
+    count: int = page.evaluate(
+        """(chart) => Bokeh.documents[0].roots().flatMap((root) => root.renderers ?? [])
+          .filter(({visible, data_source}) => visible && data_source.name.startsWith(chart + ":"))
+          .reduce((sum, {data_source}) => sum + data_source.length, 0)""",
+        chart,
+    )
+    return count
+
+
+def see_that_entries_hide(page: Page, legend: str, *charts: str) -> None:
+    """The first entry, by mouse and by keyboard."""
+    entry = page.locator(f"#f-{legend} button.series").first
+    expect(entry).to_have_attribute("aria-pressed", "true")
+    eventually(lambda: all(seen_count(page, chart) > 0 for chart in charts))
+    before = [seen_count(page, chart) for chart in charts]
+    entry.click()
+    expect(entry).to_have_attribute("aria-pressed", "false")
+    page.wait_for_url(re.compile("hidden="))
+    eventually(lambda: all(seen_count(page, chart) < count for chart, count in zip(charts, before, strict=True)))
+    entry.press("Enter")
+    expect(entry).to_have_attribute("aria-pressed", "true")
+    page.wait_for_url(lambda url: "hidden=" not in url)
+    eventually(lambda: [seen_count(page, chart) for chart in charts] == before)
+
+
+def test_of_a_run_that_is_over(visit: Visit, sweeps: list[str]) -> None:
+    page = visit.open(f"/live?runs={sweeps[0]}")
+    expect(page.locator("#f-results tbody tr")).to_have_count(2)
+    eventually(lambda: len(column(page, "samples:medians", "label")) == 2)
+    see_that_entries_hide(page, "legend", "samples", "roofline")
+    see_that_entries_hide(page, "telemetry_legend", "telemetry")
+
+
+def test_of_kernels_and_of_samples(visit: Visit, sweeps: list[str]) -> None:
+    page = visit.open(f"/kernels?runs={sweeps[0]}&configuration={sweeps[0]}.0")
+    see_that_entries_hide(page, "split_legend", "intensity", "performance")
+    see_that_entries_hide(page, "samples_legend", "order")
+    for entry in page.locator("#f-split_legend button.series").all():
+        entry.click()
+    expect(page.locator("#f-split_note")).to_contain_text("The legend hides all")
+
+
+def test_of_two_runs(visit: Visit, sweeps: list[str]) -> None:
+    page = visit.open(f"/compare?baseline={sweeps[0]}&candidate={sweeps[1]}&allow=method")
+    see_that_entries_hide(page, "verdict_legend", "speedups")
+    see_that_entries_hide(page, "roofline_legend", "roofline")
+    for name in ("before", "after"):
+        page.locator("#f-roofline_legend").get_by_role("button", name=name).click()
+    expect(page.locator("#f-roofline_legend")).to_be_visible()  # or nobody could show them again
+
+
+def test_of_a_node(visit: Visit) -> None:
+    see_that_entries_hide(visit.open("/nodes"), "node_legend", "utilization", "memory")
+
+
+def test_of_whole_passes(visit: Visit, tmp_path: Path) -> None:
+    other = PROFILE | {"metadata": {"gpu_name": "B", "batch_size": 4}}
+    files = {"first.json": PROFILE, "second.json": other}
+    run_ids = [visit.dashboard.import_file(tmp_path / name, content) for name, content in files.items()]
+    page = visit.open(f"/layers?runs={','.join(run_ids)}")
+    see_that_entries_hide(page, "passes_legend", "latency", "throughput", "width")
+    see_that_entries_hide(page, "percentiles_legend", "percentiles")
+
+
+def test_of_a_timeline(visit: Visit, tmp_path: Path) -> None:
+    starts = range(0, 2_000_000, 200_000)
+    path = write_export(
+        tmp_path / "gaps.sqlite",
+        kernels=[kernel(start + 20_000, start + 80_000, place + 1) for place, start in enumerate(starts)],
+        calls=[call(start + 5_000, start + 9_000, place + 1) for place, start in enumerate(starts)],
+        ranges=[nvtx(start, start + 90_000, None, textId=2) for start in starts],
+        gpus=[{}],
+        strings={1: "gemm", 2: "forward"},
+    )
+    page = visit.open(f"/timeline?runs={visit.dashboard.import_file(path)}")
+    gaps = page.locator("#f-legend button.series", has_text="gap:").first
+    eventually(lambda: len(column(page, "timeline:gaps", "left")) > 5)
+    see_that_entries_hide(page, "legend", "timeline")
+    gaps.click()
+    eventually(lambda: not column(page, "timeline:gaps", "left"))
+    assert column(page, "timeline:events", "left")
+
+
+def test_what_is_hidden_stays_hidden_while_rows_arrive(visit: Visit) -> None:
+    page = visit.open("/live")
+    sizes = tuple(range(65_536, 65_536 * 7, 65_536))
+    run = visit.dashboard.start_sweep(*KERNELS, title="hidden from", seconds=0.4, sizes=sizes)
+    expect(page.locator("h1")).to_have_text("hidden from")
+    page.locator("#f-legend").get_by_role("button", name="elementwise").click()
+    page.wait_for_url(re.compile("hidden=elementwise"))
+    expect(page.locator("#f-results tbody tr")).to_have_count(4)  # measured and listed, yet not drawn
+    assert [column(page, source, "label") for source in ("samples:medians", "roofline:points")] == [[], []]
+    eventually(lambda: len(column(page, "roofline:points", "label")) == len(sizes))
+    drawn = {label.split()[0] for source in ("samples:medians", "roofline:points") for label in column(page, source, "label")}
+    assert drawn == {"reduce_sum"}
+    assert min(column(page, "samples:finished", "configuration")) == len(sizes)
+    eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)

@@ -54,7 +54,7 @@ def see_that_entries_hide(page: Page, legend: str, *charts: str) -> None:
     entry.press("Enter")
     expect(entry).to_have_attribute("aria-pressed", "true")
     page.wait_for_url(lambda url: "hidden=" not in url)
-    eventually(lambda: [seen_count(page, chart) for chart in charts] == before)
+    eventually(lambda: all(seen_count(page, chart) >= count for chart, count in zip(charts, before, strict=True)))  # telemetry goes on
 
 
 def test_of_a_run_that_is_over(visit: Visit, sweeps: list[str]) -> None:

@@ -70,7 +70,8 @@ def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
     room = kernels.start_ns.size + device_count
     device, before, after = (np.empty(room, dtype=np.int32) for _ in range(3))
     start_ns, end_ns = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
-    count = _find(kernels.device, kernels.start_ns, kernels.duration_ns, first, last, device, start_ns, end_ns, before, after)
+    reached_by = np.full(device_count, NONE, dtype=np.int32)
+    count = _find(kernels.device, kernels.start_ns, kernels.duration_ns, first, reached_by, last, device, start_ns, end_ns, before, after)
     return Stretches(device[:count], start_ns[:count], end_ns[:count] - start_ns[:count], before[:count], after[:count])
 
 
@@ -87,7 +88,8 @@ def _find(
     kernel_device: Indexes,
     kernel_start: Integers,
     kernel_duration: Integers,
-    first: Integers,
+    reach: Integers,
+    reached_by: Indexes,
     last: Integers,
     device: Indexes,
     start_ns: Integers,
@@ -95,8 +97,7 @@ def _find(
     before: Indexes,
     after: Indexes,
 ) -> int:
-    """reach: the furthest end of a device's kernels so far; reached_by: the first kernel that went so far."""
-    reach, reached_by = first.copy(), np.full(first.size, NONE, dtype=np.int32)
+    """reach: the furthest end of a device's kernels so far, at first its beginning; reached_by: the first kernel that went so far."""
     count = 0
     for row in range(kernel_start.size):
         place, start = kernel_device[row], kernel_start[row]
@@ -107,7 +108,7 @@ def _find(
         end = start + max(kernel_duration[row], 0)
         if end > reach[place] or reached_by[place] == NONE:
             reach[place], reached_by[place] = end, row
-    for place in range(first.size):
+    for place in range(reach.size):
         if last[place] > reach[place]:
             device[count], start_ns[count], end_ns[count] = place, reach[place], last[place]
             before[count], after[count] = reached_by[place], NONE
@@ -121,28 +122,39 @@ def covered_within(stretches: Stretches, work: Work, device_count: int) -> Integ
     bounds = np.searchsorted(work.device[order], np.arange(device_count + 1))
     found = np.zeros(stretches.start_ns.size, dtype=np.int64)
     start_ns, end_ns = _apart(work.device[order], work.start_ns[order], work.duration_ns[order])
-    _cover(stretches.device, stretches.start_ns, stretches.duration_ns, bounds, start_ns, end_ns, found)
+    _cover(stretches.device, stretches.start_ns, stretches.duration_ns, bounds[:-1].copy(), bounds, start_ns, end_ns, found)
     return found
 
 
-@compiled
 def _apart(group: Indexes, start_ns: Integers, duration_ns: Integers) -> tuple[Integers, Integers]:
     """What each interval adds to those of its group before it: intervals that do not overlap. Groups lie one after the other."""
     starts, ends = np.empty(start_ns.size, dtype=np.int64), np.empty(start_ns.size, dtype=np.int64)
+    _take_apart(group, start_ns, duration_ns, starts, ends)
+    return starts, ends
+
+
+@compiled
+def _take_apart(group: Indexes, start_ns: Integers, duration_ns: Integers, starts: Integers, ends: Integers) -> None:
     reach = _NEVER
     for row in range(start_ns.size):
         if row > 0 and group[row] != group[row - 1]:
             reach = _NEVER
         starts[row] = max(start_ns[row], reach)
         ends[row] = reach = max(start_ns[row] + max(duration_ns[row], 0), reach)
-    return starts, ends
 
 
 @compiled
 def _cover(
-    device: Indexes, start_ns: Integers, duration_ns: Integers, bounds: Integers, work_start: Integers, work_end: Integers, found: Integers
+    device: Indexes,
+    start_ns: Integers,
+    duration_ns: Integers,
+    places: Integers,
+    bounds: Integers,
+    work_start: Integers,
+    work_end: Integers,
+    found: Integers,
 ) -> None:
-    places = bounds.copy()
+    """places: the next work of each device, at first the first."""
     for row in range(start_ns.size):
         start, end, bound = start_ns[row], start_ns[row] + duration_ns[row], bounds[device[row] + 1]
         place = places[device[row]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -305,6 +306,9 @@ async def serve(settings: AnalyzerSettings) -> None:
         servicer = AnalyzerServicer(store, nodes, importing, run_watching, node_watching)
         add_AnalyzerServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
+        # What was loaded so far stays: without it a full collection, which every answer then waits for, is soon over.
+        gc.collect()
+        gc.freeze()
         await server.start()
         try:
             with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):

@@ -22,7 +22,7 @@ class Intervals:
     """Of all lanes, lane after lane, within one by start. Where several overlap, the time is that of the one that began first.
 
     bounds: of the intervals of each lane, one more than lanes; name: codes from 0. block_*: of each BLOCK intervals of a lane:
-    the furthest end up to there, the time that they cover, the name with most of it and its share.
+    the furthest end up to there, the time that they cover, the name with most of it and its share. name_count: highest code and one.
     """
 
     bounds: Integers
@@ -34,6 +34,7 @@ class Intervals:
     block_busy_ns: Integers
     block_name: Indexes
     block_name_ns: Integers
+    name_count: int
 
     @classmethod
     def of(cls, bounds: Integers, start_ns: Integers, end_ns: Integers, name: Indexes) -> Self:
@@ -42,9 +43,9 @@ class Intervals:
         count = int(block_bounds[-1])
         reach, busy, name_ns = (np.zeros(count, dtype=np.int64) for _ in range(3))
         top = np.full(count, NONE, dtype=np.int32)
-        spent = np.zeros(int(name.max(initial=NONE)) + 1, dtype=np.int64)
-        _sum_blocks(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns, spent)
-        return cls(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns)
+        name_count = int(name.max(initial=NONE)) + 1
+        _sum_blocks(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns, np.zeros(name_count, dtype=np.int64))
+        return cls(bounds, start_ns, end_ns, name, block_bounds, reach, busy, top, name_ns, name_count)
 
     @property
     def first_ns(self) -> int:
@@ -58,7 +59,7 @@ class Intervals:
 
     @property
     def size_bytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in self.__slots__)
+        return sum(getattr(self, name).nbytes for name in self.__slots__ if name != "name_count")
 
 
 @compiled
@@ -142,7 +143,6 @@ def pixels_of(intervals: Intervals, window: Window, lanes: Indexes, ranges: Inte
     room = lanes.size * window.pixel_count
     lane, pixel, name = (np.empty(room, dtype=np.int32) for _ in range(3))
     busy, begun = (np.empty(room, dtype=np.int64) for _ in range(2))
-    spent = np.zeros(int(intervals.name.max(initial=NONE)) + 1, dtype=np.int64)
     count = _draw(
         intervals.bounds,
         intervals.start_ns,
@@ -156,7 +156,11 @@ def pixels_of(intervals: Intervals, window: Window, lanes: Indexes, ranges: Inte
         window.edges(),
         lanes,
         ranges,
-        spent,
+        np.empty(window.pixel_count, dtype=np.int64),
+        np.empty(window.pixel_count, dtype=np.int64),
+        np.empty(window.pixel_count, dtype=np.int32),
+        np.zeros(intervals.name_count, dtype=np.int64),
+        np.empty(intervals.name_count, dtype=np.int32),
         lane,
         pixel,
         busy,
@@ -180,18 +184,20 @@ def _draw(
     edges: Integers,
     lanes: Indexes,
     ranges: Integers,
+    busy: Integers,
+    begun: Integers,
+    tops: Indexes,
     spent: Integers,
+    touched: Indexes,
     out_lane: Indexes,
     out_pixel: Indexes,
     out_busy: Integers,
     out_begun: Integers,
     out_name: Indexes,
 ) -> int:
-    """spent: time of each name in the pixel at hand, 0 where none was; touched: the names of it."""
+    """busy, begun, tops: room for what is found of each pixel of a lane. spent: time of each name in the pixel at hand, 0 where
+    none was; touched: the names of it. Allocates nothing: else the first drawing would wait for numba to load."""
     pixel_count = edges.size - 1
-    busy, begun = np.zeros(pixel_count, dtype=np.int64), np.zeros(pixel_count, dtype=np.int64)
-    tops = np.full(pixel_count, NONE, dtype=np.int32)
-    touched = np.empty(spent.size, dtype=np.int32)
     count = 0
     for lane in lanes:
         busy[:], begun[:], tops[:] = 0, 0, NONE

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.analyzer.compiled import compiled
-from services.analyzer.correlation import NONE, Flags, Indexes, Integers
+from services.analyzer.correlation import Flags, Indexes, Integers
 from services.analyzer.tiles import Intervals, Window
 
 UNION_COUNT: Final = 5
@@ -41,7 +41,7 @@ def window_sums(
         lanes: of the device. is_memory: of each of these.
         kinds_of_name: bits of the unions that a kernel belongs to, by its name. memory_kinds: those of copies and fills.
     """
-    name_count = max(int(intervals.name.max(initial=NONE)) + 1, 1)
+    name_count = max(intervals.name_count, 1)
     found = WindowSums(
         np.zeros(UNION_COUNT, dtype=np.int64), np.zeros((2, name_count), dtype=np.int64), np.zeros((2, name_count), dtype=np.int64)
     )

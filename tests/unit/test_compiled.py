@@ -115,6 +115,25 @@ def test_readers_load_no_compiler() -> None:
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
+DRAWING = """
+import sys
+from services.analyzer.trace_answers import TRACE_ANALYSES, TraceQuestion
+from tests.unit.trace_rows import names, trace_of
+of_stream = {"process_id": 1, "device_index": 0, "stream_index": 7}
+kernels = [of_stream | {"name_index": 0, "start_ns": 10 * place, "duration_ns": 5} for place in range(200)]
+trace = trace_of(kernel_launches=kernels, trace_names=names("gemm"))
+for table_name in ("timeline", "window_summary", "gaps"):
+    assert TRACE_ANALYSES[table_name].answer(trace, TraceQuestion(pixel_count=10)).collect().height
+sys.exit("numba" in sys.modules)
+"""
+
+
+def test_a_timeline_whose_code_was_kept_loads_no_compiler(kept: Path) -> None:
+    """It would double what a full collection of garbage looks through, which a drawing may have to wait for."""
+    first, later = (subprocess.run([sys.executable, "-c", DRAWING], check=False) for _ in range(2))
+    assert (first.returncode, later.returncode) == (1, 0)
+
+
 def test_kept_code_stands_for_every_source_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a constant that changes in one file stays as it was in the code of another one."""
     digest_of, source_of = compiling.sources_digest, compiling._source

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +18,7 @@ from pypdf import PdfReader
 
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import table_named
+from services.analyzer.writers.drawing import run_frames
 from services.core.report import DrawingTask, Report, ReportFormat, Section
 from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.names import elided
@@ -50,6 +52,10 @@ def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     kernels = [
         {"kernel_name": name, "launch_count": 3, "duration_sum_ns": 10**index, "share_ratio": 0.1} for index, name in enumerate(HOSTILE)
     ]
+    lane = {"track": "kernels", "process_id": 1, "device_index": 0, "stream_index": 7, "start_ns": 2_000, "duration_ns": 500}
+    bars = [
+        lane | {"start_ns": 2_000 + 500 * index, "busy_ratio": 1.0, "name": name, "row_index": index} for index, name in enumerate(HOSTILE)
+    ]
     device = {"process_id": 1, "device_index": 0, "device_name": "H100", "span_ns": 100, "busy_ns": 60, "idle_ns": 40}
     frames = {name: frame for name, frame in sweep_tables.items() if name != "configurations"}  # its heatmap draws no names
     roofline = frames["roofline"]
@@ -68,6 +74,10 @@ def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
         "roofline": pl.concat([roofline, *spoiled]),
         "kernels": rows("kernels", *kernels, {"kernel_name": "none", "duration_sum_ns": 0}, {"kernel_name": "unknown"}),
         "layers": rows("layers", {"layer": HOSTILE[0], "duration_sum_ns": 5, "launch_count": 1, "share_ratio": 1.0}, {"layer": None}),
+        "timeline": rows("timeline", *bars),
+        "gaps": rows("gaps", {"process_id": 1, "device_index": 0, "start_ns": 2_100, "duration_ns": 100, "reason": "sync"}),
+        "trace_devices": rows("trace_devices", {"process_id": 1, "device_index": 0, "device_name": HOSTILE[3]}),
+        "trace_processes": rows("trace_processes", {"process_id": 1}),
         "breakdown": rows("breakdown", device | {"compute_ns": 60, "communication_ns": 20, "overlap_ns": 20, "memory_only_ns": 10}),
     }
 
@@ -91,7 +101,8 @@ def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPath
     return {chosen: draw(DrawingTask(chosen, REPORT, "run-1", f"a run {HOSTILE[0]}"), folder) for chosen in ReportFormat if chosen.is_drawn}
 
 
-TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "What the devices did", "Samples"]
+TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "Timeline", "What the devices did", "Samples"]
+LAST: Final = 1 + len(TITLES)
 
 
 def test_a_run_has_a_chart_for_each_table_that_tells_something(
@@ -116,6 +127,32 @@ def test_a_model_has_an_icicle_of_each_variant() -> None:
     charts = run_charts({"layer_tree": rows("layer_tree", *tree)})
     assert [chart.title for chart in charts] == ["Layers, baseline", "Layers, fused"]
     assert [entry.name for entry in charts[0].key] == ["50 to 75 %"]
+
+
+def test_a_timeline_has_the_rows_where_most_went_on_and_what_is_left_out_is_counted() -> None:
+    device, thread = {"track": "kernels", "device_index": 0}, {"track": "ranges", "thread_id": 9}
+    lanes = [device | {"stream_index": index, "duration_ns": 100 + index} for index in range(40)]
+    lanes += [thread | {"depth": index, "duration_ns": 5_000 - index} for index in range(40)]
+    events = [{"process_id": 1, "start_ns": 10**15, "busy_ratio": 1.0, "name": "gemm", "row_index": 0} | lane for lane in lanes]
+    gap = {"process_id": 1, "device_index": 0, "start_ns": 10**15 + 200, "duration_ns": 50, "reason": "host_busy"}
+    tables = {"timeline": rows("timeline", *events), "gaps": rows("gaps", gap)}
+    (chart,) = run_charts({**tables, **{name: rows(name) for name in ("trace_devices", "trace_processes")}})
+    titles = [text for _, text in hv.Store.lookup_options("bokeh", chart.element, "plot").kwargs["yticks"]]
+    assert titles[:2] == ["GPU 0", "stream 22 · kernels"]  # the streams before it took less time
+    assert titles[18:21] == ["stream 39 · kernels", "Thread 9", "depth 1"]
+    assert chart.note.endswith("The 28 streams and depths of threads where most went on, of 80.")
+    assert [entry.name for entry in chart.key] == ["other", "gap: host busy"]
+    axes = figure_of(chart.element, (9, 6)).axes[0]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 5_000), (29, 0))
+    assert {"Thread 9", "depth 9"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+def test_gaps_that_could_not_be_seen_are_not_asked_for() -> None:
+    asked = {"timeline": rows("timeline", {"start_ns": 0, "duration_ns": 1_000_000})}
+    asked["gaps"] = rows("gaps", {"start_ns": 0, "duration_ns": 3_999}, {"start_ns": 0, "duration_ns": 4_000})
+    frames = run_frames(lambda name: asked.get(name, rows(name)).lazy(), "run-1")
+    assert frames["gaps"]["duration_ns"].to_list() == [4_000]
+    assert frames["timeline"].height == 1
 
 
 def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:
@@ -143,7 +180,9 @@ def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documen
 def test_pdf_has_the_runs_facts_a_sheet_for_each_chart_and_its_tables(documents: dict[ReportFormat, Path]) -> None:
     sheets = [page.extract_text() for page in PdfReader(documents[ReportFormat.PDF]).pages]
     assert "NVIDIA H100" in sheets[0]
-    assert [next((title for title in TITLES if text.lstrip().startswith(title) or title in text), None) for text in sheets[1:6]] == TITLES
+    assert [
+        next((title for title in TITLES if text.lstrip().startswith(title) or title in text), None) for text in sheets[1:LAST]
+    ] == TITLES
     assert "Arithmetic intensity (flop/B)" in sheets[1]
     assert "1 ms" in sheets[-1]
     assert "$_0::operator()$" in sheets[2]  # a dollar begins no formula
@@ -151,8 +190,8 @@ def test_pdf_has_the_runs_facts_a_sheet_for_each_chart_and_its_tables(documents:
 
 def test_powerpoint_has_a_slide_for_each_chart_with_native_words_and_tables(documents: dict[ReportFormat, Path]) -> None:
     slides = list(Presentation(str(documents[ReportFormat.PPTX])).slides)
-    assert [slide.shapes.title.text_frame.text for slide in slides[1:6]] == TITLES
-    for slide in slides[1:6]:
+    assert [slide.shapes.title.text_frame.text for slide in slides[1:LAST]] == TITLES
+    for slide in slides[1:LAST]:
         (shown,) = [shape for shape in slide.shapes if shape.shape_type == 13]
         assert shown.image.size[0] > 2000
         assert shown._element.nvPicPr.cNvPr.get("descr").startswith("Chart: ")

@@ -19,7 +19,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from services.ui.charts.elements import printed_ticks
+from services.ui.charts.elements import Hatched, printed_ticks
 from services.ui.charts.names import elided
 from services.ui.theme import LIGHT, SI_TICKS
 
@@ -58,6 +58,7 @@ MARKERS: Final[Mapping[str, str]] = {
 DASHES: Final[Mapping[str, str]] = {"solid": "-", "dashed": "--", "dotted": ":", "dotdash": "-.", "dashdot": "-."}
 BASELINES: Final[Mapping[str, str]] = {"top": "top", "bottom": "bottom", "middle": "center", "alphabetic": "baseline"}
 
+HATCH_DENSITY: Final = 3  # of Matplotlib's patterns; sparser ones do not show in rows of a sixth of an inch
 GRID_ZORDER: Final = 3
 """What is measured lies over the grid, which Matplotlib draws at 2.5."""
 
@@ -86,7 +87,7 @@ def figure_of(element: Any, size_inches: tuple[float, float], place: tuple[float
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of empty layers and of limits that are the same; the chart says what there is
-        figure: Figure = hv.render(printed, backend="matplotlib")
+        figure: Figure = hv.renderer("matplotlib").get_plot(printed).state  # hv.render would draw it twice
     _dress(figure, frame)
     if "colorbar_opts" in frame:
         _add_color_bar(figure, frame["colorbar_opts"])
@@ -113,7 +114,9 @@ def _dress(figure: Figure, frame: Style) -> None:
     for artist in (*axes.collections, *axes.lines, *axes.texts, *axes.images, *axes.patches):
         artist.set_zorder(artist.get_zorder() + GRID_ZORDER)
     axes.set_facecolor(LIGHT.surface)
-    axes.grid(visible=True, color=LIGHT.grid, linewidth=0.6)
+    for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
+        if frame.get("show_grid", True) and frame.get("gridstyle", {}).get(f"{name}grid_line_color", LIGHT.grid):
+            axis.grid(visible=True, color=LIGHT.grid, linewidth=0.6)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(LIGHT.muted)
@@ -182,6 +185,7 @@ def _printed(element: Any) -> Iterator[Any]:
         if kind == "Labels":
             part = _with_short_names(part)  # noqa: PLW2901
         options = translate(style | values, part) | {name: plot[name] for name in ("clim",) if name in plot and "cmap" in style}
+        options |= _pattern(plot)
         yield part.opts(getattr(hv.opts, kind)(backend="matplotlib", **options))
 
 
@@ -237,12 +241,20 @@ def _line(style: Style, element: Any) -> Style:
 
 def _area(style: Style, element: Any) -> Style:
     color = style.get("fill_color") or style.get("color") or LIGHT.accent
-    edge = style.get("line_color", color) if style.get("line_alpha", 1) else None
+    edge = style.get("line_color", color) if style.get("line_alpha", 1) and style.get("line_width", 1) else None
     found: Style = {"facecolor": color, "edgecolor": edge or "none", "linewidth": 0.6 if edge else 0.0}
     if color in element and np.asarray(element.dimension_values(color)).dtype.kind in "iuf":
         # A figure, shown by a colour map.
         found = {"color": color, "edgecolor": edge or "none", "linewidth": 0.6 if edge else 0.0, "cmap": _colors(style)}
     return found | {"alpha": style.get("alpha", style.get("fill_alpha", 1.0))}
+
+
+def _pattern(plot: Style) -> Style:
+    """Of a layer that consists of a pattern alone, which has the colour of edges here."""
+    hatched = next((hook for hook in plot.get("hooks", ()) if isinstance(hook, Hatched)), None)
+    return (
+        {} if hatched is None else {"facecolor": "none", "edgecolor": hatched.color, "hatch": hatched.pattern * HATCH_DENSITY, "alpha": 0.5}
+    )
 
 
 def _text(style: Style, element: Any) -> Style:

@@ -12,11 +12,14 @@ from typing import Final, Literal
 import holoviews as hv
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from services.ui.charts.names import elided
-from services.ui.charts.printing import FONT_PT, MARKERS, SMALL_FONT_PT, figure_of
+from services.ui.charts.printing import FONT_PT, HATCH_DENSITY, MARKERS, SMALL_FONT_PT, figure_of
+from services.ui.charts.timeline_looks import PATTERN_SYMBOLS, PATTERNS
 from services.ui.report.document import Chart, Key
 from services.ui.theme import LIGHT, SYMBOLS
 
@@ -30,8 +33,11 @@ TITLE_PT: Final = 12.0
 CHARACTERS_PER_INCH: Final = 15.5  # of the small font, in sentences
 LINE_INCHES: Final = 0.165
 KEY_INCHES: Final = 0.22
+SWATCH_INCHES: Final = 0.12
+KEY_CHARACTERS_PER_INCH: Final = 15.0
 MAX_KEY_COUNT: Final = 20
 MAX_NOTE_LINES: Final = 5
+SYMBOL_HATCHES: Final = {symbol: pattern for symbol, pattern in zip(PATTERN_SYMBOLS, PATTERNS, strict=True) if pattern is not None}
 SYMBOL_MARKERS: Final = {symbol: MARKERS.get(name, "o") for name, symbol in SYMBOLS.items()} | {"▬": "_", "○": "o"}
 """By the characters of a key: the font of a document need not have these."""
 
@@ -111,7 +117,7 @@ def _key_rows(key: Sequence[Key], width: float) -> list[list[tuple[float, Key, s
     x = width
     for entry in key[:MAX_KEY_COUNT]:
         name = elided(entry.name)
-        needed = 0.3 + len(name) / 13
+        needed = 0.35 + len(name) / KEY_CHARACTERS_PER_INCH
         if x + needed > width:
             rows.append([])
             x = 0.0
@@ -122,7 +128,18 @@ def _key_rows(key: Sequence[Key], width: float) -> list[list[tuple[float, Key, s
 
 def _draw_key(figure: Figure, entries: Sequence[tuple[float, Key, str]], sheet: Sheet, y: float) -> None:
     for x, entry, name in entries:
-        marker = SYMBOL_MARKERS.get(entry.symbol, "s")
         left = (sheet.left + x) / sheet.width
-        figure.add_artist(Line2D([left + 0.07 / sheet.width], [y], marker=marker, color=entry.color, markersize=6, linestyle="none"))
+        figure.add_artist(_swatch(figure, entry, left, y))
         figure.text(left + 0.18 / sheet.width, y, name, fontsize=FONT_PT, color=LIGHT.muted, va="center")
+
+
+def _swatch(figure: Figure, entry: Key, left: float, middle: float) -> Artist:
+    """Left and middle are shares of the figure."""
+    width, height = figure.get_size_inches()
+    if entry.symbol not in SYMBOL_HATCHES:
+        marker = SYMBOL_MARKERS.get(entry.symbol, "s")
+        return Line2D([left + 0.07 / width], [middle], marker=marker, color=entry.color, markersize=6, linestyle="none")
+    hatch = SYMBOL_HATCHES[entry.symbol] * HATCH_DENSITY
+    place = (left, middle - SWATCH_INCHES / 2 / height)
+    size = (SWATCH_INCHES / width, SWATCH_INCHES / height)
+    return Rectangle(place, *size, facecolor=entry.color, edgecolor=LIGHT.surface, linewidth=0, hatch=hatch, transform=figure.transFigure)

@@ -13,10 +13,9 @@ from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.writers.comparison_sections import comparison_report
-from services.analyzer.writers.drawing import drawn
+from services.analyzer.writers.drawing import LazyTableOf, drawn
 from services.analyzer.writers.report import written_report
 from services.analyzer.writers.report_file import report_file
-from services.analyzer.writers.report_sections import TableOf
 from services.core.model import Device, Run
 from services.core.report import DrawingTask, ReportFormat
 
@@ -42,13 +41,17 @@ def run_report(store: Store, request: ReportRequest) -> bytes:
     """
     if request.baseline is None:
         run = request.run
-        return report_file(run, _tables(store, [run.run_id]), request.format, _device(store, run))
+        return report_file(run, _rows(store, [run.run_id]), request.format, _device(store, run))
     return _of_comparison(store, request, request.baseline)
 
 
 def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes:
     run, run_ids = request.run, [baseline.run_id, request.run.run_id]
-    table_of = _tables(store, run_ids, request.allowed_differences)
+    rows_of = _rows(store, run_ids, request.allowed_differences)
+
+    def table_of(name: str) -> pl.DataFrame:
+        return rows_of(name).collect()
+
     report = comparison_report(run, baseline, table_of)
     if not request.format.is_drawn:
         return written_report(report, request.format).encode()
@@ -58,11 +61,8 @@ def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes
     return drawn(DrawingTask(request.format, report, run.run_id, report.title, baseline.run_id), frames)
 
 
-def _tables(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> TableOf:
-    def table_of(name: str) -> pl.DataFrame:
-        return run_table(store, table_named(name), run_ids, allowed).collect()
-
-    return table_of
+def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableOf:
+    return lambda name: run_table(store, table_named(name), run_ids, allowed)
 
 
 def _device(store: Store, run: Run) -> Device | None:

@@ -88,10 +88,10 @@ def report_of_file(path: Path, chosen: str) -> bytes:
     files = _files(path, FileQuestion((), RowChoice()))
     read = read_with_counters(files)
     run = imported_run(str(path), ImportedTrace(files.file_name, "", reader_of(files).format), read)
-    return report_file(run, _tables_of(read), written)
+    return report_file(run, _rows_of(read), written)
 
 
-def _tables_of(read: ImportedTables) -> Callable[[str], pl.DataFrame]:
+def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
     """Tables of what was read by their names; those that it has nothing for have no rows."""
     from services.analyzer.file_tables import has_results, results_table
     from services.analyzer.schema import table_named
@@ -99,13 +99,15 @@ def _tables_of(read: ImportedTables) -> Callable[[str], pl.DataFrame]:
 
     trace = trace_frames(read.frames)
 
-    def table_of(name: str) -> pl.DataFrame:
+    def rows_of(name: str) -> pl.LazyFrame:
         table = table_named(name)
         if has_results(read.frames):
-            return results_table(read.frames, table).collect()
-        return table.conform(TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION)).collect() if name in TRACE_ANALYSES else table.empty()
+            return results_table(read.frames, table)
+        if name in TRACE_ANALYSES:
+            return table.conform(TRACE_ANALYSES[name].answer(trace, PLAIN_QUESTION))
+        return trace.get(name, table.empty().lazy())
 
-    return table_of
+    return rows_of
 
 
 def _files(path: Path, question: FileQuestion) -> TraceFiles:

@@ -9,6 +9,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+UNKNOWN: Final = "unknown"
+"""What a cell or a fact says that is not known."""
+
 
 class ReportFormat(StrEnum):
     """What a report can be written as: text, or a document with charts. PNG and SVG are a zip of one file a chart."""

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from pypdf import PdfReader
 
 from services.analyzer.writers import drawing
 from services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
 from services.core.report import DrawingTask, Report, ReportFormat
 from tests.command import kernalyse
 from tests.integration.test_compare import document
+from tests.unit.nsys_export import call, kernel, write_export
 
 TASK = DrawingTask(ReportFormat.PDF, Report("Report of a run", ()), "run-1", "a run")
 
@@ -26,10 +28,12 @@ def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(
     assert "×1.1" in page.read_text()
     assert (pictures / "01-speed-up-of-each-configuration.png").read_bytes().startswith(b"\x89PNG")
 
+    trace = write_export(tmp_path / "a.sqlite", kernels=[kernel(500, 900, 1), kernel(950, 1000, 2)], calls=[call(1, 2, 1)], gpus=[{}])
     report = tmp_path / "report.pdf"
-    done = kernalyse("report", before, "--format", "pdf", "-o", report)
+    done = kernalyse("report", trace, "--format", "pdf", "-o", report)
     assert done.returncode == 0, done.stderr
-    assert report.read_bytes().startswith(b"%PDF")
+    sheets = [page.extract_text() for page in PdfReader(report).pages]
+    assert any("Timeline" in sheet and "stream 7 · kernels" in sheet for sheet in sheets)
 
 
 def test_what_cannot_be_asked_for_is_refused_with_the_option(private_folders: Path) -> None:

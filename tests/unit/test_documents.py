@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 import re
 import zipfile
 from pathlib import Path
 from typing import Any, Final
 
+import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 from pptx import Presentation
 from pypdf import PdfReader
 
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import table_named
+from services.analyzer.writers.drawing import run_frames
 from services.core.report import DrawingTask, Report, ReportFormat, Section
 from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.names import elided
-from services.ui.charts.printing import figure_of
+from services.ui.charts.printing import draw as draw_element
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.chart_figures import picture
+from services.ui.report.columns import cell_lines, column_characters
 from services.ui.report.comparison_charts import comparison_charts
-from services.ui.report.document import Chart, Key
+from services.ui.report.document import Chart, Document, FigureTable, Key
 from services.ui.report.pictures import file_stem
+from services.ui.report.powerpoint import write_powerpoint
 from services.ui.report.process import draw
 from services.ui.report.run_charts import run_charts
 from services.ui.theme import CLOCK_TICKS, DURATION_TICKS, LIGHT, PERCENT_TICKS, RATIO_TICKS, SI_TICKS
@@ -50,6 +56,10 @@ def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     kernels = [
         {"kernel_name": name, "launch_count": 3, "duration_sum_ns": 10**index, "share_ratio": 0.1} for index, name in enumerate(HOSTILE)
     ]
+    lane = {"track": "kernels", "process_id": 1, "device_index": 0, "stream_index": 7, "start_ns": 2_000, "duration_ns": 500}
+    bars = [
+        lane | {"start_ns": 2_000 + 500 * index, "busy_ratio": 1.0, "name": name, "row_index": index} for index, name in enumerate(HOSTILE)
+    ]
     device = {"process_id": 1, "device_index": 0, "device_name": "H100", "span_ns": 100, "busy_ns": 60, "idle_ns": 40}
     frames = {name: frame for name, frame in sweep_tables.items() if name != "configurations"}  # its heatmap draws no names
     roofline = frames["roofline"]
@@ -68,6 +78,10 @@ def tables(sweep_tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
         "roofline": pl.concat([roofline, *spoiled]),
         "kernels": rows("kernels", *kernels, {"kernel_name": "none", "duration_sum_ns": 0}, {"kernel_name": "unknown"}),
         "layers": rows("layers", {"layer": HOSTILE[0], "duration_sum_ns": 5, "launch_count": 1, "share_ratio": 1.0}, {"layer": None}),
+        "timeline": rows("timeline", *bars),
+        "gaps": rows("gaps", {"process_id": 1, "device_index": 0, "start_ns": 2_100, "duration_ns": 100, "reason": "sync"}),
+        "trace_devices": rows("trace_devices", {"process_id": 1, "device_index": 0, "device_name": HOSTILE[3]}),
+        "trace_processes": rows("trace_processes", {"process_id": 1}),
         "breakdown": rows("breakdown", device | {"compute_ns": 60, "communication_ns": 20, "overlap_ns": 20, "memory_only_ns": 10}),
     }
 
@@ -91,7 +105,8 @@ def documents(tables: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPath
     return {chosen: draw(DrawingTask(chosen, REPORT, "run-1", f"a run {HOSTILE[0]}"), folder) for chosen in ReportFormat if chosen.is_drawn}
 
 
-TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "What the devices did", "Samples"]
+TITLES: Final = ["Roofline", "Kernels by time", "Time by kind of layer", "Timeline", "What the devices did", "Samples"]
+LAST: Final = 1 + len(TITLES)
 
 
 def test_a_run_has_a_chart_for_each_table_that_tells_something(
@@ -118,6 +133,32 @@ def test_a_model_has_an_icicle_of_each_variant() -> None:
     assert [entry.name for entry in charts[0].key] == ["50 to 75 %"]
 
 
+def test_a_timeline_has_the_rows_where_most_went_on_and_what_is_left_out_is_counted() -> None:
+    device, thread = {"track": "kernels", "device_index": 0}, {"track": "ranges", "thread_id": 9}
+    lanes = [device | {"stream_index": index, "duration_ns": 100 + index} for index in range(40)]
+    lanes += [thread | {"depth": index, "duration_ns": 5_000 - index} for index in range(40)]
+    events = [{"process_id": 1, "start_ns": 10**15, "busy_ratio": 1.0, "name": "gemm", "row_index": 0} | lane for lane in lanes]
+    gap = {"process_id": 1, "device_index": 0, "start_ns": 10**15 + 200, "duration_ns": 50, "reason": "host_busy"}
+    tables = {"timeline": rows("timeline", *events), "gaps": rows("gaps", gap)}
+    (chart,) = run_charts({**tables, **{name: rows(name) for name in ("trace_devices", "trace_processes")}})
+    titles = [text for _, text in hv.Store.lookup_options("bokeh", chart.element, "plot").kwargs["yticks"]]
+    assert titles[:2] == ["GPU 0", "stream 22 · kernels"]  # the streams before it took less time
+    assert titles[18:21] == ["stream 39 · kernels", "Thread 9", "depth 1"]
+    assert chart.note.endswith("The 28 streams and depths of threads where most went on, of 80.")
+    assert [entry.name for entry in chart.key] == ["other", "gap: host busy"]
+    axes = draw_element(Figure(figsize=(9, 6)), chart.element)
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 5_000), (29, 0))
+    assert {"Thread 9", "depth 9"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+def test_gaps_that_could_not_be_seen_are_not_asked_for() -> None:
+    asked = {"timeline": rows("timeline", {"start_ns": 0, "duration_ns": 1_000_000})}
+    asked["gaps"] = rows("gaps", {"start_ns": 0, "duration_ns": 3_999}, {"start_ns": 0, "duration_ns": 4_000})
+    frames = run_frames(lambda name: asked.get(name, rows(name)).lazy(), "run-1")
+    assert frames["gaps"]["duration_ns"].to_list() == [4_000]
+    assert frames["timeline"].height == 1
+
+
 def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:
     verdict = {"label": "saxpy N=1000", "duration_ratio": 0.5, "duration_ratio_low": 0.4, "duration_ratio_high": 0.6, "verdict": "FASTER"}
     other = sweep_tables["roofline"].with_columns(run_id=pl.lit("run-0"))
@@ -140,25 +181,58 @@ def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documen
     assert [title for title in TITLES if f'data-chart="{title}"' not in page] == []
 
 
-def test_pdf_has_the_runs_facts_a_sheet_for_each_chart_and_its_tables(documents: dict[ReportFormat, Path]) -> None:
+def test_pdf_has_the_runs_facts_its_charts_and_its_tables(documents: dict[ReportFormat, Path]) -> None:
     sheets = [page.extract_text() for page in PdfReader(documents[ReportFormat.PDF]).pages]
     assert "NVIDIA H100" in sheets[0]
-    assert [next((title for title in TITLES if text.lstrip().startswith(title) or title in text), None) for text in sheets[1:6]] == TITLES
+    places = [next(place for place, text in enumerate(sheets[1:-1], start=1) if f"{title}\n" in text) for title in TITLES]
+    assert places == sorted(places)
+    assert len(set(places)) < len(TITLES)  # two that are not high share a sheet
     assert "Arithmetic intensity (flop/B)" in sheets[1]
     assert "1 ms" in sheets[-1]
-    assert "$_0::operator()$" in sheets[2]  # a dollar begins no formula
+    assert "$_0::operator()$" in sheets[places[1]]  # a dollar begins no formula
 
 
 def test_powerpoint_has_a_slide_for_each_chart_with_native_words_and_tables(documents: dict[ReportFormat, Path]) -> None:
     slides = list(Presentation(str(documents[ReportFormat.PPTX])).slides)
-    assert [slide.shapes.title.text_frame.text for slide in slides[1:6]] == TITLES
-    for slide in slides[1:6]:
+    assert [slide.shapes.title.text_frame.text for slide in slides[1:LAST]] == TITLES
+    for slide in slides[1:LAST]:
         (shown,) = [shape for shape in slide.shapes if shape.shape_type == 13]
         assert shown.image.size[0] > 2000
         assert shown._element.nvPicPr.cNvPr.get("descr").startswith("Chart: ")
-    (table,) = [shape.table for slide in slides for shape in slide.shapes if shape.has_table]
+    facts, table = [shape.table for slide in slides for shape in slide.shapes if shape.has_table]
+    assert [cell.text_frame.text for cell in facts.rows[2].cells] == ["Device", "NVIDIA H100"]
     assert [len(table.rows), len(table.columns)] == [1 + len(HOSTILE), 2]
-    assert len(table.cell(4, 0).text_frame.text) < 60
+    assert len(table.cell(4, 0).text_frame.text) < 150
+
+
+def test_nothing_on_a_slide_reaches_beyond_it_or_lies_on_something_else(tmp_path: Path) -> None:
+    long, words = "template<" * 2_000, "many words of a reason " * 40
+    headings = ("efficiency ratio", "kernel", "because")
+    table = FigureTable("t" * 500, headings, headings[:1], [("1 %", long, words)] * 60, "And 9 more.", ["Longest first."])
+    notes = FigureTable("Notes", lead=[words] * 30)
+    bars = bar_chart(["a"], [[Bar(1.0)]], "flop/s", LIGHT)
+    charts = [Chart("Left", bars, note=words), Chart("Right", bars, note=words), Chart("Wide", bars, "wide", words)]
+    write_powerpoint(tmp_path / "a.pptx", Document(long, [("Source", long)] * 30, charts, details=[notes, table]))
+    presentation = Presentation(str(tmp_path / "a.pptx"))
+    slides = list(presentation.slides)
+    assert [slide.shapes.title.text_frame.text for slide in slides[1:3]] == ["Left and right", "Wide"]
+    for slide in slides:
+        boxes = [(shape.left, shape.top, shape.left + shape.width, shape.top + shape.height) for shape in slide.shapes]
+        assert max(right for _, _, right, _ in boxes) <= presentation.slide_width
+        assert max(bottom for *_, bottom in boxes) <= presentation.slide_height
+        for one, other in itertools.combinations(boxes, 2):
+            assert min(one[2], other[2]) <= max(one[0], other[0]) or min(one[3], other[3]) <= max(one[1], other[1])
+    rows = next(shape.table for shape in slides[-1].shapes if shape.has_table).rows
+    assert 8 < len(rows) < 61
+    assert f"{61 - len(rows)} more rows are in the other documents. And 9 more." in slides[-1].shapes[-1].text_frame.text
+
+
+def test_columns_are_as_wide_as_their_cells_and_headings_give_way_first() -> None:
+    table = FigureTable("t", ("efficiency ratio", "kernel", "reason"), rows=[("1.25 %", "k" * 30, "r" * 50)])
+    assert column_characters(table, 200) == [16, 30, 50]
+    assert column_characters(table, 90) == [10, 30, 50]
+    assert column_characters(table, 60) == [10, 25, 25]
+    assert cell_lines("a" * 100, 10, 2) == ["a" * 10, "…".join(("", "a" * 9))]
 
 
 def test_pictures_are_a_zip_of_files_that_their_charts_name(documents: dict[ReportFormat, Path]) -> None:
@@ -171,7 +245,7 @@ def test_pictures_are_a_zip_of_files_that_their_charts_name(documents: dict[Repo
 
 def test_matplotlib_draws_what_bokeh_shows() -> None:
     element = bar_chart(["a", "b"], [[Bar(2e9, 1e9, 3e9), None], [Bar(4e9), Bar(1e9)]], "flop/s", LIGHT, ticks=SI_TICKS)
-    axes = figure_of(element, (4, 3)).axes[0]
+    axes = draw_element(Figure(figsize=(4, 3)), element)
     boxes = [box for collection in axes.collections for box in collection.get_paths() if type(collection).__name__ == "PatchCollection"]
     assert sorted(float(np.asarray(box.vertices)[:, 1].max()) for box in boxes) == [1e9, 2e9, 4e9]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]

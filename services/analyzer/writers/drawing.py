@@ -44,18 +44,26 @@ OF_RUN: Final[Mapping[str, int]] = {
     "measurements": 5_000,
     "samples": 200_000,
     "telemetry": 10_000,
+    "timeline": 1_000_000,
+    "trace_devices": 1_000,
+    "trace_processes": 1_000,
 }
 """Tables that charts of a run are made of, and rows of them at most: more are not told apart on a page."""
 
 ORDERED: Final = ("kernels", "layers", "layer_tree", "roofline")
 """Of these the rows that take longest are kept, of other tables the first ones."""
 
-TableOf = Callable[[str], pl.DataFrame]
+SEEN_GAP_RATIO: Final = 1 / 250
+"""Of the whole trace: shorter gaps cannot be told from the bars beside them, and there are as many as kernels."""
+
+LazyTableOf = Callable[[str], pl.LazyFrame]
 
 
-def run_frames(table_of: TableOf, run_id: str) -> dict[str, pl.DataFrame]:
+def run_frames(rows_of: LazyTableOf, run_id: str) -> dict[str, pl.DataFrame]:
     """What the charts of a run are made of. Tables of a file that nobody has imported name no run."""
-    return {name: _bounded(name, table_of(name), limit).with_columns(run_id=pl.lit(run_id)) for name, limit in OF_RUN.items()}
+    frames = {name: _bounded(name, rows_of(name).collect(), limit) for name, limit in OF_RUN.items()}
+    frames["gaps"] = _seen_gaps(rows_of, frames["timeline"])
+    return {name: frame.with_columns(run_id=pl.lit(run_id)) for name, frame in frames.items()}
 
 
 def _bounded(name: str, frame: pl.DataFrame, limit: int) -> pl.DataFrame:
@@ -64,6 +72,15 @@ def _bounded(name: str, frame: pl.DataFrame, limit: int) -> pl.DataFrame:
     if name == "samples":
         return frame.gather_every(-(-frame.height // limit))
     return (frame.sort("duration_sum_ns", descending=True, nulls_last=True) if name in ORDERED else frame).head(limit)
+
+
+def _seen_gaps(rows_of: LazyTableOf, timeline: pl.DataFrame) -> pl.DataFrame:
+    """The others are never in memory."""
+    gaps = rows_of("gaps")
+    if timeline.is_empty():
+        return gaps.head(0).collect()
+    span_ns = timeline.select((pl.col("start_ns") + pl.col("duration_ns")).max() - pl.col("start_ns").min()).item()
+    return gaps.filter(pl.col("duration_ns") >= span_ns * SEEN_GAP_RATIO).collect()
 
 
 def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:

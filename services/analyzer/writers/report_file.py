@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from services.analyzer.writers.drawing import drawn, run_frames
+from services.analyzer.writers.drawing import LazyTableOf, drawn, run_frames
 from services.analyzer.writers.report import written_report
-from services.analyzer.writers.report_sections import TableOf, report_of
+from services.analyzer.writers.report_sections import report_of
 from services.core.model import Device, Run
 from services.core.report import DrawingTask, ReportFormat
 
 
-def report_file(run: Run, table_of: TableOf, chosen: ReportFormat, device: Device | None = None) -> bytes:
+def report_file(run: Run, rows_of: LazyTableOf, chosen: ReportFormat, device: Device | None = None) -> bytes:
     """The whole file. Raises what `services.analyzer.writers.drawing.drawn` does."""
-    report = report_of(run, table_of, device)
+    report = report_of(run, lambda name: rows_of(name).collect(), device)
     if not chosen.is_drawn:
         return written_report(report, chosen).encode()
-    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(table_of, run.run_id))
+    return drawn(DrawingTask(chosen, report, run.run_id, run.title), run_frames(rows_of, run.run_id))

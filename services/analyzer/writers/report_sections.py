@@ -11,9 +11,8 @@ import polars as pl
 from services.analyzer.schema import TABLES
 from services.core.model import CommandProfile, Device, ImportedTrace, KernelSweep, ModelRun, Run
 from services.core.quantities import duration, percentage, rate, size
-from services.core.report import Report, Section
+from services.core.report import UNKNOWN, Report, Section
 
-UNKNOWN: Final = "unknown"
 MAX_ROW_COUNT: Final = 25
 """Of a section. What matters is at the top; who wants the rest takes the table."""
 

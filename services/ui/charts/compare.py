@@ -14,6 +14,7 @@ from bokeh.models import HoverTool
 from services.ui import theme
 from services.ui.charts import roofline
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.names import elided
 from services.ui.theme import Palette, Style
 
 MAX_CHARTED: Final = 30
@@ -91,7 +92,7 @@ def charted(rows: pl.DataFrame) -> pl.DataFrame:
     return known.sort(pl.col("duration_ratio").log().abs(), descending=True).head(MAX_CHARTED).sort("duration_ratio")
 
 
-def speedup_columns(rows: pl.DataFrame, palette: Palette) -> tuple[Columns, Columns, dict[int, str]]:
+def speedup_columns(rows: pl.DataFrame, palette: Palette, name_length: int = NAME_LENGTH) -> tuple[Columns, Columns, dict[int, str]]:
     """Points, their whiskers, and the names of places on the vertical axis. Input: `charted` rows; the fastest is on top."""
     if rows.is_empty():
         return no_speedups(), empty_columns(WHISKER_NUMBERS), {}
@@ -117,7 +118,7 @@ def speedup_columns(rows: pl.DataFrame, palette: Palette) -> tuple[Columns, Colu
     }
     low, high = rows["duration_ratio_high"].fill_null(math.nan), rows["duration_ratio_low"].fill_null(math.nan)
     whiskers = {"low": 1 / low.to_numpy(), "place": place, "high": 1 / high.to_numpy(), "end": place}
-    return points, whiskers, {-index: short_name(label) for index, label in enumerate(rows["label"])}
+    return points, whiskers, {-index: elided(label, name_length) for index, label in enumerate(rows["label"])}
 
 
 def speedup_span(points: Columns, whiskers: Columns) -> tuple[float, float]:
@@ -181,7 +182,9 @@ def chart_height_px(row_count: int) -> int:
 # ---------------------------------------------------------------- changes of time, of traces
 
 
-def change_columns(rows: pl.DataFrame, name_column: str, palette: Palette) -> tuple[Columns, dict[int, str]]:
+def change_columns(
+    rows: pl.DataFrame, name_column: str, palette: Palette, name_length: int = NAME_LENGTH
+) -> tuple[Columns, dict[int, str]]:
     """A bar for each of the largest changes of device time, and the names of places. Input: kernel_comparison or layer_comparison."""
     largest = rows.sort(pl.col("duration_delta_ns").abs(), descending=True).head(MAX_CHARTED).sort("duration_delta_ns", descending=True)
     if largest.is_empty():
@@ -207,7 +210,7 @@ def change_columns(rows: pl.DataFrame, name_column: str, palette: Palette) -> tu
         "top": place + 0.36,
         **{name: np.array(values, dtype=np.str_) for name, values in texts.items()},
     }
-    return bars, {-index: short_name(label) for index, label in enumerate(labels)}
+    return bars, {-index: elided(label, name_length) for index, label in enumerate(labels)}
 
 
 def change_chart(bars: Columns, palette: Palette, height_px: int = 240) -> hv.Overlay:
@@ -301,8 +304,3 @@ def signed_duration(value_ns: float | None) -> str:
     if value_ns is None:
         return theme.UNKNOWN
     return f"{'+' if value_ns > 0 else '−' if value_ns < 0 else ''}{theme.duration(abs(value_ns))}"
-
-
-def short_name(name: str) -> str:
-    """Both ends of a long one: names of one kernel begin alike."""
-    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH // 2]}…{name[-(NAME_LENGTH // 2 - 1) :]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -72,6 +73,18 @@ def frame_options(palette: Palette, height_px: int) -> dict[str, Any]:
         "gridstyle": {"grid_line_color": palette.grid, "minor_grid_line_color": None},
         "show_grid": True,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Hatched:
+    """Hook of a layer whose bars have a pattern: HoloViews has no option for that. pattern: by Bokeh's and Matplotlib's sign for it."""
+
+    pattern: str
+    color: str
+
+    def __call__(self, plot: Any, _element: Any) -> None:
+        glyph = plot.handles["glyph"]
+        glyph.update(hatch_pattern=self.pattern, hatch_color=self.color, hatch_alpha=0.5, hatch_scale=7.0, hatch_weight=0.8)
 
 
 def chosen_style(palette: Palette) -> dict[str, Any]:

@@ -15,11 +15,14 @@ import holoviews as hv
 import holoviews.plotting.mpl  # registers the backend
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+from matplotlib.gridspec import GridSpec
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 
-from services.ui.charts.elements import printed_ticks
+from services.ui.charts.elements import Hatched, printed_ticks
 from services.ui.charts.names import elided
 from services.ui.theme import LIGHT, SI_TICKS
 
@@ -34,6 +37,9 @@ MAX_NAME_LENGTH: Final = 44
 """Of text within a chart: more is wider than its place. Tables have whole names."""
 
 MAX_SLANTED_LENGTH: Final = 24  # of names under a chart, which take its height
+
+MAX_TWO_LINE_COUNT: Final = 16
+"""Of slanted names beside each other: two lines of more of them would lie on each other."""
 
 MARKERS: Final[Mapping[str, str]] = {
     "circle": "o",
@@ -58,14 +64,19 @@ MARKERS: Final[Mapping[str, str]] = {
 DASHES: Final[Mapping[str, str]] = {"solid": "-", "dashed": "--", "dotted": ":", "dotdash": "-.", "dashdot": "-."}
 BASELINES: Final[Mapping[str, str]] = {"top": "top", "bottom": "bottom", "middle": "center", "alphabetic": "baseline"}
 
+FEW_DECADES: Final = 10**2.5
+"""Of an axis, as a ratio: powers of ten alone would leave it one or two figures."""
+
+TEXT_OFFSET_PT: Final = 2.0
+HATCH_DENSITY: Final = 3  # of Matplotlib's patterns; sparser ones do not show in rows of a sixth of an inch
 GRID_ZORDER: Final = 3
 """What is measured lies over the grid, which Matplotlib draws at 2.5."""
 
 Style = dict[str, Any]
 
 
-def figure_of(element: Any, size_inches: tuple[float, float], place: tuple[float, float, float, float] = (0, 0, 1, 1)) -> Figure:
-    """A figure with the chart; who has drawn it closes it.
+def draw(figure: Figure, element: Any, place: tuple[float, float, float, float] = (0, 0, 1, 1)) -> Axes:
+    """Draws the chart into a figure, beside what is there.
 
     Args:
         element: of a chart function.
@@ -77,24 +88,34 @@ def figure_of(element: Any, size_inches: tuple[float, float], place: tuple[float
     printed = hv.Overlay(layers or [hv.Curve([])]).opts(
         hv.opts.Overlay(
             backend="matplotlib",
-            fig_inches=size_inches,
             show_legend=False,
             show_grid=False,
             sublabel_format="",
             **{name: frame[name] for name in ("logx", "logy", "xlim", "ylim", "invert_yaxis", "invert_axes") if name in frame},
         )
     )
+    grid = GridSpec(1, 1, figure=figure)
+    axes: Axes = figure.add_subplot(grid[0])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of empty layers and of limits that are the same; the chart says what there is
-        figure: Figure = hv.render(printed, backend="matplotlib")
-    _dress(figure, frame)
-    if "colorbar_opts" in frame:
-        _add_color_bar(figure, frame["colorbar_opts"])
-    figure.set_layout_engine("tight", pad=0.4, rect=place)
-    return figure
+        warnings.simplefilter("ignore")  # of empty layers, limits that are the same, other charts in the figure
+        hv.renderer("matplotlib").get_plot(printed, fig=figure, axis=axes)
+        _dress(axes, frame)
+        if "colorbar_opts" in frame:
+            _add_color_bar(figure, axes, frame["colorbar_opts"])
+        _place(figure, grid, place)
+    return axes
 
 
 # ---------------------------------------------------------------- axes
+
+
+def _place(figure: Figure, grid: GridSpec, place: tuple[float, float, float, float]) -> None:
+    """As large as leaves room for all labels. Matplotlib moves axes by itself only in figures that it manages."""
+    grid.tight_layout(figure, pad=0.4, rect=place)
+    for axes in figure.axes:
+        spec = axes.get_subplotspec()
+        if spec is not None and spec.get_topmost_subplotspec().get_gridspec() is grid:
+            axes.set_position(spec.get_position(figure))
 
 
 def _frame(overlay: hv.Overlay, element: Any) -> Style:
@@ -105,15 +126,20 @@ def _frame(overlay: hv.Overlay, element: Any) -> Style:
     return found
 
 
-def _dress(figure: Figure, frame: Style) -> None:
+def _dress(axes: Axes, frame: Style) -> None:
     """Axes, grid and names in the colours and sizes of a document."""
-    axes = figure.axes[0]
     axes.set_title("")
     axes.set_aspect("auto")
     for artist in (*axes.collections, *axes.lines, *axes.texts, *axes.images, *axes.patches):
         artist.set_zorder(artist.get_zorder() + GRID_ZORDER)
+    for named in axes.texts:
+        # A name above a line or below it does not stand on it.
+        up_pt = {"bottom": TEXT_OFFSET_PT, "top": -TEXT_OFFSET_PT}.get(named.get_verticalalignment(), 0.0)
+        named.set_transform(named.get_transform() + ScaledTranslation(0, up_pt / 72, axes.figure.dpi_scale_trans))
     axes.set_facecolor(LIGHT.surface)
-    axes.grid(visible=True, color=LIGHT.grid, linewidth=0.6)
+    for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
+        if frame.get("show_grid", True) and frame.get("gridstyle", {}).get(f"{name}grid_line_color", LIGHT.grid):
+            axis.grid(visible=True, color=LIGHT.grid, linewidth=0.6)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(LIGHT.muted)
@@ -131,12 +157,10 @@ def _dress(figure: Figure, frame: Style) -> None:
     if rotation:
         for label in axes.get_xticklabels():
             label.set(rotation=rotation, ha="right", rotation_mode="anchor")
-    figure.patch.set_facecolor(LIGHT.surface)
 
 
-def _add_color_bar(figure: Figure, wanted: Style) -> None:
+def _add_color_bar(figure: Figure, axes: Axes, wanted: Style) -> None:
     """wanted: what the browser's is made with."""
-    axes = figure.axes[0]
     shaded = next((artist for artist in axes.collections if artist.get_array() is not None), None)
     if shaded is None:
         return
@@ -155,9 +179,14 @@ def _place_ticks(axis: Any, wanted: Any, length: int) -> None:
         axis.get_major_locator().set_params(nbins=wanted)
     elif isinstance(wanted, list) and wanted and isinstance(wanted[0], tuple):
         axis.set_major_locator(FixedLocator([value for value, _ in wanted]))
-        axis.set_ticklabels([_lines(str(name), length) for _, name in wanted])
+        fit = elided if length == MAX_SLANTED_LENGTH and len(wanted) > MAX_TWO_LINE_COUNT else _lines
+        axis.set_ticklabels([fit(str(name), length) for _, name in wanted])
     elif isinstance(wanted, list) and wanted:
         axis.set_major_locator(FixedLocator(wanted))
+    elif axis.get_scale() == "log":
+        low, high = axis.get_view_interval()
+        if high < low * FEW_DECADES:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def _lines(text: str, length: int) -> str:
@@ -182,6 +211,7 @@ def _printed(element: Any) -> Iterator[Any]:
         if kind == "Labels":
             part = _with_short_names(part)  # noqa: PLW2901
         options = translate(style | values, part) | {name: plot[name] for name in ("clim",) if name in plot and "cmap" in style}
+        options |= _pattern(plot)
         yield part.opts(getattr(hv.opts, kind)(backend="matplotlib", **options))
 
 
@@ -237,12 +267,20 @@ def _line(style: Style, element: Any) -> Style:
 
 def _area(style: Style, element: Any) -> Style:
     color = style.get("fill_color") or style.get("color") or LIGHT.accent
-    edge = style.get("line_color", color) if style.get("line_alpha", 1) else None
+    edge = style.get("line_color", color) if style.get("line_alpha", 1) and style.get("line_width", 1) else None
     found: Style = {"facecolor": color, "edgecolor": edge or "none", "linewidth": 0.6 if edge else 0.0}
     if color in element and np.asarray(element.dimension_values(color)).dtype.kind in "iuf":
         # A figure, shown by a colour map.
         found = {"color": color, "edgecolor": edge or "none", "linewidth": 0.6 if edge else 0.0, "cmap": _colors(style)}
     return found | {"alpha": style.get("alpha", style.get("fill_alpha", 1.0))}
+
+
+def _pattern(plot: Style) -> Style:
+    """Of a layer that consists of a pattern alone, which has the colour of edges here."""
+    hatched = next((hook for hook in plot.get("hooks", ()) if isinstance(hook, Hatched)), None)
+    return (
+        {} if hatched is None else {"facecolor": "none", "edgecolor": hatched.color, "hatch": hatched.pattern * HATCH_DENSITY, "alpha": 0.5}
+    )
 
 
 def _text(style: Style, element: Any) -> Style:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, tick_formatter
 from services.ui.charts.timeline_looks import (
     HATCHES,
     MUTED_CODE,
@@ -53,6 +53,14 @@ LABEL_NUMBERS: Final = ("x", "y")
 LABEL_TEXTS: Final = ("text",)
 LINK_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 LAYERS: Final = ("gaps", "pixels", "events", *HATCHES, "names", "links", "chosen", "stretch")
+NO_COLUMNS: Final[dict[str, Columns]] = {layer: empty_columns(_QUAD) for layer in (*HATCHES, "chosen", "stretch")} | {
+    "gaps": empty_columns(GAP_NUMBERS, GAP_TEXTS),
+    "pixels": empty_columns(PIXEL_NUMBERS),
+    "events": empty_columns(EVENT_NUMBERS, EVENT_TEXTS),
+    "names": empty_columns(LABEL_NUMBERS, LABEL_TEXTS),
+    "links": empty_columns(LINK_NUMBERS),
+}
+"""Of a chart that shows nothing, by layer."""
 
 _DURATION_JS: Final = """
 const size = Math.abs(value)
@@ -92,13 +100,22 @@ class DrawnTile:
 
 
 def no_tile() -> DrawnTile:
-    return DrawnTile(
-        empty_columns(PIXEL_NUMBERS), empty_columns(EVENT_NUMBERS, EVENT_TEXTS), (), pl.DataFrame(), np.empty(0, dtype=np.int32)
-    )
+    return DrawnTile(NO_COLUMNS["pixels"], NO_COLUMNS["events"], (), pl.DataFrame(), np.empty(0, dtype=np.int32))
 
 
 def no_gaps() -> Columns:
-    return empty_columns(GAP_NUMBERS, GAP_TEXTS)
+    return NO_COLUMNS["gaps"]
+
+
+@dataclass(frozen=True, slots=True)
+class HoverTexts:
+    """By the codes of columns name and row."""
+
+    names: Sequence[str] = ()
+    rows: Sequence[str] = ()
+
+
+NO_TEXTS: Final = HoverTexts()
 
 
 def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: float) -> DrawnTile:
@@ -310,18 +327,15 @@ def _hover(tooltips: Sequence[tuple[str, str]], names: ColumnDataSource, rows: C
     return HoverTool(tooltips=list(tooltips), formatters=of_texts, point_policy="follow_mouse")
 
 
-def _hatched(pattern: str, color: str) -> Callable[[Any, Any], None]:
-    """HoloViews has no option for patterns."""
+def timeline_chart(palette: Palette, shown: Mapping[str, Columns] = NO_COLUMNS, texts: HoverTexts = NO_TEXTS) -> hv.Overlay:
+    """Layers of LAYERS, in that order.
 
-    def hook(plot: Any, _element: Any) -> None:
-        plot.handles["glyph"].update(hatch_pattern=pattern, hatch_color=color, hatch_alpha=0.5, hatch_scale=7.0, hatch_weight=0.8)
-
-    return hook
-
-
-def timeline_chart(palette: Palette) -> hv.Overlay:
-    """Layers of LAYERS, in that order, empty; texts of hovers are in two sources that its tools refer to (see hover_texts)."""
-    names, rows = ColumnDataSource({"text": []}), ColumnDataSource({"text": []})
+    Args:
+        shown: columns of those that are not empty.
+        texts: in two sources that the tools refer to.
+    """
+    given = {**NO_COLUMNS, **shown}
+    names, rows = (ColumnDataSource({"text": list(of_field)}) for of_field in (texts.names, texts.rows))
     start = ("start", "@start{custom}")
     colors = {"cmap": codes_of(palette), "clim": (0, MUTED_CODE), "color": "color", "fill_alpha": "fill_alpha"}
     gap_hover = _hover(
@@ -344,24 +358,21 @@ def timeline_chart(palette: Palette) -> hv.Overlay:
         (("name", "@name{custom}"), ("took", "@duration{custom}"), start, ("row", "@row{custom}"), ("launch", "@detail")), names, rows
     )
     kdims = list(_QUAD)
-    gaps = hv.Rectangles(empty_columns(GAP_NUMBERS, GAP_TEXTS), kdims, [*GAP_NUMBERS[4:], *GAP_TEXTS]).opts(
+    gaps = hv.Rectangles(given["gaps"], kdims, [*GAP_NUMBERS[4:], *GAP_TEXTS]).opts(
         color="color", cmap=list(reason_colors(palette)), clim=(0, len(REASONS) - 1), fill_alpha=0.28, line_width=0, tools=[gap_hover],
     )  # fmt: skip
-    pixels = hv.Rectangles(empty_columns(PIXEL_NUMBERS), kdims, list(PIXEL_NUMBERS[4:])).opts(line_width=0, tools=[pixel_hover], **colors)
-    events = hv.Rectangles(empty_columns(EVENT_NUMBERS, EVENT_TEXTS), kdims, [*EVENT_NUMBERS[4:], *EVENT_TEXTS]).opts(
+    pixels = hv.Rectangles(given["pixels"], kdims, list(PIXEL_NUMBERS[4:])).opts(line_width=0, tools=[pixel_hover], **colors)
+    events = hv.Rectangles(given["events"], kdims, [*EVENT_NUMBERS[4:], *EVENT_TEXTS]).opts(
         line_color=palette.surface, line_width=0.8, tools=[event_hover], **colors
     )
-    labels = hv.Labels(empty_columns(LABEL_NUMBERS, LABEL_TEXTS), list(LABEL_NUMBERS), list(LABEL_TEXTS)).opts(
+    labels = hv.Labels(given["names"], list(LABEL_NUMBERS), list(LABEL_TEXTS)).opts(
         text_font_size="11px", text_align="left", text_baseline="middle", text_color=palette.text
     )
-    links = hv.Segments(empty_columns(LINK_NUMBERS), list(LINK_NUMBERS)).opts(color=palette.bad, line_width=1.4)
-    chosen = hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_color=palette.text, line_width=2)
-    stretch = hv.Rectangles(empty_columns(_QUAD), kdims).opts(color=palette.accent, fill_alpha=0.12, line_color=palette.accent)
+    links = hv.Segments(given["links"], list(LINK_NUMBERS)).opts(color=palette.bad, line_width=1.4)
+    chosen = hv.Rectangles(given["chosen"], kdims).opts(fill_alpha=0, line_color=palette.text, line_width=2)
+    stretch = hv.Rectangles(given["stretch"], kdims).opts(color=palette.accent, fill_alpha=0.12, line_color=palette.accent)
     hatches = hv.Overlay(
-        [
-            hv.Rectangles(empty_columns(_QUAD), kdims).opts(fill_alpha=0, line_width=0, hooks=[_hatched(hatch, palette.surface)])
-            for hatch in HATCHES
-        ]
+        [hv.Rectangles(given[hatch], kdims).opts(fill_alpha=0, line_width=0, hooks=[Hatched(hatch, palette.surface)]) for hatch in HATCHES]
     )
     return (gaps * pixels * events * hatches * labels * links * chosen * stretch).opts(**_options(palette, ROW_PX), xaxis=None, yaxis=None)
 

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import holoviews as hv
 import matplotlib as mpl
-import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from services.ui.charts.names import elided
-from services.ui.charts.printing import FONT_PT, MARKERS, SMALL_FONT_PT, figure_of
+from services.ui.charts.printing import FONT_PT, HATCH_DENSITY, MARKERS, SMALL_FONT_PT, draw
+from services.ui.charts.timeline_looks import PATTERN_SYMBOLS, PATTERNS
 from services.ui.report.document import Chart, Key
 from services.ui.theme import LIGHT, SYMBOLS
 
 PictureFormat = Literal["png", "svg", "pdf"]
 
-DPI: Final = 200
 PX_PER_INCH: Final = 105
 """Of a chart's height on the page: there it is twelve to thirteen hundred pixels wide, here 9 to 12 inches."""
 
 TITLE_PT: Final = 12.0
 CHARACTERS_PER_INCH: Final = 15.5  # of the small font, in sentences
 LINE_INCHES: Final = 0.165
+TITLE_INCHES: Final = 0.3
 KEY_INCHES: Final = 0.22
+SWATCH_INCHES: Final = 0.12
+KEY_CHARACTERS_PER_INCH: Final = 15.0
 MAX_KEY_COUNT: Final = 20
 MAX_NOTE_LINES: Final = 5
+SYMBOL_HATCHES: Final = {symbol: pattern for symbol, pattern in zip(PATTERN_SYMBOLS, PATTERNS, strict=True) if pattern is not None}
 SYMBOL_MARKERS: Final = {symbol: MARKERS.get(name, "o") for name, symbol in SYMBOLS.items()} | {"▬": "_", "○": "o"}
 """By the characters of a key: the font of a document need not have these."""
 
@@ -42,56 +47,78 @@ mpl.rcParams["pdf.fonttype"] = 42  # whole fonts, so that text can be searched
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Inches. Of the height that the margins leave a chart takes what it needs."""
+    """Inches. growth: of charts, where there is room. dpi: of pictures."""
 
     width: float = 9.0
-    height: float | None = None  # None: that of the chart
     left: float = 0.15
     right: float = 0.15
     top: float = 0.12
     bottom: float = 0.1
-    growth: float = 1.0  # of charts, where there is room
+    growth: float = 1.0
+    dpi: int = 200
+
+    @property
+    def inner_width(self) -> float:
+        return self.width - self.left - self.right
 
 
 PICTURE: Final = Sheet()
 
 
-def picture(chart: Chart, picture_format: PictureFormat, sheet: Sheet = PICTURE, *, with_words: bool = True) -> bytes:
-    """A file. with_words: with title and note, which slides have as text of their own."""
-    with drawn(chart, sheet, with_words=with_words) as figure:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=picture_format, dpi=DPI, metadata={"Date": None} if picture_format == "svg" else None)
-        return buffer.getvalue()
+def picture(
+    chart: Chart, picture_format: PictureFormat, sheet: Sheet = PICTURE, *, with_words: bool = True, max_height: float = math.inf
+) -> bytes:
+    """A file.
+
+    Args:
+        with_words: with title and note, which slides have as text of their own.
+        max_height: inches that it may have; a chart that is higher is drawn lower.
+    """
+    words = words_of(chart, sheet, with_words=with_words)
+    height = min(max_height, sheet.top + words.height + chart_height(chart) * sheet.growth + sheet.bottom)
+    figure = Figure(figsize=(sheet.width, height), facecolor=LIGHT.surface)
+    draw_chart(figure, chart, sheet, words, (sheet.top, height - sheet.top - sheet.bottom))
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=picture_format, dpi=sheet.dpi, metadata={"Date": None} if picture_format == "svg" else None)
+    return buffer.getvalue()
 
 
-@contextmanager
-def drawn(chart: Chart, sheet: Sheet, *, with_words: bool = True) -> Iterator[Figure]:
-    """Title and key above the chart, its note below; the figure lasts as long as the block."""
-    title = [chart.title] if with_words else []
-    note = _wrapped(chart.note, sheet) if with_words else []
-    key_rows = _key_rows(chart.key, sheet.width - sheet.left - sheet.right)
-    above = sheet.top + 0.3 * len(title) + KEY_INCHES * len(key_rows)
-    below = sheet.bottom + LINE_INCHES * len(note)
-    wanted = chart_height(chart) * sheet.growth
-    height = sheet.height or above + wanted + below
-    drawn_height = min(wanted, height - above - below)
-    figure = figure_of(
-        chart.element,
-        (sheet.width, height),
-        (sheet.left / sheet.width, 1 - (above + drawn_height) / height, 1 - sheet.right / sheet.width, 1 - above / height),
-    )
-    try:
-        x = sheet.left / sheet.width
-        for text in title:
-            figure.text(x, 1 - (sheet.top + 0.17) / height, text, fontsize=TITLE_PT, fontweight="bold", color=LIGHT.text, va="center")
-        for row, entries in enumerate(key_rows):
-            _draw_key(figure, entries, sheet, 1 - (sheet.top + 0.3 * len(title) + KEY_INCHES * (row + 0.5)) / height)
-        for row, line in enumerate(note):
-            y = 1 - (above + drawn_height + LINE_INCHES * (row + 0.7)) / height
-            figure.text(x, y, line, fontsize=SMALL_FONT_PT, color=LIGHT.muted, va="center")
-        yield figure
-    finally:
-        plt.close(figure)
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Beside a chart: title and key above it, its note below. key_rows: entries with their place from the left in inches, as shown."""
+
+    title: str
+    key_rows: Sequence[Sequence[tuple[float, Key, str]]]
+    note: Sequence[str]
+
+    @property
+    def above(self) -> float:
+        """Inches."""
+        return TITLE_INCHES * bool(self.title) + KEY_INCHES * len(self.key_rows)
+
+    @property
+    def height(self) -> float:
+        return self.above + LINE_INCHES * len(self.note)
+
+
+def words_of(chart: Chart, sheet: Sheet, *, with_words: bool = True) -> Words:
+    note = textwrap.wrap(chart.note, int(sheet.inner_width * CHARACTERS_PER_INCH), max_lines=MAX_NOTE_LINES, placeholder=" …")
+    return Words(chart.title if with_words else "", _key_rows(chart.key, sheet.inner_width), note if with_words else [])
+
+
+def draw_chart(figure: Figure, chart: Chart, sheet: Sheet, words: Words, place: tuple[float, float]) -> None:
+    """With its words. place: top and height of all of it, inches from the figure's top."""
+    width, height = figure.get_size_inches()
+    top, room = place
+    chart_top, chart_bottom = top + words.above, top + room - words.height + words.above
+    draw(figure, chart.element, (sheet.left / width, 1 - chart_bottom / height, 1 - sheet.right / width, 1 - chart_top / height))
+    x = sheet.left / width
+    figure.text(x, 1 - (top + 0.17) / height, words.title, fontsize=TITLE_PT, fontweight="bold", color=LIGHT.text, va="center")
+    for row, entries in enumerate(words.key_rows):
+        _draw_key(figure, entries, sheet, 1 - (chart_top - KEY_INCHES * (len(words.key_rows) - row - 0.5)) / height)
+    for row, line in enumerate(words.note):
+        y = 1 - (chart_bottom + LINE_INCHES * (row + 0.7)) / height
+        figure.text(x, y, line, fontsize=SMALL_FONT_PT, color=LIGHT.muted, va="center")
 
 
 def chart_height(chart: Chart) -> float:
@@ -100,18 +127,13 @@ def chart_height(chart: Chart) -> float:
     return float(max(1.3, height_px / PX_PER_INCH))
 
 
-def _wrapped(text: str, sheet: Sheet) -> list[str]:
-    width = int((sheet.width - sheet.left - sheet.right) * CHARACTERS_PER_INCH)
-    return textwrap.wrap(text, width, max_lines=MAX_NOTE_LINES, placeholder=" …")
-
-
 def _key_rows(key: Sequence[Key], width: float) -> list[list[tuple[float, Key, str]]]:
-    """Entries with their place from the left in inches, and their names as shown, row by row."""
+    """Row by row, each as Words has it."""
     rows: list[list[tuple[float, Key, str]]] = []
     x = width
     for entry in key[:MAX_KEY_COUNT]:
         name = elided(entry.name)
-        needed = 0.3 + len(name) / 13
+        needed = 0.35 + len(name) / KEY_CHARACTERS_PER_INCH
         if x + needed > width:
             rows.append([])
             x = 0.0
@@ -122,7 +144,18 @@ def _key_rows(key: Sequence[Key], width: float) -> list[list[tuple[float, Key, s
 
 def _draw_key(figure: Figure, entries: Sequence[tuple[float, Key, str]], sheet: Sheet, y: float) -> None:
     for x, entry, name in entries:
-        marker = SYMBOL_MARKERS.get(entry.symbol, "s")
         left = (sheet.left + x) / sheet.width
-        figure.add_artist(Line2D([left + 0.07 / sheet.width], [y], marker=marker, color=entry.color, markersize=6, linestyle="none"))
+        figure.add_artist(_swatch(figure, entry, left, y))
         figure.text(left + 0.18 / sheet.width, y, name, fontsize=FONT_PT, color=LIGHT.muted, va="center")
+
+
+def _swatch(figure: Figure, entry: Key, left: float, middle: float) -> Artist:
+    """Left and middle are shares of the figure."""
+    width, height = figure.get_size_inches()
+    if entry.symbol not in SYMBOL_HATCHES:
+        marker = SYMBOL_MARKERS.get(entry.symbol, "s")
+        return Line2D([left + 0.07 / width], [middle], marker=marker, color=entry.color, markersize=6, linestyle="none")
+    hatch = SYMBOL_HATCHES[entry.symbol] * HATCH_DENSITY
+    place = (left, middle - SWATCH_INCHES / 2 / height)
+    size = (SWATCH_INCHES / width, SWATCH_INCHES / height)
+    return Rectangle(place, *size, facecolor=entry.color, edgecolor=LIGHT.surface, linewidth=0, hatch=hatch, transform=figure.transFigure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import holoviews as hv
 import polars as pl
@@ -11,6 +12,9 @@ from services.ui.charts import compare, roofline
 from services.ui.report.document import Chart, Key
 from services.ui.report.run_charts import Tables, roofline_of
 from services.ui.theme import LIGHT
+
+NAME_LENGTH: Final = 44
+"""A page has more room than the dashboard has on a telephone."""
 
 
 def comparison_charts(tables: Tables, run_id: str, baseline_run_id: str) -> list[Chart]:
@@ -27,7 +31,7 @@ def _speed_ups(tables: Tables) -> Iterator[Chart]:
     shown = rows if rows.is_empty() else compare.charted(rows)
     if shown.is_empty():
         return
-    points, whiskers, names = compare.speedup_columns(shown, LIGHT)
+    points, whiskers, names = compare.speedup_columns(shown, LIGHT, NAME_LENGTH)
     element = compare.speedup_chart(points, whiskers, LIGHT, compare.chart_height_px(len(names)))
     note = "Above ×1 the judged run is faster; whiskers are the interval of the ratio. Hollow: undecided."
     key = [Key(*entry) for entry in compare.legend_of(shown, LIGHT)]
@@ -42,7 +46,7 @@ def _changes(tables: Tables) -> Iterator[Chart]:
         rows = tables.get(table_name, pl.DataFrame())
         if rows.is_empty():
             continue
-        bars, names = compare.change_columns(rows, name, LIGHT)
+        bars, names = compare.change_columns(rows, name, LIGHT, NAME_LENGTH)
         element = compare.change_chart(bars, LIGHT, compare.chart_height_px(len(names)))
         note = "Device time of the second trace less that of the first: bars to the left take less time now."
         yield Chart(title, _with_places(element, names), "wide", note + _left_out(rows, len(names)))

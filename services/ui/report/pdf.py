@@ -1,30 +1,33 @@
-"""A document as PDF, on sheets of A4 across: what the run is, a sheet for each chart, then its tables."""
+"""A document as PDF, on sheets of A4 across: what the run is, its charts, small ones together, then its tables."""
 
 from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib.pyplot as plt
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 from services.ui.charts.names import elided
 from services.ui.charts.printing import FONT_PT, SMALL_FONT_PT
-from services.ui.report.chart_figures import Sheet, drawn
-from services.ui.report.document import Document, FigureTable
+from services.ui.report.chart_figures import Sheet, chart_height, draw_chart, words_of
+from services.ui.report.columns import cell_lines, column_characters
+from services.ui.report.document import Chart, Document, FigureTable
 from services.ui.theme import LIGHT
 
-A4: Final = Sheet(width=11.69, height=8.27, left=0.7, right=0.7, top=0.6, bottom=0.7, growth=1.35)
+A4: Final = Sheet(width=11.69, left=0.7, right=0.7, top=0.6, bottom=0.7, growth=1.35)
 HEIGHT: Final = 8.27
+ROOM: Final = HEIGHT - A4.top - A4.bottom
+CHART_GAP: Final = 0.3  # inches between two charts of a sheet
+MIN_GROWTH: Final = 0.85
+"""Of charts that share a sheet. Smaller ones have no room between their labels; larger ones leave half of most sheets empty."""
+
 LINE: Final = 0.2  # inches from one line to the next
 CHARACTER: Final = 0.068  # inches of one, on average, in the small font
-MIN_COLUMN: Final = 5  # characters
-MAX_COLUMN: Final = 70
 MAX_CELL_LINES: Final = 4
 GAP: Final = 0.16  # inches between columns
 SENTENCE_CHARACTERS: Final = 150
@@ -37,9 +40,8 @@ def write_pdf(path: Path, document: Document) -> None:
         for table in document.tables:
             writing.write_table(table)
         writing.end_sheet()
-        for chart in document.charts:
-            with drawn(chart, A4) as figure:
-                writing.save(figure)
+        for charts in _sheets(document.charts):
+            writing.save(_chart_sheet(charts))
         for table in document.details:
             writing.write_table(table)
         writing.end_sheet()
@@ -66,7 +68,6 @@ class _Writing:
     def end_sheet(self) -> None:
         if self._figure is not None:
             self.save(self._figure)
-            plt.close(self._figure)
             self._figure = None
 
     def write_facts(self, document: Document) -> None:
@@ -99,12 +100,12 @@ class _Writing:
         columns = _columns(table)
         self._write_row(table.headings, columns, is_heading=True)
         for row in table.rows:
-            if self._need(LINE * max(len(_lines(cell, column)) for cell, column in zip(row, columns, strict=True))):
+            if self._need(LINE * max(map(len, _wrapped(row, columns)))):
                 self._write_row(table.headings, columns, is_heading=True)
             self._write_row(row, columns, is_heading=False)
 
     def _write_row(self, cells: Sequence[str], columns: Sequence[_Column], *, is_heading: bool) -> None:
-        for line in itertools.zip_longest(*(_lines(cell, column) for cell, column in zip(cells, columns, strict=True)), fillvalue=""):
+        for line in itertools.zip_longest(*_wrapped(cells, columns), fillvalue=""):
             for text, column in zip(line, columns, strict=True):
                 self._write(
                     text,
@@ -122,7 +123,7 @@ class _Writing:
         if self._figure is not None and self._y + height <= HEIGHT - A4.bottom:
             return False
         self.end_sheet()
-        self._figure = plt.figure(figsize=(A4.width, HEIGHT))
+        self._figure = Figure(figsize=(A4.width, HEIGHT))
         self._y = A4.top
         return True
 
@@ -155,23 +156,44 @@ class _Column:
     is_numeric: bool
 
 
-def _lines(cell: str, column: _Column) -> list[str]:
-    """A long cell takes several; one that is too long for these loses its middle."""
-    text = elided(cell, column.character_count * MAX_CELL_LINES)
-    return textwrap.wrap(text, column.character_count) or [""]
+def _wrapped(cells: Sequence[str], columns: Sequence[_Column]) -> list[list[str]]:
+    return [cell_lines(cell, column.character_count, MAX_CELL_LINES) for cell, column in zip(cells, columns, strict=True)]
 
 
 def _columns(table: FigureTable) -> list[_Column]:
-    """As wide as their cells; where that is too wide together, the widest give way first."""
-    counts = [
-        min(MAX_COLUMN, max(MIN_COLUMN, len(heading), *(len(" ".join(row[place].split())) for row in table.rows)))
-        for place, heading in enumerate(table.headings)
-    ]
-    room = A4.width - A4.left - A4.right - GAP * (len(counts) - 1)
-    while sum(counts) * CHARACTER > room and max(counts) > MIN_COLUMN:
-        counts[counts.index(max(counts))] -= 1
+    room = A4.inner_width - GAP * (len(table.headings) - 1)
     columns, x = [], 0.0
-    for heading, count in zip(table.headings, counts, strict=True):
+    for heading, count in zip(table.headings, column_characters(table, int(room / CHARACTER)), strict=True):
         columns.append(_Column(x, count * CHARACTER, count, heading in table.numeric))
         x += count * CHARACTER + GAP
     return columns
+
+
+def _sheets(charts: Sequence[Chart]) -> Iterator[list[Chart]]:
+    """As many on a sheet as fit when they are drawn small, in their order."""
+    sheet: list[Chart] = []
+    for chart in charts:
+        if sheet and _height([*sheet, chart], MIN_GROWTH) > ROOM:
+            yield sheet
+            sheet = []
+        sheet.append(chart)
+    if sheet:
+        yield sheet
+
+
+def _height(charts: Sequence[Chart], growth: float) -> float:
+    """Inches that they take with their words, one below the other."""
+    return sum(words_of(chart, A4).height + chart_height(chart) * growth for chart in charts) + CHART_GAP * (len(charts) - 1)
+
+
+def _chart_sheet(charts: Sequence[Chart]) -> Figure:
+    """As large as there is room, and no larger than is sensible."""
+    figure = Figure(figsize=(A4.width, HEIGHT), facecolor=LIGHT.surface)
+    words_height = _height(charts, 0)
+    growth = min(A4.growth, (ROOM - words_height) / (_height(charts, 1) - words_height))
+    top = A4.top
+    for chart in charts:
+        height = _height([chart], growth)
+        draw_chart(figure, chart, A4, words_of(chart, A4), (top, height))
+        top += height + CHART_GAP
+    return figure

@@ -15,6 +15,7 @@ from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.document import Chart, Key
 from services.ui.report.layer_charts import layer_charts
 from services.ui.report.performance_charts import performance_charts
+from services.ui.report.timeline_charts import timeline_charts
 from services.ui.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
 from services.ui.theme import CATEGORIES, LIGHT, SYMBOLS, style_of
 
@@ -43,6 +44,7 @@ def run_charts(tables: Tables) -> list[Chart]:
         *performance_charts(tables),
         *_kernels(tables),
         *layer_charts(tables),
+        *timeline_charts(tables),
         *_breakdown(tables),
         *_gaps(tables),
         *_samples(tables),

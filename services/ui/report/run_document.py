@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.core.report import DrawingTask, Section
+from services.core.report import UNKNOWN, DrawingTask, Section
 from services.ui.charts.names import plain
 from services.ui.report.comparison_charts import comparison_charts
 from services.ui.report.document import Document, FigureTable
@@ -18,6 +18,9 @@ def run_document(task: DrawingTask, tables: Tables) -> Document:
 
 
 def _table(section: Section) -> FigureTable:
-    numeric = tuple(heading for heading, right in zip(section.headings, section.is_numeric, strict=True) if right)
-    rows = [[plain(cell) for cell in row] for row in section.rows]
-    return FigureTable(section.title, section.headings, numeric, rows, " ".join(section.footnotes), [*map(plain, section.sentences)])
+    """Without columns of which nothing is known: a page has room for those that tell something."""
+    columns = [place for place in range(len(section.headings)) if any(row[place] != UNKNOWN for row in section.rows)]
+    headings = tuple(section.headings[place] for place in columns)
+    numeric = tuple(section.headings[place] for place in columns if section.is_numeric[place])
+    rows = [[plain(row[place]) for place in columns] for row in section.rows]
+    return FigureTable(section.title, headings, numeric, rows, " ".join(section.footnotes), [*map(plain, section.sentences)])

@@ -107,4 +107,4 @@ def _key(drawn: timeline.DrawnTile, gaps: pl.DataFrame) -> list[Key]:
     words = {category_code(word) for word in drawn.placed.filter(pl.col("track") != "ranges")["category"].to_list()}
     present = {CATEGORY_TITLES.get(CATEGORIES[code], CATEGORIES[code]) for code in words}
     entries = legend_entries(LIGHT, gaps["reason"].unique().to_list())
-    return [Key(**entry) for entry in entries if entry["name"] in present or entry["name"].startswith("gap: ")]
+    return [Key(name, color, symbol) for name, color, symbol in entries if name in present or name.startswith("gap: ")]

@@ -36,6 +36,9 @@ SPAN_ROW_COUNT: Final = 1_000_000
 RING_BYTES: Final = 32 * 1024 * 1024
 """Per run. Some seconds of the fastest run: enough for a slow page, and a stalled one does not need it."""
 
+COLUMN_BYTES: Final = 750
+"""Memory that a column of a frame takes beside its values: of a commit with one measurement that is nearly all."""
+
 SHARED_ENCODING_COUNT: Final = 8
 
 Frames = Mapping[str, pl.DataFrame]
@@ -61,7 +64,7 @@ class Segment:
 
     @property
     def byte_count(self) -> int:
-        return sum(int(frame.estimated_size()) for frame in self.frames.values())
+        return sum(int(frame.estimated_size()) + frame.width * COLUMN_BYTES for frame in self.frames.values())
 
     @property
     def row_count(self) -> int:

@@ -160,6 +160,11 @@ class RunMemory:
             if name in frames:
                 self._strips.finish(frames[name]["configuration_index"].to_list(), self._configuration_count)
 
+    @property
+    def strip_step(self) -> int:
+        """One strip of so many is drawn."""
+        return self._strips.strip_step
+
     def strips_since(self, position: StripsPosition) -> StripsChange:
         with self.lock:
             live, live_position = self._strips.live.since(position.live)

@@ -177,7 +177,7 @@ class SampleStrips:
         self._growing: dict[int, GrowingStrip] = {}  # by configuration_index
         self._live_step = 1
         self._finished: dict[int, SampleRows] = {}  # as drawn, by index
-        self._strip_step = 1  # one strip of so many is drawn
+        self.strip_step = 1  # one strip of so many is drawn
 
     @property
     def drawn_count(self) -> int:
@@ -198,7 +198,7 @@ class SampleStrips:
             return
         share = max(MIN_STRIP_SAMPLES, min(MAX_LIVE_SAMPLES, MAX_FINISHED_SAMPLES // max(1, configuration_count)))
         for index, rows in ended:
-            if index % self._strip_step == 0:
+            if index % self.strip_step == 0:
                 self._finished[index] = _thinned(rows, share)
                 self.finished.add(self._finished[index])
         if self.finished.row_count > MAX_FINISHED_SAMPLES:
@@ -208,8 +208,8 @@ class SampleStrips:
     def _thin_finished(self) -> None:
         """To half of what there is room for: the next time is then as many strips away."""
         while len(self._finished) > MAX_STRIPS // 2:
-            self._strip_step *= 2
-            self._finished = {index: rows for index, rows in self._finished.items() if index % self._strip_step == 0}
+            self.strip_step *= 2
+            self._finished = {index: rows for index, rows in self._finished.items() if index % self.strip_step == 0}
         share = max(MIN_STRIP_SAMPLES, MAX_FINISHED_SAMPLES // 2 // len(self._finished) - 2)
         self._finished = {index: _thinned(rows, share) for index, rows in self._finished.items()}
         self.finished.replace(SampleRows.joined(list(self._finished.values())))

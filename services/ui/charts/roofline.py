@@ -34,6 +34,7 @@ from services.ui.charts.roofline_points import (
     marks_of,
     newest_rows,
     point_columns,
+    thinned,
 )
 from services.ui.theme import IMPLAUSIBLE_SYMBOL, Palette
 
@@ -57,6 +58,7 @@ __all__ = [
     "roofline_chart",
     "shown_ceilings",
     "span_of",
+    "thinned",
 ]
 
 NO_POINT_SPAN: Final = (1e-2, 1e3, 1e8, 1e12)

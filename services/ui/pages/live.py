@@ -64,6 +64,7 @@ class LivePage(PageBase):
         self._hidden_indexes: frozenset[int] = frozenset()  # of configurations whose category is hidden
         self._colors = strips.configuration_colors((), self.palette)  # of configurations, by their index
         self._strips: StripsChange | None = None
+        self._strip_step = 1  # medians of one configuration of so many are drawn
         self._duration_span: tuple[float, float] | None = None
         self._points = LivePoints()
         self._ceilings: pl.DataFrame | None = None
@@ -202,13 +203,17 @@ class LivePage(PageBase):
         self.samples.follow("x", (shown or indexes)[0] - 0.5, (shown or indexes)[-1] + 0.5)
 
     def _take_in_measurements(self, memory: RunMemory) -> None:
+        step = memory.strip_step
+        if step != self._strip_step:
+            self._strip_step = step
+            self._positions.pop("measurements", None)
         new = self._new_rows(memory, "measurements")
         if new.frame is None:
             return
-        shown = rows_but(new.frame, self._hidden_indexes)
+        shown = rows_but(new.frame.filter(pl.col("configuration_index") % step == 0), self._hidden_indexes)
+        draw = self.samples.stream if new.begin else self.samples.replace
         for layer, columns_of in (("medians", strips.median_columns), ("intervals", strips.interval_columns)):
-            key = (layer, new.span, self._hidden_indexes)
-            self.samples.stream(layer, memory.made.get(key, partial(columns_of, shown)))
+            draw(layer, memory.made.get((layer, new.span, step, self._hidden_indexes), partial(columns_of, shown)))
 
     def _take_in_failures(self, memory: RunMemory) -> None:
         new = self._new_rows(memory, "failures").frame
@@ -259,7 +264,7 @@ class LivePage(PageBase):
             self.roofline.replace("points", self._points.points)
 
     def _draw_ceilings(self, *, has_new: bool) -> None:
-        dtypes = self._points.dtypes
+        dtypes = tuple(sorted(self._points.dtypes))
         if has_new or dtypes != self._dtypes:
             self._dtypes, self._shown_ceilings = dtypes, roofline.shown_ceilings(self._ceilings, dtypes)
         span = roofline.span_of(self._points.points, self._shown_ceilings)
@@ -353,6 +358,8 @@ class LivePage(PageBase):
         parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._shown_ceilings)]
         if missing_count:
             parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
+        if self._points.drawn_count < self._points.count:
+            parts.append(f"{theme.count(self._points.drawn_count)} of {theme.count(self._points.count)} points drawn.")
         parts.append(roofline.over_ceiling_note(rows))
         if self._ceilings is None:
             parts.append("No ceiling of this device is known yet.")

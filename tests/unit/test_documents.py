@@ -14,6 +14,7 @@ import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
+from bokeh.models import TapTool
 from matplotlib.figure import Figure
 from pptx import Presentation
 from pypdf import PdfReader
@@ -149,6 +150,41 @@ def test_a_timeline_has_the_rows_where_most_went_on_and_what_is_left_out_is_coun
     axes = draw_element(Figure(figsize=(9, 6)), chart.element)
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 5_000), (29, 0))
     assert {"Thread 9", "depth 9"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+def test_a_run_shows_the_history_of_what_it_measured_where_there_is_one() -> None:
+    run = {
+        "series": "a",
+        "label": HOSTILE[0],
+        "metric": "duration_median_ns",
+        "value_low": 99.0,
+        "value_high": 101.0,
+        "git_commit": "0" * 40,
+    }
+    levels = [(0, 100.0, 98.0, 102.0)] * 20 + [(1, 120.0, 118.0, 122.0)] * 10
+    history = [
+        {
+            **run,
+            "value": level,
+            "measured_unix_ns": 10**18 + place,
+            "level_index": index,
+            "level_value": level,
+            "level_low": low,
+            "level_high": high,
+        }
+        for place, (index, level, low, high) in enumerate(levels)
+    ]
+    history[20] |= {"verdict": "REGRESSION", "change_ratio": 1.2, "is_confirmed": True, "reason": "+20.0 % in 10 runs since."}
+    young = [{**run, "series": "b", "label": "saxpy", "value": 5.0, "measured_unix_ns": place, "level_index": 0} for place in range(2)]
+    charts = run_charts({"history": rows("history", *history, *young)})
+    assert [chart.title for chart in charts] == [f"History of {HOSTILE[0]}", "History of saxpy"]
+    assert charts[0].note.endswith("The last: +20.0 % in 10 runs since.")
+    assert charts[1].note == "Dashed: levels."
+    axes = draw_element(Figure(figsize=(9, 3)), charts[0].element)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0000000"] * 10  # of thirty runs, every third
+    assert not list(hv.render(charts[0].element, backend="bokeh").select({"type": TapTool}))  # a page's click leads to its server
+    assert picture(charts[1], "png").startswith(b"\x89PNG")
+    assert run_charts({"history": rows("history")}) == []
 
 
 def test_gaps_that_could_not_be_seen_are_not_asked_for() -> None:

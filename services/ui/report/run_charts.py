@@ -13,6 +13,7 @@ from services.ui.charts import roofline, strips, telemetry
 from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.document import Chart, Key
+from services.ui.report.history_charts import history_charts
 from services.ui.report.layer_charts import layer_charts
 from services.ui.report.performance_charts import performance_charts
 from services.ui.report.timeline_charts import timeline_charts
@@ -48,6 +49,7 @@ def run_charts(tables: Tables) -> list[Chart]:
         *_breakdown(tables),
         *_gaps(tables),
         *_samples(tables),
+        *history_charts(_rows(tables, "history")),
         *_telemetry(tables),
     ]
 

@@ -178,8 +178,8 @@ def test_a_run_shows_the_history_of_what_it_measured_where_there_is_one() -> Non
     young = [{**run, "series": "b", "label": "saxpy", "value": 5.0, "measured_unix_ns": place, "level_index": 0} for place in range(2)]
     charts = run_charts({"history": rows("history", *history, *young)})
     assert [chart.title for chart in charts] == [f"History of {HOSTILE[0]}", "History of saxpy"]
-    assert charts[0].note.endswith("The last: +20.0 % in 10 runs since.")
-    assert charts[1].note == "Dashed: levels."
+    assert "The last: +20.0 % in 10 runs since. Of what earlier runs have too, these 2 changed most" in charts[0].note
+    assert charts[1].note == "Dashed: the mean. Fewer than six runs cannot tell noise from a change."
     axes = draw_element(Figure(figsize=(9, 3)), charts[0].element)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0000000"] * 10  # of thirty runs, every third
     assert not list(hv.render(charts[0].element, backend="bokeh").select({"type": TapTool}))  # a page's click leads to its server
@@ -193,6 +193,19 @@ def test_gaps_that_could_not_be_seen_are_not_asked_for() -> None:
     frames = run_frames(lambda name: asked.get(name, rows(name)).lazy(), "run-1")
     assert frames["gaps"]["duration_ns"].to_list() == [4_000]
     assert frames["timeline"].height == 1
+
+
+def test_a_models_passes_have_what_its_page_shows_of_them() -> None:
+    names = ("min", "median_low", "median", "median_high", "p95", "p99", "max")
+    times = {f"duration_{name}_ns": 100.0 + index for index, name in enumerate(names)}
+    variants = ({"variant": "baseline", "memory_bytes": 4096}, {"variant": "fused"})
+    passes = [{**times, **variant, "model_name": "gpt"} for variant in variants]
+    charts = run_charts({"models": rows("models", *passes)})
+    assert [chart.title for chart in charts] == ["Latency of a pass", "Percentiles of a pass", "Device memory"]
+    assert [entry.name for entry in charts[1].key] == ["gpt baseline", "gpt fused"]
+    axes = draw_element(Figure(figsize=(5, 3)), charts[1].element)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["min", "median", "p95", "p99", "max"]
+    assert run_charts({"models": rows("models", {"model_name": "gpt"})}) == []
 
 
 def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:

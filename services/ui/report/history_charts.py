@@ -19,15 +19,17 @@ from services.ui.theme import LIGHT
 METRIC: Final = "duration_median_ns"
 MAX_TITLE_LENGTH: Final = 60
 MAX_TICK_COUNT: Final = 12
-MIN_JUDGED_RUNS: Final = 6
-"""Fewer cannot tell noise from a change, says the analyzer: there is no band."""
+MIN_JUDGED_RUNS: Final = 6  # the analyzer's
+JUDGED: Final = "Dashed: levels, with the band that 95 % of such runs lie in."
+NOT_JUDGED: Final = "Dashed: the mean. Fewer than six runs cannot tell noise from a change."
 
 
 def history_charts(rows: pl.DataFrame) -> Iterator[Chart]:
     """A chart for each series. rows: of table history, series after series, each oldest first; none where nothing has a history."""
     if rows.is_empty():
         return
-    for part in rows.partition_by("series", maintain_order=True):
+    parts = rows.partition_by("series", maintain_order=True)
+    for number, part in enumerate(parts):
         points, whiskers = history.point_columns(part, METRIC, "runs", LIGHT), history.whisker_columns(part, "runs")
         bands, levels = history.level_columns(part, "runs")
         x, y = history.span_of(points, whiskers, bands, "runs")
@@ -43,13 +45,17 @@ def history_charts(rows: pl.DataFrame) -> Iterator[Chart]:
                 xformatter=tick_formatter(theme.PLAIN_TICKS),
             )
         )
-        yield Chart(f"History of {elided(part['label'][0], MAX_TITLE_LENGTH)}", element, "wide", _note(part))
+        note = _note(part, len(parts) if number == 0 else 1)
+        yield Chart(f"History of {elided(part['label'][0], MAX_TITLE_LENGTH)}", element, "wide", note)
 
 
-def _note(part: pl.DataFrame) -> str:
-    notes = ["Dashed: levels."] if part.height < MIN_JUDGED_RUNS else ["Dashed: levels, with the band that 95 % of such runs lie in."]
+def _note(part: pl.DataFrame, chart_count: int) -> str:
+    """chart_count: that it speaks for."""
+    notes = [JUDGED if part.height >= MIN_JUDGED_RUNS else NOT_JUDGED]
     changes = part.filter(pl.col("verdict").is_not_null())
     if changes.height:
         notes.append("▼ a regression, ▲ an improvement; hollow: not confirmed yet.")
         notes.append(f"The last: {changes['reason'][-1]}")
+    if chart_count > 1:
+        notes.append(f"Of what earlier runs have too, these {chart_count} changed most of late, or else take longest.")
     return " ".join(notes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
 from services.analyzer.analyses.compare import Difference
+from services.analyzer.history_tables import HISTORY
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
@@ -19,6 +20,7 @@ from services.analyzer.writers.report_file import report_file
 from services.core.model import Device, Run
 from services.core.report import DrawingTask, ReportFormat
 
+HistoryOfRun = Callable[[str], pl.DataFrame]
 COMPARED: Final = ("kernel_comparison", "layer_comparison")
 
 
@@ -32,8 +34,11 @@ class ReportRequest:
     allowed_differences: frozenset[Difference] = frozenset()
 
 
-def run_report(store: Store, request: ReportRequest) -> bytes:
+def run_report(store: Store, request: ReportRequest, history_of_run: HistoryOfRun) -> bytes:
     """The whole file.
+
+    Args:
+        history_of_run: rows of table history, by run_id.
 
     Raises:
         InvalidRequestError: runs that cannot be compared.
@@ -41,7 +46,12 @@ def run_report(store: Store, request: ReportRequest) -> bytes:
     """
     if request.baseline is None:
         run = request.run
-        return report_file(run, _rows(store, [run.run_id]), request.format, _device(store, run))
+        rows_of = _rows(store, [run.run_id])
+
+        def with_history(name: str) -> pl.LazyFrame:
+            return history_of_run(run.run_id).lazy() if name == HISTORY.table_name else rows_of(name)
+
+        return report_file(run, with_history, request.format, _device(store, run))
     return _of_comparison(store, request, request.baseline)
 
 

@@ -262,7 +262,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         run = await self._run(request.run_id)
         baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
         asked = ReportRequest(run, chosen, baseline, parse_differences(request.allowed_differences))
-        content = await asyncio.to_thread(run_report, self._store, asked)
+        content = await asyncio.to_thread(run_report, self._store, asked, self._tables.history_of_run)
         for start in range(0, len(content), MAX_CHUNK_BYTES):
             yield messages.ExportReportResponse(chunk=content[start : start + MAX_CHUNK_BYTES])
 

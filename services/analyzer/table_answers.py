@@ -17,6 +17,7 @@ from services.analyzer.history_rows import HistoryRows
 from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_SERIES, HISTORY_TABLES, IDENTITY, METRICS
 from services.analyzer.kept_kernels import KeptKernels
 from services.analyzer.querying import FAR_ROW_COUNT, QueryResult, condition, run_far_query, run_query
+from services.analyzer.run_history import run_history
 from services.analyzer.run_tables import run_table, timeline_of
 from services.analyzer.schema import KERNELS, STORED_TABLES
 from services.analyzer.store import Store
@@ -78,6 +79,10 @@ class TableAnswers:
                 return LargeTable(rows, table, height, key, self._store.held).answer(query)
         is_far = bool(query.order_by) and query.limit > 0 and query.offset >= FAR_ROW_COUNT
         return run_far_query(rows, table, query) if is_far and table in STORED_TABLES else run_query(rows, table, query)
+
+    def history_of_run(self, run_id: str) -> pl.DataFrame:
+        """Rows of table history that the run's document shows."""
+        return run_history(self._history_rows, run_id)
 
     def _matches(self, run_id: str, query: TableQuery) -> QueryResult:
         """Of ten million events only those asked for become rows."""

@@ -12,6 +12,7 @@ from services.analyzer.writers import drawing
 from services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
 from services.core.report import DrawingTask, Report, ReportFormat
 from tests.command import kernalyse
+from tests.history_files import history_files
 from tests.integration.test_compare import document
 from tests.unit.nsys_export import call, kernel, write_export
 
@@ -34,6 +35,15 @@ def test_a_comparison_is_exported_as_a_page_and_as_pictures_and_a_file_as_a_pdf(
     assert done.returncode == 0, done.stderr
     sheets = [page.extract_text() for page in PdfReader(report).pages]
     assert any("Timeline" in sheet and "stream 7 · kernels" in sheet for sheet in sheets)
+
+
+def test_a_repeated_run_shows_its_history_and_the_first_one_shows_none(analyzer_that_runs: None, tmp_path: Path) -> None:
+    files = history_files(tmp_path, [5_000.0, 5_100.0], "gemm")
+    run_ids = [re.search(r"imported-\w+", kernalyse("import", file).stdout).group() for file in files]  # type: ignore[union-attr]
+    for run_id, expected in zip(run_ids, ([], ["history-of-gemm-n-1000"]), strict=True):
+        done = kernalyse("export", run_id, "--svg", tmp_path / run_id)
+        assert done.returncode == 0, done.stderr
+        assert [path.stem[3:] for path in (tmp_path / run_id).glob("*history*")] == expected
 
 
 def test_what_cannot_be_asked_for_is_refused_with_the_option(private_folders: Path) -> None:

@@ -14,6 +14,7 @@ import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
+from bokeh.models import TapTool
 from matplotlib.figure import Figure
 from pptx import Presentation
 from pypdf import PdfReader
@@ -151,12 +152,60 @@ def test_a_timeline_has_the_rows_where_most_went_on_and_what_is_left_out_is_coun
     assert {"Thread 9", "depth 9"} <= {label.get_text() for label in axes.get_yticklabels()}
 
 
+def test_a_run_shows_the_history_of_what_it_measured_where_there_is_one() -> None:
+    run = {
+        "series": "a",
+        "label": HOSTILE[0],
+        "metric": "duration_median_ns",
+        "value_low": 99.0,
+        "value_high": 101.0,
+        "git_commit": "0" * 40,
+    }
+    levels = [(0, 100.0, 98.0, 102.0)] * 20 + [(1, 120.0, 118.0, 122.0)] * 10
+    history = [
+        {
+            **run,
+            "value": level,
+            "measured_unix_ns": 10**18 + place,
+            "level_index": index,
+            "level_value": level,
+            "level_low": low,
+            "level_high": high,
+        }
+        for place, (index, level, low, high) in enumerate(levels)
+    ]
+    history[20] |= {"verdict": "REGRESSION", "change_ratio": 1.2, "is_confirmed": True, "reason": "+20.0 % in 10 runs since."}
+    young = [{**run, "series": "b", "label": "saxpy", "value": 5.0, "measured_unix_ns": place, "level_index": 0} for place in range(2)]
+    charts = run_charts({"history": rows("history", *history, *young)})
+    assert [chart.title for chart in charts] == [f"History of {HOSTILE[0]}", "History of saxpy"]
+    assert "The last: +20.0 % in 10 runs since. Of what earlier runs have too, these 2 changed most" in charts[0].note
+    assert charts[1].note == "Dashed: the mean. Fewer than six runs cannot tell noise from a change."
+    axes = draw_element(Figure(figsize=(9, 3)), charts[0].element)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0000000"] * 10  # of thirty runs, every third
+    assert not list(hv.render(charts[0].element, backend="bokeh").select({"type": TapTool}))  # a page's click leads to its server
+    assert picture(charts[1], "png").startswith(b"\x89PNG")
+    assert run_charts({"history": rows("history")}) == []
+
+
 def test_gaps_that_could_not_be_seen_are_not_asked_for() -> None:
     asked = {"timeline": rows("timeline", {"start_ns": 0, "duration_ns": 1_000_000})}
     asked["gaps"] = rows("gaps", {"start_ns": 0, "duration_ns": 3_999}, {"start_ns": 0, "duration_ns": 4_000})
     frames = run_frames(lambda name: asked.get(name, rows(name)).lazy(), "run-1")
     assert frames["gaps"]["duration_ns"].to_list() == [4_000]
     assert frames["timeline"].height == 1
+
+
+def test_a_models_passes_have_what_its_page_shows_of_them() -> None:
+    names = ("min", "median_low", "median", "median_high", "p95", "p99", "max")
+    times = {f"duration_{name}_ns": 100.0 + index for index, name in enumerate(names)}
+    variants = ({"variant": "baseline", "memory_bytes": 4096}, {"variant": "fused"})
+    passes = [{**times, **variant, "model_name": "gpt"} for variant in variants]
+    charts = run_charts({"models": rows("models", *passes)})
+    assert [chart.title for chart in charts] == ["Latency of a pass", "Percentiles of a pass", "Device memory"]
+    assert [entry.name for entry in charts[1].key] == ["gpt baseline", "gpt fused"]
+    axes = draw_element(Figure(figsize=(5, 3)), charts[1].element)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["min", "median", "p95", "p99", "max"]
+    assert run_charts({"models": rows("models", {"model_name": "gpt"})}) == []
 
 
 def test_a_comparison_has_speed_ups_or_changes_and_both_rooflines(sweep_tables: dict[str, pl.DataFrame]) -> None:

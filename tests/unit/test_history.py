@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.analyzer import history_rows
+from services.analyzer import history_rows, run_history
 from services.analyzer.analyses.change_points import levels
 from services.analyzer.history_rows import HistoryRows
 from services.analyzer.schema import table_named
@@ -173,6 +173,34 @@ def test_runs_that_come_go_or_are_still_measuring_are_in_the_next_answer(store: 
     assert asked(store, label="saxpy N=1000").height == 6
     store.delete_run("run-001")
     assert "run-001" not in asked(store, label="saxpy N=1000")["run_id"].to_list()
+
+
+def test_a_run_has_the_history_that_led_to_it_and_the_first_of_its_kind_has_none(store: Store) -> None:
+    add_runs(store, STEP)
+    answers = TableAnswers(store)
+    assert answers.history_of_run("run-000").is_empty()
+    rows = answers.history_of_run("run-023")
+    assert set(rows["label"]) == {"saxpy N=1000", "saxpy N=1001"}
+    assert rows.filter(label="saxpy N=1000")["run_id"].to_list() == [f"run-{number:03}" for number in range(24)]
+    assert rows.drop_nulls("verdict")["run_id"].to_list() == ["run-020", "run-020"]
+
+
+def test_what_changed_of_late_comes_before_what_takes_longer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, day_ns = TableAnswers(store), 86_400_000_000_000
+    for number, duration_ns in enumerate(STEP):
+        node = ProfilerStandIn("unix:none", expired_before=store.nodes.next_event_index("node-1", "journal-1"))
+        node.add_run(f"run-{number}")
+        node.journal(f"run-{number}", *started())
+        for index, median_ns in ((0, duration_ns), (1, 100_000.0 * (1 + number % 3 / 1e4))):
+            measured = replace(measurement(index, duration_ns=median_ns), measured_unix_ns=1_767_225_600_000_000_000 + number * day_ns)
+            node.journal(f"run-{number}", configuration(index), measured)
+        node.journal(f"run-{number}", StateChanged(RunState.SUCCEEDED))
+        store.commit_events(node.node.node_id, node.node.journal_id, node.events, list(node.runs.values()))
+    assert answers.history_of_run("run-25")["label"].unique(maintain_order=True).to_list() == ["saxpy N=1000", "saxpy N=1001"]
+    monkeypatch.setattr(run_history, "MAX_SERIES_COUNT", 1)
+    assert answers.history_of_run("run-25")["label"].unique().to_list() == ["saxpy N=1000"]
+    monkeypatch.setattr(run_history, "MAX_JUDGED_ROWS", 26)
+    assert answers.history_of_run("run-25")["label"].unique().to_list() == ["saxpy N=1001"]
 
 
 def test_files_that_cannot_be_read_are_made_anew(store: Store) -> None:

@@ -44,6 +44,7 @@ OF_RUN: Final[Mapping[str, int]] = {
     "measurements": 5_000,
     "samples": 200_000,
     "telemetry": 10_000,
+    "history": 1_000,
     "timeline": 1_000_000,
     "trace_devices": 1_000,
     "trace_processes": 1_000,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import holoviews as hv
@@ -23,6 +23,14 @@ BAND_NUMBERS: Final = ("left", "bottom", "right", "top")
 LINE_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 POINT_NUMBERS: Final = ("x", "y", "size", "fill_alpha")
 POINT_TEXTS: Final = ("color", "marker", "what", "value", "interval", "level", "moment", "commit", "run_id", "baseline", "driver")
+
+LAYERS: Final = ("bands", "levels", "whiskers", "runs")
+NO_COLUMNS: Final[dict[str, Columns]] = {
+    "bands": empty_columns(BAND_NUMBERS),
+    "levels": empty_columns(LINE_NUMBERS),
+    "whiskers": empty_columns(LINE_NUMBERS),
+    "runs": empty_columns(POINT_NUMBERS, POINT_TEXTS),
+}
 
 Shown = Callable[[float | None], str]
 
@@ -136,8 +144,13 @@ def span_of(points: Columns, whiskers: Columns, bands: Columns, across: Across) 
     return (float(points["x"].min()) - margin, float(points["x"].max()) + margin), (max(0.0, low - room), high + room)
 
 
-def history_chart(palette: Palette, metric: str = "duration_median_ns", height_px: int = 340) -> hv.Overlay:
-    """Layers, in this order: noise bands, levels, intervals, runs; without rows. A click on a run compares it with the level before."""
+def history_chart(palette: Palette, shown: Mapping[str, Columns] | None = None, height_px: int = 340) -> hv.Overlay:
+    """Layers of LAYERS, in this order, of the median time.
+
+    Args:
+        shown: columns of every layer. None: there are no rows yet; they come to a page, where a click on a run compares it with the
+            level before.
+    """
     hover = HoverTool(
         tooltips=[
             ("", "@what"),
@@ -151,15 +164,21 @@ def history_chart(palette: Palette, metric: str = "duration_median_ns", height_p
         ]
     )
     tap = TapTool(callback=OpenURL(url=f"/compare?theme={palette.name}&baseline=@baseline&candidate=@run_id", same_tab=True))
-    no_lines = empty_columns(LINE_NUMBERS)
-    bands = hv.Rectangles(empty_columns(BAND_NUMBERS), list(BAND_NUMBERS)).opts(color=palette.accent, alpha=0.12, line_color=None)
-    middles = hv.Segments(no_lines, list(LINE_NUMBERS)).opts(color=palette.accent, line_width=1.5, line_dash="dashed")
-    whiskers = hv.Segments(no_lines, list(LINE_NUMBERS)).opts(color=palette.muted, line_width=1)
+    given = NO_COLUMNS if shown is None else shown
+    bands = hv.Rectangles(given["bands"], list(BAND_NUMBERS)).opts(color=palette.accent, alpha=0.12, line_color=None)
+    middles = hv.Segments(given["levels"], list(LINE_NUMBERS)).opts(color=palette.accent, line_width=1.5, line_dash="dashed")
+    whiskers = hv.Segments(given["whiskers"], list(LINE_NUMBERS)).opts(color=palette.muted, line_width=1)
     names = [name for name in (*POINT_NUMBERS, *POINT_TEXTS) if name not in ("x", "y")]
-    runs = hv.Points(empty_columns(POINT_NUMBERS, POINT_TEXTS), ["x", "y"], names).opts(
-        color="color", marker="marker", size="size", fill_alpha="fill_alpha", line_width=1.6, nonselection_alpha=0.9, tools=[hover, tap]
+    runs = hv.Points(given["runs"], ["x", "y"], names).opts(
+        color="color",
+        marker="marker",
+        size="size",
+        fill_alpha="fill_alpha",
+        line_width=1.6,
+        nonselection_alpha=0.9,
+        tools=[hover, tap] if shown is None else [hover],
     )
-    title, _, ticks = METRICS[metric]
+    title, _, ticks = METRICS["duration_median_ns"]
     return hv.Overlay([bands, middles, whiskers, runs]).opts(
         hv.opts.Overlay(
             xlim=(0.0, DAY_MS),

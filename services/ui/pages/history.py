@@ -51,7 +51,7 @@ class HistoryPage(PageBase):
         self._series: Question[TablePage] = Question(self.wake)
         self._changes: Question[pl.DataFrame] = Question(self.wake)
         self._rows: Question[pl.DataFrame] = Question(self.wake)
-        self.chart = LiveFigure("history", _chart, self.palette, ("bands", "levels", "whiskers", "runs"))
+        self.chart = LiveFigure("history", _chart, self.palette, history.LAYERS)
         self._drawn: tuple[pl.DataFrame, HistoryMetric, Across] | None = None
         self._labelled: tuple[HistoryMetric, Across] = ("duration_median_ns", "time")
         self._row_count = 0

@@ -10,10 +10,11 @@ import polars as pl
 
 from services.ui import theme
 from services.ui.charts import roofline, strips, telemetry
-from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.stacks import Stretch, stacked_bars
 from services.ui.report.document import Chart, Key
+from services.ui.report.history_charts import history_charts
 from services.ui.report.layer_charts import layer_charts
+from services.ui.report.pass_charts import pass_charts
 from services.ui.report.performance_charts import performance_charts
 from services.ui.report.timeline_charts import timeline_charts
 from services.ui.sample_strips import NOTHING_DRAWN, SampleRows, SampleStrips
@@ -40,7 +41,7 @@ def run_charts(tables: Tables) -> list[Chart]:
     """Those that the run has rows for."""
     return [
         *_rooflines(tables),
-        *_models(tables),
+        *pass_charts(_rows(tables, "models")),
         *performance_charts(tables),
         *_kernels(tables),
         *layer_charts(tables),
@@ -48,6 +49,7 @@ def run_charts(tables: Tables) -> list[Chart]:
         *_breakdown(tables),
         *_gaps(tables),
         *_samples(tables),
+        *history_charts(_rows(tables, "history")),
         *_telemetry(tables),
     ]
 
@@ -86,34 +88,6 @@ def roofline_of(rows: pl.DataFrame, ceilings: pl.DataFrame, title: str, color_by
         notes.append(f"{missing_count} without a flop count have no place here.")
     notes.append(roofline.over_ceiling_note(rows))
     return Chart(title, element, "wide", " ".join(note for note in notes if note), key)
-
-
-# ---------------------------------------------------------------- models
-
-
-def _models(tables: Tables) -> Iterator[Chart]:
-    rows = _rows(tables, "models")
-    if rows.is_empty():
-        return
-    models = rows.filter(pl.col("duration_median_ns") > 0).to_dicts()
-    names = [" ".join(filter(None, (row["model_name"], row["variant"]))) for row in models]
-    latencies = [
-        Bar(row["duration_median_ns"], row["duration_median_low_ns"], row["duration_median_high_ns"], _latency_text(name, row))
-        for name, row in zip(names, models, strict=True)
-    ]
-    note = "Median of the passes; whiskers are its 95 % interval."
-    yield Chart("Latency of a pass", bar_chart(names, [latencies], "median", LIGHT, ticks=theme.DURATION_TICKS), note=note)
-    rates = [
-        None if row["tokens_per_s"] is None else Bar(row["tokens_per_s"], text=f"{name}: {theme.si(row['tokens_per_s'], 'tokens/s')}")
-        for name, row in zip(names, models, strict=True)
-    ]
-    if any(rates):
-        yield Chart("Throughput", bar_chart(names, [rates], "tokens/s", LIGHT))
-
-
-def _latency_text(name: str, row: Mapping[str, Any]) -> str:
-    interval = f"{theme.duration(row['duration_median_low_ns'])} to {theme.duration(row['duration_median_high_ns'])}"
-    return f"{name}: {theme.duration(row['duration_median_ns'])}, {interval}"
 
 
 # ---------------------------------------------------------------- time

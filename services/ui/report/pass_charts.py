@@ -1,0 +1,51 @@
+"""Whole passes of a model: how long they take, how that spreads, and what memory they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from services.ui import theme
+from services.ui.charts.models import Bar, bar_chart, line_chart
+from services.ui.charts.passes import COLUMNS, PERCENTILES, Passes, passes_of
+from services.ui.report.document import Chart, Key
+from services.ui.theme import LIGHT, MARKERS, SYMBOLS
+
+
+def pass_charts(rows: pl.DataFrame) -> Iterator[Chart]:
+    """rows: of table models, of one run."""
+    timed = rows if rows.is_empty() else rows.filter(pl.col("duration_median_ns") > 0)
+    if timed.is_empty():
+        return
+    found = passes_of(timed.select(*COLUMNS, "duration_median_low_ns", "duration_median_high_ns"), {timed["run_id"][0]: ""})
+    note = "Median of the passes; whiskers are its 95 % interval."
+    medians = bar_chart(found.names, found.sides(_median), "median", LIGHT, ticks=theme.DURATION_TICKS)
+    yield Chart("Latency of a pass", medians, note=note)
+    rates = found.figures("tokens_per_s", lambda value: theme.si(value, "tokens/s"))
+    if _is_known(rates):
+        yield Chart("Throughput", bar_chart(found.names, rates, "tokens/s", LIGHT))
+    yield _percentiles(found)
+    memory = found.figures("memory_bytes", theme.memory)
+    if _is_known(memory):
+        yield Chart("Device memory", bar_chart(found.names, memory, "device memory", LIGHT, ticks=theme.MEMORY_TICKS))
+
+
+def _median(row: Mapping[str, Any]) -> Bar:
+    low, high = row["duration_median_low_ns"], row["duration_median_high_ns"]
+    text = f"{row['name']}: {theme.duration(row['duration_median_ns'])}, {theme.duration(low)} to {theme.duration(high)}"
+    return Bar(row["duration_median_ns"], low, high, text)
+
+
+def _is_known(sides: Sequence[Sequence[Bar | None]]) -> bool:
+    return any(bar is not None for bars in sides for bar in bars)
+
+
+def _percentiles(found: Passes) -> Chart:
+    lines = found.percentiles()
+    element = line_chart(tuple(PERCENTILES), lines, "time of a pass", LIGHT, 300, theme.DURATION_TICKS, theme.duration)
+    key = [
+        Key(line.name, LIGHT.series[place % len(LIGHT.series)], SYMBOLS[MARKERS[place % len(MARKERS)]]) for place, line in enumerate(lines)
+    ]
+    return Chart("Percentiles of a pass", element, note="From the shortest pass to the longest.", key=key)

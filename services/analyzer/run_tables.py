@@ -9,7 +9,7 @@ import polars as pl
 
 from services.analyzer.analyses.best import best
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
-from services.analyzer.analyses.trace_timeline import Timeline
+from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.answer_tables import ANSWERED_TABLES
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
@@ -42,7 +42,6 @@ from services.analyzer.trace_answers import (
     TraceFrames,
     TraceQuestion,
     answer_name,
-    timeline_events,
 )
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError

@@ -31,7 +31,7 @@ from services.analyzer.analyses.timeline_questions import Matches, window_summar
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
 from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
-from services.analyzer.analyses.trace_timeline import Timeline
+from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
 from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
 from services.analyzer.compiled import sources_digest
@@ -119,11 +119,6 @@ def _breakdown(trace: TraceFrames) -> pl.LazyFrame:
 
 def _collectives(trace: TraceFrames) -> pl.LazyFrame:
     return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
-
-
-def timeline_events(trace: TraceFrames) -> pl.LazyFrame:
-    """What every window of table timeline is drawn from."""
-    return trace_timeline.timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"])
 
 
 def _of_timeline(table: Table) -> TraceAnalysis:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -18,13 +19,14 @@ OUTLINE_PIXEL_COUNT: Final = 1_000
 MAX_GAP_COUNT: Final = 1_500
 MIN_GAP_PX: Final = 4
 MAX_DETAILED_COUNT: Final = 4_000
-"""Launches whose details are fetched for hovers; where more are in sight a hover tells their name and time."""
+"""Launches and calls whose details are fetched for hovers; where more are in sight a hover tells their name and time."""
 
 MAX_SUMMARY_ROWS: Final = 200
 WORKED_OUT_TIMEOUT_S: Final = 900.0
 """Of what the analyzer works out once for a trace: ten million kernels take it half a minute, on a busy machine longer."""
 
-TABLE_OF_TRACK: Final = {"kernels": "kernel_launches", "memory": "memory_ops", "ranges": "ranges"}
+TABLE_OF_TRACK: Final = {"kernels": "kernel_launches", "memory": "memory_ops", "ranges": "ranges", "calls": "api_calls"}
+NUMBER_OF_TRACK: Final = {"kernels": "launch_index", "memory": "op_index", "ranges": "range_index", "calls": "call_index"}
 GAP_COLUMNS: Final = ("process_id", "device_index", "start_ns", "duration_ns", "reason", "kernel_before", "kernel_after", "call")
 
 
@@ -69,21 +71,35 @@ class Match:
 
     index: int
     count: int
-    event: str
+    text: str  # see event_of
     start_ns: int
     end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One kernel, copy or range with all that its table says. launch: row of api_calls; names of what its row refers to."""
+    """One kernel, copy, range or call with all that its table says.
+
+    layer: its name. call: what started it. work: what it started, the first of work_count.
+    """
 
     track: str
     row: dict[str, Any]
     name: str
     layer: str = ""
-    call: dict[str, Any] | None = None
-    call_name: str = ""
+    call: Event | None = None
+    work: Event | None = None
+    work_count: int = 0
+
+    @property
+    def text(self) -> str:
+        """See event_of."""
+        return f"{self.track}.{self.row[NUMBER_OF_TRACK[self.track]]}"
+
+    @property
+    def other(self) -> Event | None:
+        """On the other side of its launch."""
+        return self.call or self.work
 
     @property
     def start_ns(self) -> int:
@@ -178,17 +194,45 @@ class TimelineQuestions:
         rows = [] if wanted is None else await self._row(run_id, TABLE_OF_TRACK[wanted[0]], wanted[1])
         if wanted is None or not rows or rows[0]["start_ns"] is None:
             raise NotFoundError(f"event {text} of run {run_id}", found="none", expected="a number of one", remedy="Choose one by a click.")
-        (row,), track = rows, wanted[0]
+        event = await self._named(run_id, wanted[0], rows[0])
+        match event.track:
+            case "kernels":
+                index = event.row["range_index"]
+                layers = [] if index is None else await self._row(run_id, "ranges", index)
+                layer = await self._name(run_id, layers[0]["name_index"]) if layers else ""
+                return replace(event, layer=layer, call=await self._call_of(run_id, event.row["api_call_index"]))
+            case "memory":
+                calls, _ = await self._of_correlation(run_id, "api_calls", event.row)
+                return replace(event, call=await self._named(run_id, "calls", calls[0]) if calls else None)
+            case "calls":
+                return await self._with_work(run_id, event)
+        return event
+
+    async def _named(self, run_id: str, track: str, row: dict[str, Any]) -> Event:
         if track == "memory":
             return Event(track, row, " ".join(word for word in (row["kind"], row["direction"]) if word))
-        name = await self._name(run_id, row["name_index"])
-        if track == "ranges":
-            return Event(track, row, name)
-        layers = [] if row["range_index"] is None else await self._row(run_id, "ranges", row["range_index"])
-        calls = [] if row["api_call_index"] is None else await self._row(run_id, "api_calls", row["api_call_index"])
-        layer = await self._name(run_id, layers[0]["name_index"]) if layers else ""
-        call_name = await self._name(run_id, calls[0]["name_index"]) if calls else ""
-        return Event(track, row, name, layer, calls[0] if calls else None, call_name)
+        return Event(track, row, await self._name(run_id, row["name_index"]))
+
+    async def _call_of(self, run_id: str, index: int | None) -> Event | None:
+        rows = [] if index is None else await self._row(run_id, "api_calls", index)
+        return await self._named(run_id, "calls", rows[0]) if rows else None
+
+    async def _with_work(self, run_id: str, call: Event) -> Event:
+        """With the first kernel that the call launched; it has launched none: the first copy or fill."""
+        launched = (Filter("api_call_index", str(call.row["call_index"])),)
+        found = await self._client.table(TableQuery("kernel_launches", (run_id,), filters=launched, limit=1))
+        track, rows, count = "kernels", found.rows.to_dicts(), found.total_row_count
+        if not rows:
+            track, (rows, count) = "memory", await self._of_correlation(run_id, "memory_ops", call.row)
+        return replace(call, work=await self._named(run_id, track, rows[0]), work_count=count) if rows else call
+
+    async def _of_correlation(self, run_id: str, table_name: str, row: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
+        """The first row of the table that bears the same process and correlation id, and how many do."""
+        if row["correlation_id"] is None or row["process_id"] is None:
+            return [], 0
+        filters = tuple(Filter(name, str(row[name])) for name in ("correlation_id", "process_id"))
+        found = await self._client.table(TableQuery(table_name, (run_id,), filters=filters, limit=1))
+        return found.rows.to_dicts(), found.total_row_count
 
     async def _row(self, run_id: str, table_name: str, number: int) -> list[dict[str, Any]]:
         return (await self._client.table(TableQuery(table_name, (run_id,), offset=number, limit=1))).rows.to_dicts()
@@ -197,8 +241,18 @@ class TimelineQuestions:
         rows = [] if number is None else await self._row(run_id, "trace_names", number)
         return str(rows[0]["name"]) if rows else ""
 
-    async def details(self, run_id: str, first: int, last: int) -> dict[int, str]:
-        """What a hover tells of launches, by launch_index: those from the first to the last."""
+    async def details(self, run_id: str, spans: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, str]]:
+        """What a hover tells of launches and calls, by track, by number. spans: see DrawnTile."""
+        of_track = {"kernels": self._launch_details, "calls": self._call_details}
+        return {track: await of_track[track](run_id, first, last) for track, first, last in spans}
+
+    async def _call_details(self, run_id: str, first: int, last: int) -> dict[int, str]:
+        columns = ("call_index", "correlation_id", "return_value")
+        query = TableQuery("api_calls", (run_id,), offset=first, limit=last - first + 1, columns=columns)
+        rows = (await self._client.table(query)).rows
+        return {row["call_index"]: _call_detail(row) for row in rows.iter_rows(named=True)}
+
+    async def _launch_details(self, run_id: str, first: int, last: int) -> dict[int, str]:
         columns = (
             "launch_index",
             "stream_index",
@@ -228,6 +282,11 @@ def _match(rows: pl.DataFrame, count: int) -> Match:
     return Match(
         row["match_index"], count, f"{row['track']}.{row['row_index']}", row["start_ns"], row["start_ns"] + max(row["duration_ns"], 0)
     )
+
+
+def _call_detail(row: dict[str, Any]) -> str:
+    parts = [f"correlation {row['correlation_id']}"] if row["correlation_id"] is not None else []
+    return " · ".join(parts if row["return_value"] is None else [*parts, f"returned {row['return_value']}"])
 
 
 def _detail(row: dict[str, Any], layers: dict[int, str]) -> str:

@@ -88,7 +88,8 @@ async def test_a_window_of_the_timeline(private_folders: Path, trace: Path) -> N
             ("ranges", 0, 1000, "step", 0),
         ]
         assert (await drawn(window_start_ns=400, window_end_ns=1400, pixel_count=1))[0] == ("kernels", 400, 1000, saxpy, None)
-        assert len(await drawn()) == 6
+        assert [row[0] for row in await drawn()] == ["kernels"] * 3 + ["memory"] + ["ranges"] * 2 + ["calls"] * 3
+        assert (await drawn(window_start_ns=1905, window_end_ns=1908))[0][:3] == ("calls", 1900, 10)
         assert kept(private_folders, run_id) == {"timeline_events"}
         with pytest.raises(InvalidRequestError, match="an end after the start"):
             await drawn(window_start_ns=5, window_end_ns=5)

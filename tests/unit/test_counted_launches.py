@@ -284,7 +284,7 @@ def test_every_answer_about_a_report_says_only_what_it_can_know(tmp_path: Path) 
         if name in ("breakdown", "gaps", "gap_reasons", "collectives"):
             assert frame.is_empty(), name
     trace = trace_frames(tables.frames)
-    events = timeline_events(trace["kernel_launches"], trace["memory_ops"], trace["ranges"], trace["trace_names"]).collect()
+    events = timeline_events(trace).collect()
     assert Timeline.of(events).tile(None, None, 100).is_empty()
 
 

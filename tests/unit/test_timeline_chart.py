@@ -34,6 +34,11 @@ def nested(depth: int, **others: Any) -> dict[str, Any]:
     return kernel(0, 1000, f"range {depth}") | of_thread | {"category": None} | others
 
 
+def api_call(start: int, duration: int, **others: Any) -> dict[str, Any]:
+    of_thread = {"track": "calls", "device_index": None, "stream_index": None, "thread_id": 9}
+    return kernel(start, duration, "cudaLaunchKernel") | of_thread | {"category": None} | others
+
+
 def tile(*rows: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=SCHEMA)
 
@@ -62,6 +67,28 @@ def test_a_folded_device_draws_its_kernels_in_one_row() -> None:
     assert rows.places.filter(track="memory").is_empty()
 
 
+def test_calls_have_a_row_of_their_thread_that_folds_with_its_ranges() -> None:
+    lanes = tile(kernel(0, 1), nested(0), nested(1), api_call(0, 1), api_call(0, 1, thread_id=4))
+    rows = rows_of(lanes)
+    assert [row.title for row in rows.rows[2:]] == ["Thread 9", "depth 1", "API calls", "Thread 4 · API calls"]
+    assert rows.call_rows == {(1, 9): 4, (1, 4): 5}
+    folded = rows_of(lanes, ("t1.9",))
+    assert [row.title for row in folded.rows[2:]] == ["Thread 9", "Thread 4 · API calls"]
+    assert folded.places.filter(track="calls", thread_id=9).is_empty()
+    assert folded.call_rows[1, 9] == 2  # where lines to its calls end
+
+
+def test_calls_are_coloured_as_what_is_no_kernel_and_tell_more_where_they_are_few() -> None:
+    found = tile(nested(0), api_call(0, 100, row_index=3), api_call(200, 100, row_index=4), api_call(400, 2, row_index=9))
+    drawn = timeline.drawn_tile(found, rows_of(found), Looks(), pixel_ns=1.0)
+    assert len(set(drawn.events["color"].tolist())) == 1
+    assert len(set(drawn.events["fill_alpha"].tolist())) == 2  # told apart from ranges
+    assert drawn.spans(10) == (("calls", 3, 4),)
+    assert drawn.spans(1) == ()
+    detailed = timeline.with_details(drawn, {"calls": {4: "returned 0"}, "kernels": {4: "wrong"}})
+    assert detailed["detail"].tolist() == ["", "", "returned 0"]
+
+
 def test_threads_that_would_not_fit_are_folded_until_they_are_opened() -> None:
     lanes = tile(*(nested(depth, thread_id=thread) for thread in range(6) for depth in range(20)))
     folded = rows_of(lanes)
@@ -81,7 +108,7 @@ def test_wide_bars_have_names_and_patterns_and_narrow_ones_are_a_pixel_at_least(
     assert (labels["text"].tolist(), labels["x"].tolist()) == (["softm…"], [530.0])
     hatches = timeline.hatch_columns(drawn, timeline.no_gaps(), Looks())
     assert [len(hatches[hatch]["left"]) for hatch in HATCHES] == [0, 0, 1, 0, 0, 0]
-    detailed = timeline.with_details(drawn, {5: "grid 8×1×1"})
+    detailed = timeline.with_details(drawn, {"kernels": {5: "grid 8×1×1"}})
     assert detailed["detail"].tolist() == ["grid 8×1×1"]
 
 
@@ -122,9 +149,14 @@ def test_gaps_are_drawn_in_the_row_of_their_device() -> None:
 def test_the_chosen_launch_is_outlined_and_tied_to_the_thread_that_launched_it() -> None:
     found = tile(kernel(100, 50), nested(0))
     event = {"track": "kernels", "process_id": 1, "device_index": 0, "stream_index": 7, "start_ns": 100, "duration_ns": 50}
-    outline, link = timeline.chosen_columns(event | {"launch_thread_id": 9, "launch_start_ns": 40}, rows_of(found))
+    call = {"track": "calls", "process_id": 1, "thread_id": 9, "start_ns": 40, "duration_ns": 5}
+    outline, link = timeline.chosen_columns(rows_of(found), event, call, event)
     assert (outline["left"].tolist(), outline["right"].tolist()) == ([100.0], [150.0])
-    assert [link[name][0] for name in ("x0", "y0", "x1", "y1")] == [40.0, 2.5, 100.0, 1.5]
+    assert [link[name][0] for name in ("x0", "y0", "x1", "y1")] == [40.0, 2.5, 100.0, 1.5]  # from the thread's head: its calls have no row
+    with_calls = rows_of(tile(kernel(100, 50), nested(0), nested(1), api_call(40, 5)))
+    outline, link = timeline.chosen_columns(with_calls, call, call, event)
+    assert (outline["left"].tolist(), outline["top"].tolist()) == ([40.0], [4.05])
+    assert [link[name][0] for name in ("y0", "y1")] == [4.5, 1.5]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from services.analyzer import tiles
 from services.analyzer.analyses.timeline_questions import Matches
-from services.analyzer.analyses.trace_timeline import Timeline
+from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
-from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion, timeline_events
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
 from services.core.errors import InvalidRequestError
 from tests.examples import examples
 from tests.unit.trace_rows import names, trace_of
@@ -52,7 +52,8 @@ def test_few_are_shown_one_by_one_with_where_to_find_them() -> None:
         kernel_launches=[kernel(0, 10), kernel(3, 4, stream=8), kernel(20, 10, name=1)],
         memory_ops=[copy | {"kind": "set", "direction": None, "start_ns": 1}, copy],
         ranges=ranges,
-        trace_names=names(*NAMES),
+        api_calls=[{"process_id": 1, "thread_id": 9, "start_ns": start, "duration_ns": 3, "name_index": 4} for start in (2, 6)],
+        trace_names=names(*NAMES, "cudaLaunchKernel"),
     )
     columns = ("track", "stream_index", "thread_id", "depth", "start_ns", "duration_ns", "name", "row_index", "begun_count", "busy_ratio")
     assert tile(trace).select(columns).rows() == [
@@ -63,7 +64,10 @@ def test_few_are_shown_one_by_one_with_where_to_find_them() -> None:
         ("memory", 7, None, None, 5, 2, "copy host_to_device", 1, 1, 1.0),
         ("ranges", None, 9, 0, 0, 100, "forward", 0, 1, 1.0),
         ("ranges", None, 9, 1, 1, 100, "step", 1, 1, 1.0),
+        ("calls", None, 9, None, 2, 3, "cudaLaunchKernel", 0, 1, 1.0),
+        ("calls", None, 9, None, 6, 3, "cudaLaunchKernel", 1, 1, 1.0),
     ]
+    assert set(tile(trace).filter(track="calls")["category"]) == {None}  # no kernel's, whatever the name
     part = tile(trace, TraceQuestion(window_start_ns=10, window_end_ns=20, pixel_count=10))
     assert part["track"].to_list() == ["ranges", "ranges"]  # what ends as the window begins is not in it
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from services.analyzer.analyses.trace_breakdown import ANY as WORKED
 from services.analyzer.analyses.trace_breakdown import COMMUNICATES, COMMUNICATION, COMPUTE, KERNEL, MEMORY, UNIONS
-from services.analyzer.analyses.trace_timeline import LANE, Timeline
+from services.analyzer.analyses.trace_timeline import DEVICE_TRACKS, LANE, Timeline
 from services.analyzer.correlation import Integers
 from services.analyzer.table import COUNT, INDEX
 from services.analyzer.tiles import within
@@ -89,7 +89,7 @@ def _of_track(timeline: Timeline, track: str, condition: pl.Expr) -> Integers:
 def window_summary(timeline: Timeline, window_start_ns: int | None, window_end_ns: int | None) -> pl.DataFrame:
     """Table window_summary. Raises InvalidRequestError: a window that ends before it begins."""
     window = timeline.window(window_start_ns, window_end_ns, 1)
-    devices = timeline.lanes.with_row_index("lane").filter(pl.col("track") != "ranges")
+    devices = timeline.lanes.with_row_index("lane").filter(pl.col("track").is_in(DEVICE_TRACKS))
     if window is None or devices.is_empty():
         return pl.DataFrame(schema=SUMMARY_SCHEMA)
     is_communication = timeline.names.str.contains(COMMUNICATION).fill_null(False).to_numpy()

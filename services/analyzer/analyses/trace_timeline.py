@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 import polars as pl
@@ -16,10 +17,12 @@ from services.analyzer.timeline_tables import TIMELINE
 from services.core.errors import InvalidRequestError
 
 _STREAM: Final = ("process_id", "device_index", "stream_index")
+_THREAD: Final = ("process_id", "thread_id")
 INPUT: Final = {
     "kernel_launches": (*_STREAM, "name_index", "start_ns", "duration_ns"),
     "memory_ops": (*_STREAM, "kind", "direction", "start_ns", "duration_ns"),
-    "ranges": ("name_index", "process_id", "thread_id", "depth", "start_ns", "duration_ns"),
+    "ranges": (*_THREAD, "name_index", "depth", "start_ns", "duration_ns"),
+    "api_calls": (*_THREAD, "name_index", "start_ns", "duration_ns"),
     "trace_names": ("name_index", "name"),
 }
 
@@ -40,34 +43,53 @@ LANE: Final = {
 }
 """What tells the rows of a drawing apart."""
 
-EVENTS: Final = {**LANE, "start_ns": COUNT, "end_ns": COUNT, "name": TEXT, "row_index": INDEX}
-TRACKS: Final = ("kernels", "memory", "ranges")
+TRACKS: Final = {
+    "kernels": ("kernel_launches", _STREAM),
+    "memory": ("memory_ops", _STREAM),
+    "ranges": ("ranges", (*_THREAD, "depth")),
+    "calls": ("api_calls", _THREAD),
+}
+"""What is drawn: the table that it is in, and what tells its rows of the drawing apart."""
+
+DEVICE_TRACKS: Final = ("kernels", "memory")
 
 
-def timeline_events(launches: pl.LazyFrame, memory_ops: pl.LazyFrame, ranges: pl.LazyFrame, names: pl.LazyFrame) -> pl.LazyFrame:
-    """Everything that a timeline draws, row after row of the drawing, within one by start: columns of EVENTS.
+def timeline_events(trace: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
+    """Everything that a timeline draws, row after row of the drawing, within one by start: LANE, start_ns, end_ns, name, row_index.
+
+    Texts are of type Enum: of ten million kernels with their calls, their characters would fill the memory of a small machine.
 
     Args:
-        launches, memory_ops, ranges, names: the tables kernel_launches, memory_ops, ranges and trace_names of one trace, the
-            first three in order of start.
+        trace: tables of INPUT of one trace, each in order of start.
     """
-    named = names.select("name_index", "name")
-    kernels = launches.select(INPUT["kernel_launches"]).with_row_index("row_index").join(named, on="name_index", how="left")
-    copies = memory_ops.select(INPUT["memory_ops"]).with_row_index("row_index")
-    copies = copies.with_columns(name=pl.concat_str("kind", "direction", separator=" ", ignore_nulls=True))
-    host = ranges.select(INPUT["ranges"]).with_row_index("row_index").join(named, on="name_index", how="left")
-    events = pl.concat(_events(part, track) for part, track in zip((kernels, copies, host), TRACKS, strict=True))
-    # Reports of ncu do not tell when their launches were.
-    return events.drop_nulls(("start_ns", "end_ns")).sort(*LANE, "start_ns", "row_index", nulls_last=True)
+    copied = pl.concat_str("kind", "direction", separator=" ", ignore_nulls=True).alias("name")
+    names = trace["trace_names"].select("name_index", "name")
+    texts = pl.concat([names.select("name"), trace["memory_ops"].select(copied)]).drop_nulls().unique().sort("name").collect()
+    schema: dict[str, Any] = {
+        **LANE,
+        "track": pl.Enum(list(TRACKS)),
+        "start_ns": COUNT,
+        "end_ns": COUNT,
+        "name": pl.Enum(texts.to_series()),
+        "row_index": INDEX,
+    }
+    parts = []
+    for track, (table_name, lane) in TRACKS.items():
+        numbered = trace[table_name].select(INPUT[table_name]).with_row_index("row_index")
+        named = (
+            numbered.with_columns(copied) if track == "memory" else numbered.join(names, on="name_index", how="left", maintain_order="left")
+        )
+        parts.append(_events(named, track, lane, schema))
+    return pl.concat(parts)
 
 
-def _events(part: pl.LazyFrame, track: str) -> pl.LazyFrame:
+def _events(part: pl.LazyFrame, track: str, lane: Sequence[str], schema: Mapping[str, Any]) -> pl.LazyFrame:
     end_ns = pl.col("start_ns") + pl.col("duration_ns").clip(lower_bound=0)
     present = part.with_columns(track=pl.lit(track), end_ns=end_ns)
     known = set(present.collect_schema().names())
-    return present.select(
-        pl.col(name).cast(dtype) if name in known else pl.lit(None, dtype=dtype).alias(name) for name, dtype in EVENTS.items()
-    )
+    columns = (pl.col(name).cast(dtype) if name in known else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items())
+    # Reports of ncu do not tell when their launches were.
+    return present.select(columns).drop_nulls(("start_ns", "end_ns")).sort(lane, nulls_last=True, maintain_order=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +105,15 @@ class Timeline:
     @classmethod
     def of(cls, events: pl.DataFrame) -> Timeline:
         """events: see timeline_events."""
-        texts = events["name"].unique().drop_nulls().sort()
-        names = pl.concat([texts, pl.Series("name", [None], dtype=TEXT)])
-        codes = events["name"].cast(pl.Enum(texts)).to_physical().cast(INDEX).fill_null(texts.len())
+        texts = cast(pl.Enum, events.schema["name"]).categories
+        names = pl.concat([texts.alias("name"), pl.Series("name", [None], dtype=TEXT)])
+        codes = events["name"].to_physical().cast(INDEX).fill_null(texts.len())
         lane = events.select(pl.struct(*LANE).rle_id()).to_series()
         lanes = events.select(*LANE, lane=lane).unique("lane", keep="first", maintain_order=True)
+        lanes = lanes.select(pl.col(name).cast(dtype) for name, dtype in LANE.items())
         bounds = np.searchsorted(lane.to_numpy(), np.arange(lanes.height + 1)).astype(np.int64)
         intervals = Intervals.of(bounds, events["start_ns"].to_numpy(), events["end_ns"].to_numpy(), codes.to_numpy())
-        return cls(lanes.select(*LANE), names, _categories(names), intervals, events["row_index"])
+        return cls(lanes, names, _categories(names), intervals, events["row_index"])
 
     @property
     def size_bytes(self) -> int:
@@ -177,7 +200,7 @@ class Timeline:
             pl.Series("begun_count", begun_count, dtype=COUNT),
             self.names.gather(codes).alias("name"),
             row_index.cast(INDEX).alias("row_index"),
-            categories.set(shown["track"] == "ranges", None).alias("category"),
+            categories.set(~shown["track"].is_in(DEVICE_TRACKS), None).alias("category"),
             lanes,
         )
 

@@ -1,4 +1,4 @@
-"""A stretch of a trace: kernels, copies and ranges one by one where there are few, how busy each pixel is where there are many."""
+"""A stretch of a trace: kernels, copies, ranges and calls one by one where there are few, how busy each pixel is where there are many."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from services.ui.charts.timeline_looks import (
     reason_colors,
     short_name,
 )
-from services.ui.charts.timeline_rows import LANE, TimelineRows
+from services.ui.charts.timeline_rows import DEVICE_TRACKS, LANE, TimelineRows
 from services.ui.theme import Palette
 
 ROW_PX: Final = 24
@@ -47,6 +47,9 @@ _SHAPE: Final = (*_QUAD, "color", "fill_alpha", "name", "row", "start", "duratio
 PIXEL_NUMBERS: Final = (*_SHAPE, "busy", "begun")
 EVENT_NUMBERS: Final = _SHAPE
 EVENT_TEXTS: Final = ("detail",)
+DETAILED: Final = ("kernels", "calls")
+"""Tracks whose hovers tell more than name and time."""
+
 GAP_NUMBERS: Final = (*_QUAD, "color", "start", "duration")
 GAP_TEXTS: Final = ("reason", "before", "after", "call")
 LABEL_NUMBERS: Final = ("x", "y")
@@ -89,18 +92,23 @@ return whole.replace(/\\B(?=(\\d{3})+$)/g, "\\u202f") + (rest ? "." + rest : "")
 class DrawnTile:
     """placed: rows of the tile with the row that each is drawn in, for clicks. names: by the codes of column name.
 
-    launches: launch_index of each of events, -1 of what is no kernel.
+    numbers: of each of events, by track of DETAILED: launch_index or call_index, -1 of what is of another track.
     """
 
     pixels: Columns
     events: Columns
     names: tuple[str, ...]
     placed: pl.DataFrame
-    launches: npt.NDArray[np.int32]
+    numbers: Mapping[str, npt.NDArray[np.int32]]
+
+    def spans(self, max_length: int) -> tuple[tuple[str, int, int], ...]:
+        """Track, first and last number of those that are of one, where there are at most so many from one to the other."""
+        known = ((track, numbers[numbers >= 0]) for track, numbers in self.numbers.items())
+        return tuple((track, int(of.min()), int(of.max())) for track, of in known if of.size and int(np.ptp(of)) < max_length)
 
 
 def no_tile() -> DrawnTile:
-    return DrawnTile(NO_COLUMNS["pixels"], NO_COLUMNS["events"], (), pl.DataFrame(), np.empty(0, dtype=np.int32))
+    return DrawnTile(NO_COLUMNS["pixels"], NO_COLUMNS["events"], (), pl.DataFrame(), {})
 
 
 def no_gaps() -> Columns:
@@ -137,14 +145,16 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
     start_ns = placed["start_ns"].to_numpy().astype(np.float64)
     row = placed["row"].to_numpy().astype(np.float64)
     height = np.where(is_pixel, np.clip(placed["busy_ratio"].to_numpy(), 0.0, 1.0), 1.0) * (BAR[1] - BAR[0])
-    is_range = (placed["track"] == "ranges").to_numpy()
+    track = placed["track"].to_numpy()
     shape: Columns = {
         "left": start_ns,
         "right": start_ns + np.maximum(duration_ns, pixel_ns),
         "bottom": row + BAR[1],
         "top": row + BAR[1] - np.maximum(height, 0.08),
         "color": colors,
-        "fill_alpha": np.where(is_range, np.where(placed["depth"].fill_null(0).to_numpy() % 2, 0.24, 0.38), 0.75),
+        "fill_alpha": np.select(
+            [track == "ranges", track == "calls"], [np.where(placed["depth"].fill_null(0).to_numpy() % 2, 0.24, 0.38), 0.55], 0.75
+        ),
         "name": placed["name_code"].to_numpy(),
         "row": row.astype(np.int32),
         "start": start_ns,
@@ -155,17 +165,17 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
     pixels["begun"] = placed["begun_count"].to_numpy()[~is_wide]
     events = {name: column[is_wide] for name, column in shape.items()}
     events["detail"] = np.full(len(events["left"]), "", dtype=np.str_)
-    is_kernel = (placed["track"] == "kernels").to_numpy()
-    launches = np.where(is_kernel, placed["row_index"].fill_null(-1).to_numpy(), -1).astype(np.int32)[is_wide]
-    return DrawnTile(pixels, events, tuple(names.to_list()), placed, launches)
+    row_index = placed["row_index"].fill_null(-1).to_numpy()
+    numbers = {name: np.where(track == name, row_index, -1).astype(np.int32)[is_wide] for name in DETAILED}
+    return DrawnTile(pixels, events, tuple(names.to_list()), placed, numbers)
 
 
 def _shown(tile: pl.DataFrame, looks: Looks) -> pl.DataFrame:
-    """Without kernels and copies of hidden categories; ranges have none."""
+    """Without kernels and copies of hidden categories; what threads did has none."""
     if not looks.hidden:
         return tile
     hidden = [word for word in tile["category"].unique().to_list() if category_code(word) in looks.hidden]
-    return tile.filter((pl.col("track") == "ranges") | ~pl.col("category").is_in(hidden, nulls_equal=True))
+    return tile.filter(~pl.col("track").is_in(DEVICE_TRACKS) | ~pl.col("category").is_in(hidden, nulls_equal=True))
 
 
 def _coded(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -183,7 +193,7 @@ def _colors(placed: pl.DataFrame, names: pl.Series, looks: Looks) -> Any:
     if looks.by_name:
         codes = np.array([name_code(text) for text in names.to_list()], dtype=np.int32)[name]
     else:
-        codes = np.where((placed["track"] == "ranges").to_numpy(), RANGE_CODE, codes)
+        codes = np.where(placed["track"].is_in(DEVICE_TRACKS).to_numpy(), codes, RANGE_CODE)
     if looks.part:
         is_left_out = ~names.str.to_lowercase().str.contains(looks.part.lower(), literal=True).to_numpy()
         codes = np.where(is_left_out[name], MUTED_CODE, codes)
@@ -247,41 +257,50 @@ def hatch_columns(drawn: DrawnTile, gaps: Columns, looks: Looks) -> dict[str, Co
     return found
 
 
-def with_details(drawn: DrawnTile, details: Mapping[int, str]) -> Columns:
-    """Its events, with what hovers tell of launches. details: by launch_index."""
-    return drawn.events | {"detail": np.array([details.get(launch, "") for launch in drawn.launches.tolist()], dtype=np.str_)}
+def with_details(drawn: DrawnTile, details: Mapping[str, Mapping[int, str]]) -> Columns:
+    """Its events, with what hovers tell of launches and calls. details: by track, by number of it."""
+    texts = [""] * len(drawn.events["left"])
+    for track, numbers in drawn.numbers.items():
+        of_track = details.get(track, {})
+        texts = [of_track.get(number, text) for number, text in zip(numbers.tolist(), texts, strict=True)]
+    return drawn.events | {"detail": np.array(texts, dtype=np.str_)}
 
 
-def chosen_columns(event: Mapping[str, Any] | None, rows: TimelineRows) -> tuple[Columns, Columns]:
-    """An outline around the event, and a line to it from the call that launched it, where that thread has a row.
+def chosen_columns(
+    rows: TimelineRows, event: Mapping[str, Any] | None, call: Mapping[str, Any] | None = None, work: Mapping[str, Any] | None = None
+) -> tuple[Columns, Columns]:
+    """An outline around the event, and a line from a call to what it started, where these have rows.
 
     Args:
-        event: its row of kernel_launches, memory_ops or ranges, with its track.
+        event: its row of kernel_launches, memory_ops, ranges or api_calls, with its track.
+        call, work: the event, and what started it or what it started; None: not known.
     """
     outline, link = empty_columns(_QUAD), empty_columns(LINK_NUMBERS)
-    if event is None:
+    row = None if event is None else _row_of(event, rows)
+    if event is None or row is None:
         return outline, link
-    lane = {name: event.get(name) for name in LANE}
-    if event["track"] == "ranges":
-        lane |= {"device_index": None, "stream_index": None}
-    else:
-        lane |= {"thread_id": None, "depth": None}
-    wanted = pl.DataFrame([lane], schema={name: rows.places.schema[name] for name in LANE})
-    found = wanted.join(rows.places, on=LANE, how="inner", nulls_equal=True)
-    if found.is_empty():
-        return outline, link
-    row, start_ns = float(found["row"][0]), float(event["start_ns"])
+    start_ns = float(event["start_ns"])
     outline = {
         "left": np.array([start_ns]),
         "bottom": np.array([row + 0.95]),
         "right": np.array([start_ns + max(event["duration_ns"] or 0, 0)]),
         "top": np.array([row + 0.05]),
     }
-    head = rows.thread_rows.get((event.get("process_id"), event.get("launch_thread_id")))
-    if event.get("launch_start_ns") is not None and head is not None:
-        launch_ns = float(event["launch_start_ns"])
-        link = {"x0": np.array([launch_ns]), "y0": np.array([head + 0.5]), "x1": np.array([start_ns]), "y1": np.array([row + 0.5])}
+    if call is not None and work is not None:
+        tail, head = rows.call_rows.get((call["process_id"], call["thread_id"])), _row_of(work, rows)
+        if tail is not None and head is not None:
+            ends = (float(call["start_ns"]), tail + 0.5, float(work["start_ns"]), head + 0.5)
+            link = {name: np.array([end]) for name, end in zip(LINK_NUMBERS, ends, strict=True)}
     return outline, link
+
+
+def _row_of(event: Mapping[str, Any], rows: TimelineRows) -> float | None:
+    """None: it is folded away."""
+    own = ("process_id", "device_index", "stream_index") if event["track"] in DEVICE_TRACKS else ("process_id", "thread_id", "depth")
+    lane = {name: event.get(name) if name in ("track", *own) else None for name in LANE}
+    wanted = pl.DataFrame([lane], schema={name: rows.places.schema[name] for name in LANE})
+    found = wanted.join(rows.places, on=LANE, how="inner", nulls_equal=True)["row"]
+    return None if found.is_empty() else float(found[0])
 
 
 def stretch_columns(stretch: tuple[float, float] | None, rows: TimelineRows) -> Columns:
@@ -292,9 +311,10 @@ def stretch_columns(stretch: tuple[float, float] | None, rows: TimelineRows) -> 
 
 
 def overview_columns(tile: pl.DataFrame, rows: TimelineRows) -> Columns:
-    """How busy each device is over the whole trace, one above the other; without devices, where outermost ranges are."""
+    """How busy each device is over the whole trace, one above the other; without devices, where outermost ranges are, or calls."""
     is_of_device = tile["track"] == "kernels"
-    part = tile.filter(is_of_device if is_of_device.any() else (pl.col("depth").fill_null(0) == 0))
+    is_outermost = (tile["track"] == "ranges") & (tile["depth"].fill_null(0) == 0)
+    part = tile.filter(is_of_device if is_of_device.any() else is_outermost if is_outermost.any() else tile["track"] == "calls")
     keys = ("process_id", "device_index") if is_of_device.any() else ("process_id", "thread_id")
     order = rows.device_rows if is_of_device.any() else rows.thread_rows
     places = {key: place for place, key in enumerate(order)}
@@ -355,7 +375,7 @@ def timeline_chart(palette: Palette, shown: Mapping[str, Columns] = NO_COLUMNS, 
         rows,
     )
     event_hover = _hover(
-        (("name", "@name{custom}"), ("took", "@duration{custom}"), start, ("row", "@row{custom}"), ("launch", "@detail")), names, rows
+        (("name", "@name{custom}"), ("took", "@duration{custom}"), start, ("row", "@row{custom}"), ("details", "@detail")), names, rows
     )
     kdims = list(_QUAD)
     gaps = hv.Rectangles(given["gaps"], kdims, [*GAP_NUMBERS[4:], *GAP_TEXTS]).opts(

@@ -1,4 +1,4 @@
-"""The rows of a timeline: devices with their streams, threads with their nested ranges; each group can be folded into one row."""
+"""The rows of a timeline: devices with their streams, threads with nested ranges and calls; each group can be folded into one row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ LANE: Final = ("track", "process_id", "device_index", "stream_index", "thread_id
 MAX_OPEN_ROW_COUNT: Final = 44
 """Threads past it are folded until somebody opens them: more rows do not fit on a screen."""
 
-TRACKS: Final = {"kernels": 0, "memory": 1, "ranges": 2}
-TRACK_TITLES: Final = {"kernels": "kernels", "memory": "copies"}
+TRACKS: Final = {"kernels": 0, "memory": 1, "ranges": 2, "calls": 3}
+TRACK_TITLES: Final = {"kernels": "kernels", "memory": "copies", "calls": "API calls"}
+DEVICE_TRACKS: Final = ("kernels", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,15 @@ class Row:
 class TimelineRows:
     """rows: from the top. places: lanes with the row that they are drawn in; lanes that are folded away are not in it.
 
-    device_rows: the head of each process and device, where its gaps are drawn.
+    device_rows: the head of each process and device, where its gaps are drawn. thread_rows: the head of each process and thread;
+    call_rows: where its calls are drawn, if they are folded away its head.
     """
 
     rows: tuple[Row, ...]
     places: pl.DataFrame
     device_rows: dict[tuple[int | None, int | None], int]
     thread_rows: dict[tuple[int | None, int | None], int]
+    call_rows: dict[tuple[int | None, int | None], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class _Group:
 
     @property
     def open_row_count(self) -> int:
-        """A device has a row of its own over its streams; the head of a thread is its outermost ranges."""
+        """A device has a row of its own over its streams; the head of a thread is its outermost ranges, without any its calls."""
         return len(self.lanes) + self.is_device
 
 
@@ -84,10 +87,13 @@ def timeline_rows(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.Data
                 places.append(lane | {"row": len(rows)})
                 rows.append(Row(_title(lane), False))
     schema: dict[str, Any] = {**{name: lanes.schema[name] for name in LANE}, "row": pl.Int32}
-    return TimelineRows(tuple(rows), pl.DataFrame(places, schema=schema), heads[True], heads[False])
+    call_rows = heads[False] | {(place["process_id"], place["thread_id"]): place["row"] for place in places if place["track"] == "calls"}
+    return TimelineRows(tuple(rows), pl.DataFrame(places, schema=schema), heads[True], heads[False], call_rows)
 
 
 def _title(lane: dict[str, Any]) -> str:
+    if lane["track"] == "calls":
+        return TRACK_TITLES["calls"]
     if lane["track"] == "ranges":
         return f"depth {lane['depth']}" if lane["depth"] is not None else "ranges"
     stream = "no stream" if lane["stream_index"] is None else f"stream {lane['stream_index']}"
@@ -100,7 +106,7 @@ def _groups(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.DataFrame)
     process_of = {row["process_id"]: row for row in processes.to_dicts()}
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for lane in lanes.select(LANE).to_dicts():
-        is_device = lane["track"] != "ranges"
+        is_device = lane["track"] in DEVICE_TRACKS
         found.setdefault((is_device, lane["process_id"], lane["device_index"] if is_device else lane["thread_id"]), []).append(lane)
     process_count = len({process_id for _, process_id, _ in found})
 
@@ -118,7 +124,10 @@ def _groups(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.DataFrame)
             name = device_names.get((process_id, number))
             title = ("Device" if number is None else f"GPU {number}") + of_process + (f" · {name}" if name else "")
         else:
-            title = ("Ranges" if number is None else f"Thread {number}") + of_process
+            title = "Ranges" if number is None else f"Thread {number}"
+            if within[0]["track"] == "calls":
+                title += f" · {TRACK_TITLES['calls']}"
+            title += of_process
         group_id = f"{'d' if is_device else 't'}{process_id}.{number}"
         groups.append(_Group(group_id, title, tuple(within), is_device, (process_id, number)))
     return groups

@@ -53,7 +53,7 @@ class TimelinePage(PageBase):
         self._outline: Question[Outline] = Question(self.wake)
         self._tile: Question[Tile] = Question(self.wake)
         self._gaps: Question[pl.DataFrame] = Question(self.wake)
-        self._details: Question[dict[int, str]] = Question(self.wake)
+        self._details: Question[dict[str, dict[int, str]]] = Question(self.wake)
         self._count: Question[int] = Question(self.wake)
         self._event: Question[Event] = Question(self.wake)
         self._summary: Question[pl.DataFrame] = Question(self.wake)
@@ -88,6 +88,8 @@ class TimelinePage(PageBase):
                 self.state = replace(self.state, stretch=str(self.figure.view.clipped(self._shown.whole)))
             case "match" if self._shown is not None and self.state.search:
                 return self._to_match(self._shown.run_id, value == "next")
+            case "other" if self._shown is not None and self._event.answer is not None:
+                self._choose(self._event.answer.other)
             case "same" if self._shown is not None and self._event.answer is not None:
                 return self._to_same(self._shown.run_id, self._event.answer, 1 if value == "next" else -1)
             case "set":
@@ -135,11 +137,11 @@ class TimelinePage(PageBase):
         """Another run may have been chosen since the question."""
         return self._shown is not None and self._shown.run_id == run_id
 
-    def _choose(self, found: Match | None) -> None:
+    def _choose(self, found: Match | Event | None) -> None:
         """Chooses the event, and brings it into sight where it is not or would be too small to see."""
         if found is None or self._shown is None:
             return
-        self.state = replace(self.state, event=found.event)
+        self.state = replace(self.state, event=found.text)
         view, length_ns = self.figure.view, found.end_ns - found.start_ns
         is_seen = view.start_ns <= found.start_ns and found.end_ns <= view.end_ns
         if not is_seen or length_ns < NEAR_PX * self.figure.pixel_ns:
@@ -204,10 +206,9 @@ class TimelinePage(PageBase):
         """What may come later than the drawing."""
         if not self._gaps.is_on_its_way:
             self._gaps.ask((run_id, tile.request), partial(self._ask.gaps, run_id, tile.request), self._revision)
-        launches = self._drawn.launches[self._drawn.launches >= 0]
-        if launches.size and int(np.ptp(launches)) < MAX_DETAILED_COUNT and not self._details.is_on_its_way:
-            span = (int(launches.min()), int(launches.max()))
-            self._details.ask((run_id, span), partial(self._ask.details, run_id, *span), self._revision)
+        spans = self._drawn.spans(MAX_DETAILED_COUNT)
+        if spans and not self._details.is_on_its_way:
+            self._details.ask((run_id, spans), partial(self._ask.details, run_id, spans), self._revision)
 
     def _ask_panels(self, run_id: str) -> None:
         if self.state.search:
@@ -366,12 +367,21 @@ class TimelinePage(PageBase):
                 body.replace(hatch, columns)
         event = self._shown_event()
         if self._is_new("chosen", event and (event.track, event.start_ns, event.name)):
-            chosen, links = timeline.chosen_columns(None if event is None else event.row | {"track": event.track}, rows)
+            chosen, links = timeline.chosen_columns(rows, *_drawn_of(event))
             body.replace("chosen", chosen)
             body.replace("links", links)
         stretch = TimeWindow.of(self.state.stretch)
         if self._is_new("stretch", stretch):
             body.replace("stretch", timeline.stretch_columns(None if stretch is None else (stretch.start_ns, stretch.end_ns), rows))
+
+
+def _drawn_of(event: Event | None) -> list[dict[str, Any] | None]:
+    """Rows of the event and of both sides of its launch, which are known together."""
+    if event is None or event.other is None:
+        parts: tuple[Event | None, ...] = (event, None, None)
+    else:
+        parts = (event, event.call or event, event.work or event)
+    return [None if part is None else part.row | {"track": part.track} for part in parts]
 
 
 def _of_run(question: Question[Answer], run_id: str) -> Answer | None:

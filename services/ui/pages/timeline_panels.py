@@ -20,7 +20,7 @@ MAX_NAME_LENGTH: Final = 90  # of a filter in the URL
 def chosen_fragment(event: Event | None, state: ViewState, problem: str, is_asking: bool) -> str:
     if event is None:
         return fragment("timeline_chosen.html", event=None, facts=(), links=(), launch="", problem=problem, is_asking=is_asking)
-    facts = {"kernels": _kernel_facts, "memory": _memory_facts, "ranges": _range_facts}[event.track](event)
+    facts = {"kernels": _kernel_facts, "memory": _memory_facts, "ranges": _range_facts, "calls": _call_facts}[event.track](event)
     facts = [("Start", f"{theme.count(event.start_ns)} ns"), ("Took", theme.duration(event.row["duration_ns"])), *facts]
     launch_ns = event.row.get("launch_start_ns")
     return fragment(
@@ -49,7 +49,6 @@ def _kernel_facts(event: Event) -> list[tuple[str, str]]:
     row = event.row
     shared = row["shared_bytes"] if row["shared_bytes"] is not None else _sum(row["static_shared_bytes"], row["dynamic_shared_bytes"])
     delay = None if row["launch_start_ns"] is None else event.start_ns - row["launch_start_ns"]
-    call = "" if event.call is None else f"{event.call_name}, {theme.duration(event.call['duration_ns'])}, thread {event.call['thread_id']}"
     return [
         ("Device", _number("GPU ", row["device_index"])),
         ("Stream", _number("", row["stream_index"])),
@@ -59,7 +58,7 @@ def _kernel_facts(event: Event) -> list[tuple[str, str]]:
         ("Registers a thread", _number("", row["registers_per_thread"])),
         ("Shared memory a block", "" if shared is None else theme.memory(shared)),
         ("Layer", event.layer + (f" (told by {row['layer_source']})" if event.layer and row["layer_source"] else "")),
-        ("Launched by", call),
+        ("Launched by", _caller(event)),
         ("Queued for", "" if delay is None else theme.duration(delay)),
         ("Correlation", _number("", row["correlation_id"])),
         ("Graph node", _number("", row["graph_node_id"])),
@@ -74,7 +73,26 @@ def _memory_facts(event: Event) -> list[tuple[str, str]]:
         ("Rate", theme.byte_rate(row["bytes"] / row["duration_ns"] * 1e9) if is_rated else ""),
         ("Device", _number("GPU ", row["device_index"])),
         ("Stream", _number("", row["stream_index"])),
+        ("Started by", _caller(event)),
         ("Correlation", _number("", row["correlation_id"])),
+    ]
+
+
+def _caller(event: Event) -> str:
+    call = event.call
+    return "" if call is None else f"{call.name}, {theme.duration(call.row['duration_ns'])}, thread {call.row['thread_id']}"
+
+
+def _call_facts(event: Event) -> list[tuple[str, str]]:
+    row, work = event.row, event.work
+    others = f" and {event.work_count - 1} more" if event.work_count > 1 else ""
+    return [
+        ("Thread", _number("", row["thread_id"])),
+        ("Process", _number("", row["process_id"])),
+        ("Started", "" if work is None else f"{work.name}{others}"),
+        ("Queued for", "" if work is None else theme.duration(work.start_ns - event.start_ns)),
+        ("Correlation", _number("", row["correlation_id"])),
+        ("Returned", "0 (success)" if row["return_value"] == 0 else _number("", row["return_value"])),
     ]
 
 

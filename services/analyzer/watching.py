@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.roofline import roofline
+from services.analyzer.analyses.roofline import Roofs, roofline_under
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.live_rows import RunCommit
@@ -90,6 +90,8 @@ class RunFeed:
     next_number: int = 0
     byte_count: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    hardware_count: int = 0  # of changes of ceilings and thresholds that were told
+    roofs: tuple[int, Roofs] | None = None  # that measurements are held against, and how many changes had been told before
     encodings: OrderedDict[tuple[int, int], asyncio.Task[tuple[TableChunk, ...]]] = field(default_factory=OrderedDict)
 
     @property
@@ -103,6 +105,13 @@ class RunFeed:
         while self.byte_count > RING_BYTES and len(self.segments) > 1:
             self.byte_count -= self.segments.popleft().byte_count
         self.wake()
+
+    def roofs_now(self, work_out: Callable[[], Roofs]) -> Roofs:
+        """Worked out when something has changed since."""
+        count = self.hardware_count
+        if self.roofs is None or self.roofs[0] != count:
+            self.roofs = (count, work_out())
+        return self.roofs[1]
 
     def wake(self) -> None:
         self.news.set()
@@ -146,7 +155,7 @@ class RunWatching:
         for commit in commits:
             feed = self._feeds.get(commit.run_id)
             if feed is not None:
-                frames = await asyncio.to_thread(_commit_frames, self._store, commit)
+                frames = await asyncio.to_thread(_commit_frames, self._store, commit, feed)
                 feed.append(Segment(commit.first_event_index, commit.next_event_index, commit.run, frames))
 
     async def publish_run(self, run: Run) -> None:
@@ -160,6 +169,7 @@ class RunWatching:
         for run_id, feed in list(self._feeds.items()):
             run = (await asyncio.to_thread(self._store.runs.get, run_id)).run
             if (run.node_id, run.device_id) == (node_id, device_id):
+                feed.hardware_count += 1
                 feed.append(Segment(0, 0, None, await asyncio.to_thread(_ceiling_frames, self._store, run_id)))
 
     async def watch(self, run_id: str, next_event_index: int) -> AsyncIterator[RunUpdate]:
@@ -236,20 +246,21 @@ class RunWatching:
             span_first = span_end
 
 
-def _commit_frames(store: Store, commit: RunCommit) -> Frames:
+def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
     tables = {row.table.table_name: row.table for row in commit.rows if row.table in WATCHED_TABLES and row.table is not CEILINGS}
     frames = {name: frame_of(table, [row.values for row in commit.rows if row.table is table]) for name, table in tables.items()}
     if commit.samples:
         frames[SAMPLES.table_name] = samples_frame(commit.samples)
     if commit.has_new_ceilings:
+        feed.hardware_count += 1
         between = pl.col("event_index").is_between(commit.first_event_index, commit.next_event_index - 1)
         for name, frame in _ceiling_frames(store, commit.run_id).items():
             frames[name] = frame.filter(between)
     elif MEASUREMENTS.table_name in frames:
-        measurements = frames[MEASUREMENTS.table_name].lazy()
+        roofs = feed.roofs_now(lambda: Roofs.of(ceilings(store, [commit.run_id]), thresholds(store, [commit.run_id])).worked_out())
         # Counters come when all is measured, with new rows of the roofline.
-        known = (ceilings(store, [commit.run_id]), COUNTED_WORK.empty().lazy(), thresholds(store, [commit.run_id]))
-        frames[ROOFLINE.table_name] = roofline(measurements, *known).collect()
+        points = roofline_under(roofs, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
+        frames[ROOFLINE.table_name] = points.collect()
         if frames[MEASUREMENTS.table_name]["layer_path"].count():
             layers = run_table(store, LAYER_ROOFLINE, [commit.run_id]).sort("event_index").collect()
             frames[LAYER_ROOFLINE.table_name] = layers.filter(pl.col("event_index") >= commit.first_event_index)

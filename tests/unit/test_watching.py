@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import polars as pl
+
+from services.analyzer.analyses.roofline import Roofs
 from services.analyzer.schema import MEASUREMENTS
 from services.analyzer.watching import COLUMN_BYTES, RING_BYTES, RunFeed, Segment
 
@@ -15,3 +18,20 @@ def test_commits_of_a_row_each_are_counted_with_what_their_frames_take() -> None
     assert len(feed.segments) <= RING_BYTES // (frame.width * COLUMN_BYTES)
     assert feed.next_number == 3_000
     assert feed.since(feed.first_number)[0].next_event_index == feed.first_number + 1
+
+
+def test_what_measurements_are_held_against_is_worked_out_again_when_it_has_changed() -> None:
+    """Also when the change is told while it is being worked out."""
+    feed = RunFeed()
+    asked: list[str] = []
+
+    def work_out() -> Roofs:
+        asked.append("once")
+        if len(asked) == 1:
+            feed.hardware_count += 1
+        return Roofs(*[pl.LazyFrame({"number": [len(asked)]})] * 4)
+
+    found = [feed.roofs_now(work_out).memory.collect().item() for _ in range(3)]
+    assert found == [1, 2, 2]
+    feed.hardware_count += 1
+    assert feed.roofs_now(work_out).memory.collect().item() == 3

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.model_passes import is_launch, known_sum, with_formulas
-from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.answer_tables import LAYERS
 from services.analyzer.model_tables import LAYER_VARIANTS
@@ -60,7 +60,7 @@ def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
         )
         .with_columns(sm_clock_hz=pl.lit(None, dtype=COUNT), duration_sum_ns=pl.col("duration_median_ns").round().cast(COUNT))
     )
-    return placed(with_formulas(points), ceilings, thresholds)
+    return placed(with_formulas(points), Roofs.of(ceilings, thresholds))
 
 
 def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:

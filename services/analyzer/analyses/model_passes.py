@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.model_tables import MODELS
 from services.analyzer.schema import MEASUREMENTS
 from services.analyzer.table import COUNT, NUMBER, TEXT
@@ -97,7 +97,7 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
     token_count = pl.col("batch_size") * pl.col("sequence_length")
     passes = timed.filter(is_pass()).with_columns(launched_model="model_name", model_name=pl.coalesce("model_name", "kernel_name"))
     return MODELS.conform(
-        placed(with_formulas(passes), ceilings, thresholds)
+        placed(with_formulas(passes), Roofs.of(ceilings, thresholds))
         .with_columns(**{name: _fact(names) for name, names in FACTS.items()}, batch_size=pl.coalesce("batch_size", _fact(("batch_size",))))
         .with_columns(
             memory_bytes=pl.coalesce("device_memory_bytes", "memory_bytes"),

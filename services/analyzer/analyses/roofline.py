@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import polars as pl
 
@@ -27,6 +28,29 @@ tenth of its work would not."""
 ACCUMULATE_SUFFIX: Final = "_accumulate16"
 NS_PER_S: Final = 1e9
 KEYS: Final = ["run_id", "device_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """What measurements are held against, by run and device: memory, a row each; compute and highest, also by data type.
+
+    thresholds: the table of this name.
+    """
+
+    memory: pl.LazyFrame
+    compute: pl.LazyFrame
+    highest: pl.LazyFrame
+    thresholds: pl.LazyFrame
+
+    @classmethod
+    def of(cls, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> Self:
+        """Of the tables of these names; ceilings of every source."""
+        return cls(_memory_ceilings(ceilings), _compute_ceilings(ceilings), _highest_compute_ceilings(ceilings), thresholds)
+
+    def worked_out(self) -> Self:
+        """The same for measurement after measurement: what is known of devices takes longer to find than where a point lies."""
+        frames = pl.collect_all([self.memory, self.compute, self.highest, self.thresholds])
+        return type(self)(*(frame.lazy() for frame in frames))
 
 
 def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
@@ -61,7 +85,12 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: p
         Table roofline, in the order of the measurements. What needs a ceiling that is not known is null. event_index is
         the later one of the measurement, of its counters and of what is known of its device.
     """
-    return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), ceilings, thresholds))
+    return roofline_under(Roofs.of(ceilings, thresholds), measurements, counted_work)
+
+
+def roofline_under(roofs: Roofs, measurements: pl.LazyFrame, counted_work: pl.LazyFrame) -> pl.LazyFrame:
+    """As `roofline`."""
+    return ROOFLINE.conform(placed(with_counted_work(measurements, counted_work), roofs))
 
 
 def counted_roofline(
@@ -74,17 +103,17 @@ def counted_roofline(
     """
     nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
     levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
-    return placed(levels, ceilings, thresholds).select(COUNTED_ROOFLINE.column_names)
+    return placed(levels, Roofs.of(ceilings, thresholds)).select(COUNTED_ROOFLINE.column_names)
 
 
-def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:
+def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:
     """Measurements with their work (`with_counted_work`) under the ceilings of their devices."""
     duration_s = pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S
     has_flop, has_bytes = pl.col("flop") > 0, pl.col("bytes") > 0
     return (
-        measurements.join(_memory_ceilings(ceilings), on=KEYS, how="left", maintain_order="left")
-        .join(_compute_ceilings(ceilings), on=[*KEYS, "dtype"], how="left", maintain_order="left")
-        .join(_highest_compute_ceilings(ceilings), on=[*KEYS, "dtype"], how="left", maintain_order="left")
+        measurements.join(roofs.memory, on=KEYS, how="left", maintain_order="left")
+        .join(roofs.compute, on=[*KEYS, "dtype"], how="left", maintain_order="left")
+        .join(roofs.highest, on=[*KEYS, "dtype"], how="left", maintain_order="left")
         .with_columns(
             event_index=pl.max_horizontal("event_index", "ceilings_event_index"),
             achieved_flop_per_s=pl.coalesce(pl.when(has_flop).then(pl.col("flop") / duration_s), "stated_flop_per_s"),
@@ -112,7 +141,7 @@ def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.La
             **{f"efficiency_{source}_ratio": pl.col(f"efficiency_{source}") for source in COMPARED_SOURCES},
         )
         .with_columns(_plausibility())
-        .pipe(with_efficiency_category, thresholds, ("", *(f"_{source}" for source in COMPARED_SOURCES)))
+        .pipe(with_efficiency_category, roofs.thresholds, ("", *(f"_{source}" for source in COMPARED_SOURCES)))
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.roofline import placed
+from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
@@ -102,7 +102,7 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     )
     by_hand, limits = (trace.get(table.table_name, table.empty().lazy()) for table in (CEILINGS, THRESHOLDS))
     return (
-        placed(measured, pl.concat([trace_ceilings(trace["trace_devices"]), by_hand]), limits)
+        placed(measured, Roofs.of(pl.concat([trace_ceilings(trace["trace_devices"]), by_hand]), limits))
         .join(kernels, how="cross", maintain_order="left")
         .with_columns(share_ratio=share_of(pl.col("duration_sum_ns"), pl.col("kernels_ns")))
     )

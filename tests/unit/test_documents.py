@@ -205,6 +205,8 @@ def test_a_models_passes_have_what_its_page_shows_of_them() -> None:
     assert [entry.name for entry in charts[1].key] == ["gpt baseline", "gpt fused"]
     axes = draw_element(Figure(figsize=(5, 3)), charts[1].element)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["min", "median", "p95", "p99", "max"]
+    memory = draw_element(Figure(figsize=(5, 3)), charts[2].element)
+    assert [label.get_text() for label in memory.get_yticklabels()][:3] == ["0 B", "1.00 KiB", "2.00 KiB"]
     assert run_charts({"models": rows("models", {"model_name": "gpt"})}) == []
 
 

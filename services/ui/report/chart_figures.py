@@ -35,6 +35,7 @@ KEY_INCHES: Final = 0.22
 SWATCH_INCHES: Final = 0.12
 KEY_CHARACTERS_PER_INCH: Final = 15.0
 MAX_KEY_COUNT: Final = 20
+MAX_KEY_ROWS: Final = 4  # more would leave no room for the chart
 MAX_NOTE_LINES: Final = 5
 SYMBOL_HATCHES: Final = {symbol: pattern for symbol, pattern in zip(PATTERN_SYMBOLS, PATTERNS, strict=True) if pattern is not None}
 SYMBOL_MARKERS: Final = {symbol: MARKERS.get(name, "o") for name, symbol in SYMBOLS.items()} | {"▬": "_", "○": "o"}
@@ -139,7 +140,7 @@ def _key_rows(key: Sequence[Key], width: float) -> list[list[tuple[float, Key, s
             x = 0.0
         rows[-1].append((x, entry, name))
         x += needed
-    return rows
+    return rows[:MAX_KEY_ROWS]
 
 
 def _draw_key(figure: Figure, entries: Sequence[tuple[float, Key, str]], sheet: Sheet, y: float) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import holoviews as hv
 import polars as pl
 
 from services.ui import theme
@@ -29,7 +31,8 @@ def pass_charts(rows: pl.DataFrame) -> Iterator[Chart]:
     yield _percentiles(found)
     memory = found.figures("memory_bytes", theme.memory)
     if _is_known(memory):
-        yield Chart("Device memory", bar_chart(found.names, memory, "device memory", LIGHT, ticks=theme.MEMORY_TICKS))
+        bars = bar_chart(found.names, memory, "device memory", LIGHT, ticks=theme.MEMORY_TICKS)
+        yield Chart("Device memory", bars.opts(hv.opts.Overlay(yticks=_whole_bytes(memory))))
 
 
 def _median(row: Mapping[str, Any]) -> Bar:
@@ -40,6 +43,13 @@ def _median(row: Mapping[str, Any]) -> Bar:
 
 def _is_known(sides: Sequence[Sequence[Bar | None]]) -> bool:
     return any(bar is not None for bars in sides for bar in bars)
+
+
+def _whole_bytes(sides: Sequence[Sequence[Bar | None]]) -> list[int]:
+    """Ticks at powers of two, or a few of one: decimal ones would be odd figures of KiB."""
+    highest = max(bar.value for bars in sides for bar in bars if bar is not None)
+    step = 2 ** max(0, math.ceil(math.log2(max(highest, 1) / 4)))
+    return [step * place for place in range(int(highest / step) + 2)]
 
 
 def _percentiles(found: Passes) -> Chart:

@@ -71,7 +71,7 @@ class _Writing:
             self._figure = None
 
     def write_facts(self, document: Document) -> None:
-        for line in textwrap.wrap(document.title, 70, max_lines=3, placeholder=" …"):
+        for line in textwrap.wrap(document.title, 60, max_lines=3, placeholder=" …"):
             self._write(line, size=18, weight="bold", height=0.36)
         self._y += 0.15
         for name, value in document.facts:

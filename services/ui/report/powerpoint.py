@@ -39,6 +39,8 @@ MAX_NOTE_LENGTH: Final = 420
 NOTE_HEIGHT: Final = 0.62
 CHARACTER: Final = 0.085  # inches of one in a cell, in a wide font: who opens the slides may lack the one they are made with
 TEXT_CHARACTER: Final = 0.11  # and in text
+NOTE_CHARACTER: Final = 0.093
+MAX_NOTE_LINES: Final = 3  # in the height of a note
 LINE: Final = 0.17  # inches of one in a cell
 CELL_MARGIN: Final = 0.06
 MAX_CELL_LINES: Final = 2
@@ -150,7 +152,8 @@ def _add_charts(presentation: Any, charts: Sequence[Chart]) -> None:
         shown._element.nvPicPr.cNvPr.set("descr", _spoken(chart))
         if chart.note:
             bottom = TOP + shown.height / Inches(1)
-            _add_text(slide, [elided(chart.note, MAX_NOTE_LENGTH)], (left, bottom, width, NOTE_HEIGHT), NOTE_PT, LIGHT.muted)
+            note = cell_text(chart.note, int(width / NOTE_CHARACTER), MAX_NOTE_LINES)
+            _add_text(slide, [note], (left, bottom, width, NOTE_HEIGHT), NOTE_PT, LIGHT.muted)
 
 
 def _spoken(chart: Chart) -> str:

@@ -24,6 +24,7 @@ MAX_LANE_COUNT: Final = 28
 """Streams and depths of threads. More rows than these and their devices would be lower than letters on a slide."""
 
 AXIS_PX: Final = 60
+TICK_COUNT: Final = 4  # of time: more lie on each other where a telephone shows the page
 NAMED_PX: Final = 700
 """Wide that names are made to fit into: of a printed page, where letters are wider than in a browser."""
 
@@ -85,6 +86,7 @@ def _with_axes(element: hv.Overlay, rows: TimelineRows, whole: TimeWindow) -> hv
             ylim=(0, count),
             xaxis="bottom",
             yaxis="left",
+            xticks=TICK_COUNT,
             gridstyle={"grid_line_color": LIGHT.grid, "ygrid_line_color": None},
             xlabel="from the first event on",
             yticks=[(place + 0.5, elided(row.title, MAX_TITLE_LENGTH)) for place, row in enumerate(rows.rows)],

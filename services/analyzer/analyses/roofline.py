@@ -74,7 +74,7 @@ def counted_roofline(
     """
     nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
     levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
-    return placed(levels, ceilings, thresholds).select(COUNTED_ROOFLINE.column_names)
+    return COUNTED_ROOFLINE.conform(placed(levels, ceilings, thresholds))
 
 
 def placed(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame) -> pl.LazyFrame:

@@ -47,10 +47,10 @@ from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import ModelRun, Run
 
-TABLES_UNDER_CEILINGS: Final = (ROOFLINE, *LAYERED_TABLES)
+TABLES_UNDER_CEILINGS: Final = (ROOFLINE, COUNTED_ROOFLINE, *LAYERED_TABLES)
 """Of traces: other for other ceilings and thresholds."""
 
-MEASURED_TABLES: Final = (KERNELS, ROOFLINE, *LAYERED_TABLES)
+MEASURED_TABLES: Final = (KERNELS, ROOFLINE, COUNTED_ROOFLINE, *LAYERED_TABLES)
 """Of configurations as well as of launches in traces."""
 
 
@@ -71,9 +71,9 @@ def run_table(
     Raises:
         InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
     """
-    if table in (COUNTED_ROOFLINE, COUNTED_WORK):
+    if table is COUNTED_WORK:
         return sweep_table(table, lambda part: run_table(store, part, run_ids))
-    if table in (KERNELS, ROOFLINE):
+    if table in (KERNELS, ROOFLINE, COUNTED_ROOFLINE):
         traces = _of_traces(store, table, run_ids, question)
         is_of_traces_alone = run_ids is not None and set(run_ids) <= set(store.trace_run_ids(run_ids, without=CONFIGURATIONS))
         of_sweeps = [] if is_of_traces_alone else [sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))]

@@ -260,8 +260,10 @@ LAYER_ROOFLINE: Final = _table(
 
 COUNTED_ROOFLINE: Final = _table(
     "counted_roofline",
-    "One row per measured configuration and memory level: the same with work by hardware counters alone.",
+    "One row per measured configuration, of a trace per kernel, data type and device, and memory level: the same with work by hardware "
+    "counters alone.",
     *_POINT,
+    *_OF_LAUNCHES,
 )
 
 KERNELS: Final = _table(

@@ -30,7 +30,8 @@ from services.analyzer.analyses.opportunities import opportunities
 from services.analyzer.analyses.timeline_questions import Matches, window_summary
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
-from services.analyzer.analyses.trace_roofline import layer_roofline, trace_roofline, with_layer_work
+from services.analyzer.analyses.trace_points import LEVEL_BYTES
+from services.analyzer.analyses.trace_roofline import layer_roofline, trace_counted_roofline, trace_roofline, with_layer_work
 from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
 from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
@@ -38,7 +39,7 @@ from services.analyzer.compiled import sources_digest
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.hardware import tables_digest
 from services.analyzer.readers.selection import WORK
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import Table
 from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
 from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
@@ -142,6 +143,11 @@ _OF_OPPORTUNITIES: Final = {
     WORK: (),
 }
 
+_OF_LEVELS: Final = {
+    **{name: WORK_COLUMNS[name] for name in ("kernel_launches", "trace_names", "trace_devices")},
+    "launch_work": tuple(dict.fromkeys((*WORK_COLUMNS["launch_work"], *LEVEL_BYTES.values()))),
+}
+
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
     LAYERS.table_name: TraceAnalysis(
@@ -156,6 +162,7 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
         {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
     ),
     ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace)),
+    COUNTED_ROOFLINE.table_name: TraceAnalysis(_OF_LEVELS, lambda trace, _: trace_counted_roofline(trace)),
     LAYER_ROOFLINE.table_name: TraceAnalysis(
         {**WORK_COLUMNS, WORK: ()}, lambda trace, question: layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
     ),

@@ -26,25 +26,30 @@ FLOP_METRICS: Final = tuple(
     for name in ("dadd", "dmul", "dfma", "fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
 )
 METRICS: Final = ("gpu__time_duration.sum", "dram__bytes.sum", "sm__inst_executed_pipe_tensor.sum", *FLOP_METRICS)
-UNITS: Final = {"gpu__time_duration.sum": "ns", "dram__bytes.sum": "byte"}
+CACHE_METRICS: Final = {"l2_bytes": "lts__t_bytes.sum", "l1_bytes": "l1tex__t_bytes.sum"}
+"""Counted where one of the launches has some."""
+
+UNITS: Final = {"gpu__time_duration.sum": "ns", "dram__bytes.sum": "byte", **dict.fromkeys(CACHE_METRICS.values(), "byte")}
 
 
 def launch(
     name: str, *, grid: str = "(8, 1, 1)", block: str = "(256, 1, 1)", process: str = "77", host: str = "127.0.0.1", **metrics: float
 ) -> dict[str, object]:
-    """metrics: ffma, bytes and duration of the launch; all others are 0. float32 multiply-adds make two flop each."""
+    """metrics: ffma, bytes, l2_bytes, l1_bytes and duration of the launch; all others are 0. float32 multiply-adds make two flop each."""
     return {"name": name, "grid": grid, "block": block, "process": process, "host": host, **metrics}
 
 
 def report_text(launches: Sequence[Mapping[str, object]], *, ids: Sequence[str] | None = None) -> str:
     """Page raw with progress of ncu around it."""
-    lines = ["==PROF== Connected to process 77 (app)", _row((*COLUMNS, *METRICS))]
-    lines.append(_row(("",) * len(COLUMNS) + tuple(UNITS.get(name, "") for name in METRICS)))
+    metrics = (*METRICS, *(metric for name, metric in CACHE_METRICS.items() if any(name in row for row in launches)))
+    lines = ["==PROF== Connected to process 77 (app)", _row((*COLUMNS, *metrics))]
+    lines.append(_row(("",) * len(COLUMNS) + tuple(UNITS.get(name, "") for name in metrics)))
     for index, row in enumerate(launches):
         known = {"gpu__time_duration.sum": row.get("duration", 1000), "dram__bytes.sum": row.get("bytes", 0), FFMA: row.get("ffma", 0)}
+        known |= {metric: row.get(name, 0) for name, metric in CACHE_METRICS.items()}
         launch_id = str(index) if ids is None else ids[index]
         identity = (launch_id, row["process"], "app", row["host"], row["name"], "1", "7", row["block"], row["grid"], "0", "9.0")
-        lines.append(_row((*map(str, identity), *(f"{known.get(name, 0):,}" for name in METRICS))))
+        lines.append(_row((*map(str, identity), *(f"{known.get(name, 0):,}" for name in metrics))))
     return "\n".join((*lines, "==PROF== Disconnected from process 77", ""))
 
 

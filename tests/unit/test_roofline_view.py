@@ -14,6 +14,7 @@ from services.ui.charts.roofline_points import Span, near, thinned
 from services.ui.diagnosis import diagnosis, point_key, rows_of_point
 from services.ui.legend import LegendEntry, hidden_names, hideable, series_key
 from services.ui.memory import Overview
+from services.ui.pages.roofline import foremost
 from services.ui.pages.roofline_rows import OfRun, named_ceilings, with_share_of_pass
 from services.ui.theme import LIGHT
 from tests.unit.test_charts import POINT, ceiling, points
@@ -42,6 +43,24 @@ def test_points_of_a_level_are_those_with_bytes_there_as_counters_know_them_firs
     everything = at_level(rows, counted, "all")
     assert everything.select("configuration_index", "memory_level").rows() == [(0, "dram"), (0, "l2"), (1, "l2"), (2, "dram")]
     assert everything.columns == rows.columns
+
+
+def test_points_of_a_trace_have_levels_by_what_tells_them_apart() -> None:
+    of_trace = {"configuration_index": None, "launch_count": 3, "duration_sum_ns": 90}
+    gemm = of_trace | {"label": "gemm float16"}
+    rows = points(gemm, of_trace | {"label": "add float32"}, {"configuration_index": 0})
+    counted = points(*(gemm | {"memory_level": level, "work_source": "counters"} for level in ("dram", "l2", "l1")))
+    rows, counted = (frame.cast({"configuration_index": pl.Int64}) for frame in (rows, counted))
+    for level in ("l2", "l1"):
+        assert at_level(rows, counted, level).select("label", "duration_sum_ns").rows() == [("gemm float16", 90)]
+    everything = at_level(rows, counted, "all")
+    assert everything["memory_level"].to_list() == ["dram", "l2", "l1", "dram", "dram"]
+    keys = [point_key(row) for row in everything.to_dicts()]
+    assert len(set(keys)) == 3
+    assert rows_of_point(everything, keys[0]).height == 3  # a click explains all levels of it
+    listed, _ = foremost(everything, with_level=True)
+    assert [row.label for row in listed[:3]] == ["gemm float16 · DRAM", "gemm float16 · L2 cache", "gemm float16 · L1 cache"]
+    assert {row.point for row in listed} == set(keys)
 
 
 def test_the_level_decides_which_slopes_are_drawn_and_what_is_missing_is_said() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, TraceQuestion
+from services.analyzer.trace_tables import LAUNCH_WORK
 from tests.examples import examples
 from tests.unit.worked_traces import Kernel, Operator, worked_trace
 
@@ -108,6 +109,35 @@ def test_flop_of_which_a_part_has_no_bytes_have_no_intensity() -> None:
     )
     (layer,) = answer(trace, "layers")
     assert (layer["flop"], layer["bytes"], layer["intensity_flop_per_byte"]) == (7.0, None, None)
+
+
+# ---------------------------------------------------------------- counted levels
+
+
+def test_counters_place_a_kernel_at_each_level_over_the_launches_whose_bytes_they_know_there() -> None:
+    counted = [
+        {"launch_index": 0, "flop": 8e9, "bytes": 2e6, "l2_bytes": 4e6, "l1_bytes": 8e6, "work_source": "counters"},
+        {"launch_index": 1, "flop": 8e9, "bytes": 2e6, "l2_bytes": 6e6, "work_source": "counters of the same launch configuration"},
+        {"launch_index": 2, "flop": 1e6, "bytes": 6e6, "work_source": "op model"},
+    ]
+    work = LAUNCH_WORK.own_rows({"dtype": "float32", "path": "fma"} | row for row in counted)
+    rows = answer({**model_trace(), "launch_work": work.lazy()}, "counted_roofline")
+    assert [(row["label"], row["memory_level"], row["launch_count"], row["duration_sum_ns"]) for row in rows] == [
+        ("gemm float32", "dram", 2, 500_000),
+        ("gemm float32", "l2", 2, 500_000),
+        ("gemm float32", "l1", 1, 200_000),
+    ]
+    dram, l2, l1 = rows
+    assert [row["intensity_flop_per_byte"] for row in rows] == [16e9 / 4e6, 16e9 / 10e6, 8e9 / 8e6]
+    assert l2["achieved_flop_per_s"] == dram["achieved_flop_per_s"] == pytest.approx(16e9 / 500e-6)
+    assert l1["achieved_bytes_per_s"] == pytest.approx(8e6 / 200e-6)
+    assert (dram["memory_ceiling_bytes_per_s"], l2["memory_ceiling_bytes_per_s"]) == (DRAM, None)  # of the L2 cache none is known
+    assert (l2["work_source"], l1["work_source"]) == ("counters, counters of the same launch configuration", "counters")
+    assert l2["share_ratio"] == pytest.approx(500 / 600)
+
+
+def test_without_counters_no_level_has_points() -> None:
+    assert answer(model_trace(), "counted_roofline") == []
 
 
 # ---------------------------------------------------------------- ceilings

@@ -103,7 +103,7 @@ def counted_roofline(
     """
     nothing_stated = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("stated_flop_per_s", "stated_flop_per_byte")]
     levels = counted_levels(measurements, counted_work).with_columns(nothing_stated)
-    return placed(levels, Roofs.of(ceilings, thresholds)).select(COUNTED_ROOFLINE.column_names)
+    return COUNTED_ROOFLINE.conform(placed(levels, Roofs.of(ceilings, thresholds)))
 
 
 def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:

@@ -9,7 +9,8 @@ import polars as pl
 
 from services.analyzer.analyses.launch_layers import layer_keys, named
 from services.analyzer.analyses.launch_work import PATHS, launch_work
-from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
+from services.analyzer.analyses.launch_work import SCHEMA as WORK_SCHEMA
+from services.analyzer.analyses.operator_work import DTYPES, MODELLED, RECORDED, SOURCES
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_totals import in_layers
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
@@ -31,6 +32,10 @@ FIGURES: Final[dict[str, DataType]] = {
 TIE_BREAKERS: Final = ("source", "dtype", "path", "device_id")
 KERNEL_POINT: Final[dict[str, DataType]] = {"name": TEXT, **FIGURES}
 LAYER_POINT: Final[dict[str, DataType]] = {"name": TEXT, "source": TEXT, **FIGURES}
+COUNTED_POINT: Final[dict[str, DataType]] = {**KERNEL_POINT, "counted_level": TEXT}
+
+LEVEL_BYTES: Final = {"dram": "bytes", "l2": "l2_bytes", "l1": "l1_bytes"}
+"""Columns of launch_work."""
 
 
 def device_id() -> pl.Expr:
@@ -48,6 +53,14 @@ def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.La
         work: what `work_of_launches` says of the trace, where it has been asked already.
     """
     return pl.defer(lambda: _kernel_points(trace, work), schema=KERNEL_POINT)
+
+
+def counted_points(trace: TraceFrames) -> pl.LazyFrame:
+    """The same by counters alone, a row for each memory level whose bytes they know, from the farthest to the nearest: COUNTED_POINT.
+
+    Of launches that lack the bytes of a level neither work nor time counts at it.
+    """
+    return pl.defer(lambda: _counted_points(trace), schema=COUNTED_POINT)
 
 
 def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
@@ -78,6 +91,18 @@ def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFram
         return pl.DataFrame(schema=KERNEL_POINT)
     names = trace["trace_names"].select("name_index", "name")
     return points_of(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
+
+
+def _counted_points(trace: TraceFrames) -> pl.DataFrame:
+    counted = trace["launch_work"].filter(pl.col("work_source") != MODELLED).collect()
+    launched = {name: frame for name, frame in trace.items() if name != "kernel_totals"}
+    levels = []
+    for level, column in LEVEL_BYTES.items():
+        work = counted.filter(pl.col(column).is_not_null()).with_columns(bytes=column).sort("launch_index")
+        work = work.select(pl.col(name).cast(dtype, strict=False) for name, dtype in WORK_SCHEMA.items())
+        levels.append(_kernel_points(launched, work).with_columns(counted_level=pl.lit(level)))
+    keys = (pl.col("duration_sum_ns").neg(), "name", "dtype", "path", "device_id")
+    return pl.concat(levels).sort(keys, nulls_last=True, maintain_order=True)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:

@@ -10,9 +10,9 @@ from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
-from services.analyzer.analyses.trace_points import TraceFrames, kernel_points, layer_points
+from services.analyzer.analyses.trace_points import TraceFrames, counted_points, kernel_points, layer_points
 from services.analyzer.answer_tables import LAYERS
-from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.schema import CEILINGS, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 from services.analyzer.threshold_table import THRESHOLDS
 
@@ -24,7 +24,7 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "stated_flop_per_s": NUMBER,
     "stated_flop_per_byte": NUMBER,
 }
-"""Columns of measurements that placing looks at: launches of a trace met the caches as they were."""
+"""Columns of measurements that placing looks at: launches of a trace met the caches as they were. Counted points have a level."""
 
 UNDER_CEILINGS: Final = (
     *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
@@ -50,6 +50,13 @@ def trace_roofline(trace: TraceFrames) -> pl.LazyFrame:
     return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label))
 
 
+def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
+    """Table counted_roofline of a trace: one row per name of a kernel, data type, path, device and memory level that counters know."""
+    label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
+    found = _without_links(placed_points(trace, counted_points(trace)))
+    return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label))
+
+
 def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
     """Table layer_roofline: one row per layer with known work. depth: see `layer_points`."""
     return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label="name"))
@@ -73,9 +80,12 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
 
 def placed_kernels(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """Points of `kernel_points` with what `placed` adds."""
-    found = placed_points(trace, kernel_points(trace, work))
+    return _without_links(placed_points(trace, kernel_points(trace, work)))
+
+
+def _without_links(points: pl.LazyFrame) -> pl.LazyFrame:
     communicates = pl.col("name").str.contains(COMMUNICATION).fill_null(False)
-    return found.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
+    return points.with_columns(pl.when(~communicates).then(pl.col(name)) for name in UNDER_CEILINGS)
 
 
 def placed_layers(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
@@ -89,8 +99,9 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     if "kernel_totals" in trace:
         durations.append(trace["kernel_totals"].select(duration_ns="duration_sum_ns"))
     kernels = pl.concat(durations).select(kernels_ns=pl.col("duration_ns").sum())
+    known = set(points.collect_schema().names())
     measured = points.with_columns(
-        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items()),
+        *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items() if name not in known),
         flop_sum="flop",
         bytes_sum="bytes",
         flop=pl.col("flop") / pl.col("launch_count"),

@@ -16,7 +16,15 @@ TITLES: Final[dict[LevelChoice, str]] = {
     "l1": "L1 cache",
     "all": "all, side by side",
 }
-_CONFIGURATION: Final = ["run_id", "configuration_index"]
+_KEY: Final = ["run_id", "configuration_index", "of_trace"]
+_OF_TRACE: Final = pl.when(pl.col("configuration_index").is_null()).then(pl.struct("label", "path", "device_id")).alias("of_trace")
+"""A point of a trace is of no configuration. One of a sweep may have another path by counters than by formula."""
+
+
+KNOWN_BY: Final = (
+    "Bytes of caches are known to hardware counters alone: kernalyse bench --counters, or, of a trace, "
+    "kernalyse import TRACE --counters REPORT."
+)
 
 
 def at_level(rows: pl.DataFrame, counted: pl.DataFrame | None, level: LevelChoice) -> pl.DataFrame:
@@ -32,12 +40,11 @@ def at_level(rows: pl.DataFrame, counted: pl.DataFrame | None, level: LevelChoic
     if counted is None or counted.is_empty():
         return rows if level == "all" else rows.filter(pl.col("memory_level") == level)
     of_level = counted if level == "all" else counted.filter(pl.col("memory_level") == level)
-    # Counted rows know nothing of launches, which are of traces.
-    of_level = of_level.join(rows.select(_CONFIGURATION), on=_CONFIGURATION, how="semi").select(
-        name for name in counted.columns if name in rows.columns
-    )
-    others = rows.join(of_level.select(_CONFIGURATION), on=_CONFIGURATION, how="anti", maintain_order="left")
+    of_level, keyed = of_level.with_columns(_OF_TRACE), rows.with_columns(_OF_TRACE)
+    of_level = of_level.join(keyed.select(_KEY), on=_KEY, how="semi", nulls_equal=True, maintain_order="left")
+    others = keyed.join(of_level.select(_KEY), on=_KEY, how="anti", nulls_equal=True, maintain_order="left")
     kept = others if level == "all" else others.filter(pl.col("memory_level") == level)
+    # Counted rows have not all columns that the page adds to the others.
     return pl.concat([of_level, kept], how="diagonal_relaxed").select(rows.columns)
 
 
@@ -65,5 +72,5 @@ def level_note(level: LevelChoice, missing_count: int, asking: bool) -> str:
     if not missing_count:
         return ""
     title = LEVEL_TITLES[level]
-    known = "" if level == "dram" else " Bytes of caches are known to hardware counters: kernalyse bench --counters, or a report of ncu."
+    known = "" if level == "dram" else f" {KNOWN_BY}"
     return f"{missing_count} not shown: their bytes at {title} are not known.{known}"

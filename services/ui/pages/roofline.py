@@ -197,7 +197,7 @@ class RooflinePage(PageBase):
         drawn = thinned(placed, self._view(), column)
         points = roofline.point_columns(drawn, self.palette, column, values, state.sizes)
         self._replace(points, shown, span)
-        listed, listed_as = _foremost(_with_level(rows) if state.level == "all" else rows)
+        listed, listed_as = foremost(rows, with_level=state.level == "all")
         return Shown(rows, listed, listed_as, placeable, placed, drawn, points, shown, column, values, missing_count, run_titles)
 
     def _replace(self, points: Columns, shown: tuple[roofline.CeilingRow, ...], span: Span) -> None:
@@ -290,13 +290,18 @@ def _titles(memories: Sequence[RunMemory]) -> dict[str, str]:
     return {run_id: title if counts[title] == 1 else f"{title} {theme.short_run_id(run_id)}" for run_id, title in titles.items()}
 
 
-def _with_level(rows: pl.DataFrame) -> pl.DataFrame:
-    """Their labels name the memory level."""
-    return rows.with_columns(label=pl.coalesce(pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)), "label"))
+def foremost(rows: pl.DataFrame, *, with_level: bool) -> tuple[list[ResultRow], str]:
+    """Those to list, and what they are: of traces the kernels that take longest, of sweeps the most efficient configurations.
 
-
-def _foremost(rows: pl.DataFrame) -> tuple[list[ResultRow], str]:
-    """Those to list, and what they are: of traces the kernels that take longest, of sweeps the most efficient configurations."""
+    with_level: labels name the memory level.
+    """
     is_of_traces = rows["duration_sum_ns"].count() > 0
     key, what = ("duration_sum_ns", "that take longest") if is_of_traces else ("efficiency_ratio", "most efficient")
-    return result_rows(rows.sort(key, descending=True, nulls_last=True).head(MAX_LISTED_POINTS), with_points=True), what
+    listed = rows.sort(key, descending=True, nulls_last=True, maintain_order=True).head(MAX_LISTED_POINTS)
+    found = result_rows(listed, with_points=True)
+    if with_level:
+        labels = listed.select(
+            pl.coalesce(pl.format("{} · {}", "label", pl.col("memory_level").replace(LEVEL_TITLES)), "label")
+        ).to_series()
+        found = [row._replace(label=label) for row, label in zip(found, labels, strict=True)]
+    return found, what

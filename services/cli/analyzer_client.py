@@ -52,6 +52,11 @@ class AnalyzerClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._channel.close()
 
+    def wait_until_reachable(self, timeout_s: float) -> None:
+        """Raises UnavailableError when it does not answer in time."""
+        with translated_errors():
+            self._stub.ListNodes(messages.ListNodesRequest(), timeout=timeout_s, wait_for_ready=True)
+
     def start_run(self, spec: RunSpec, *, node_id: str = "", request_id: str = "") -> Run:
         request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=wire.encode(spec), request_id=request_id)
         return wire.decode(self._call(self._stub.StartRun, request).run, Run)
@@ -85,7 +90,7 @@ class AnalyzerClient:
         """From an index on until the run has ended."""
         request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
         with translated_errors():
-            stream = self._stub.WatchRun(request, wait_for_ready=True)
+            stream = self._stub.WatchRun(request)
             try:
                 for response in stream:
                     yield RunUpdate(

@@ -50,17 +50,16 @@ def follow_run(client: AnalyzerClient, run_id: str) -> Iterator[RunUpdate]:
     Raises:
         UnavailableError: the analyzer stayed away.
     """
-    next_event_index, last_answer = 0, time.monotonic()
+    next_event_index = 0
     while True:
         try:
             for update in client.watch_run(run_id, next_event_index):
-                next_event_index, last_answer = update.next_event_index, time.monotonic()
+                next_event_index = update.next_event_index
                 yield update
             return
         except UnavailableError:
-            if time.monotonic() - last_answer > RECONNECT_S:
-                raise
-            time.sleep(RETRY_S)
+            client.wait_until_reachable(RECONNECT_S)
+            time.sleep(RETRY_S)  # one that is about to stop still answers
 
 
 class RunDisplay:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from services.cli.analyzer_client import AnalyzerClient
-from services.cli.children import Child, stop_children
+from services.cli.children import Child, describe_exit, stop_children
 from services.cli.options import Server
 from services.core.discovery import Announcement, find_service
-from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError, NodeUnreachableError
+from services.core.errors import InvalidSettingError, KernalyseError, NodeExistsError, NodeUnreachableError, UnavailableError
 from services.core.model import NodeHealth
 from services.core.rpc import Endpoint, is_local
 from services.core.settings import AnalyzerSettings
@@ -133,11 +134,49 @@ def own_services(*, with_profiler: bool, analyzer_settings: Mapping[str, str] = 
             announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
             with AnalyzerClient(endpoint_of(announcements["analyzer"])) as client:
                 _forget_vanished_sockets(client)
-                with _added_node(client, announcements.get("profiler")):
+                with _ended_with(children), _added_node(client, announcements.get("profiler")):
                     yield client
         finally:
             for child in reversed(children):  # the analyzer last: it collects how the profiler's run ended
                 stop_children((child,), grace_s=STOP_GRACE_S)
+
+
+class _ServiceEndedError(Exception):
+    """A service of this command's own has ended before the command."""
+
+
+@contextmanager
+def _ended_with(children: Sequence[Child]) -> Iterator[None]:
+    """What waits for services of its own ends when one of them does: nobody would start it again.
+
+    Raises:
+        UnavailableError: one has ended, with the end of its log.
+    """
+
+    def on_ended_process(_number: int, _frame: object) -> None:
+        if _ended_among(children) is not None:
+            raise _ServiceEndedError
+
+    before = signal.signal(signal.SIGCHLD, on_ended_process)  # as Ctrl-C does it reaches whatever the command waits in
+    try:
+        yield
+    except _ServiceEndedError as error:
+        ended = _ended_among(children)
+        assert ended is not None
+        child, status = ended
+        raise UnavailableError(
+            f"service {child.service} of this command",
+            found=f"it {describe_exit(status)}\n{child.log_tail()}\n",
+            expected="that it runs as long as the command",
+            remedy="What was measured so far is kept: kernalyse resume last goes on with a sweep.",
+        ) from error
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def _ended_among(children: Sequence[Child]) -> tuple[Child, int] | None:
+    """With its exit status."""
+    return next(((child, status) for child in children if (status := child.exit_status()) is not None), None)
 
 
 def _own_child(service: str, folder: Path, more_settings: Mapping[str, str] = NO_SETTINGS) -> Child:
@@ -155,11 +194,16 @@ def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterat
         yield
         return
     connect_node(client, profiler)
+    is_there = True
     try:
         yield
+    except _ServiceEndedError:
+        is_there = False  # the next session forgets the node
+        raise
     finally:
-        with contextlib.suppress(KernalyseError):  # the analyzer may be gone already; the next session forgets the node
-            client.remove_node(profiler.address)
+        if is_there:
+            with contextlib.suppress(KernalyseError):  # the analyzer may be gone already
+                client.remove_node(profiler.address)
 
 
 def connect_node(client: AnalyzerClient, profiler: Announcement) -> None:

@@ -256,6 +256,22 @@ def test_tags_and_notes_are_listed_and_a_deleted_run_is_gone(server: tuple[str, 
     assert f"{run_id!r}" in kernalyse("show", str(run_id), *server).stderr
 
 
+@pytest.mark.parametrize("service", ["analyzer", "profiler"])
+def test_a_command_does_not_wait_for_a_service_of_its_own_that_is_gone(private_folders: Path, service: str) -> None:
+    command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
+
+        def own(name: str) -> list[psutil.Process]:
+            return [child for child in psutil.Process(bench.pid).children(recursive=True) if name in " ".join(child.cmdline())]
+
+        wait_for(lambda: bool(own("services.profiler.worker")), "the run's worker")
+        own(f"services.cli.main {service}")[0].send_signal(signal.SIGKILL)
+        _, stderr = bench.communicate(timeout=60)
+    assert bench.returncode == 1
+    assert f"service {service} of this command: found it was ended by SIGKILL" in stderr
+    assert "kernalyse resume last" in stderr
+
+
 def listed(server: tuple[str, ...]) -> list[dict[str, object]]:
     runs: list[dict[str, object]] = json.loads(kernalyse("runs", "--json", *server).stdout)
     return runs

@@ -57,12 +57,20 @@ class Arrivals:
 
     Args:
         max_bytes: of one trace with all that belongs to it.
+        recognize: called with name and beginning of each trace, in a thread; what it raises ends the stream. None: any is taken.
         clock: seconds.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        max_bytes: int,
+        recognize: Callable[[str, bytes], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
+        self._recognize = recognize
         self._clock = clock
         self._running: dict[str, _Stream] = {}  # those that can be resumed
         self._cut: dict[str, _CutUpload] = {}  # the oldest first
@@ -86,7 +94,7 @@ class Arrivals:
         """The traces of a stream, whose files are there until the block ends.
 
         Raises:
-            InvalidTraceError: the stream is not as the contract says, or a digest is not that of the bytes.
+            InvalidTraceError: the stream is not as the contract says, a digest is not that of the bytes, or a trace is not recognized.
             LimitReachedError: more than max_bytes, or a chunk over 1 MiB.
             StorageFullError: there is no room.
             CancelledError: it has been forgotten before it began.
@@ -109,7 +117,9 @@ class Arrivals:
                 if is_whole:
                     raise unfit(STREAM, "a message after the one with is_last", "none")
                 with self._room():
-                    stream.arrival.take(part)
+                    beginning = stream.arrival.take(part)
+                if beginning is not None and self._recognize is not None:
+                    await asyncio.to_thread(self._recognize, beginning.file_name, beginning.head)
                 is_whole = part.is_last
         except KernalyseError:
             self._end(stream, is_resumable=False)

@@ -13,6 +13,7 @@ from services.analyzer.arrivals import Arrivals, cancelled, private_folder
 from services.analyzer.arrived_reading import ArrivedReading, ended
 from services.analyzer.import_progress import ImportsUnderWay, ImportUnderWay
 from services.analyzer.readers.op_registry import FILE_NAME as REGISTRY_NAME
+from services.analyzer.readers.registry import reader_of_head
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.store import Store
@@ -39,7 +40,7 @@ class Importing:
         self._store = store
         self._reading = ArrivedReading(processes, op_registry_folder)
         self._op_registry_folder = op_registry_folder
-        self._arrivals = Arrivals(store.arrivals_folder, max_bytes)
+        self._arrivals = Arrivals(store.arrivals_folder, max_bytes, reader_of_head)
         self._processes = processes
         self._under_way = ImportsUnderWay()
 
@@ -49,7 +50,7 @@ class Importing:
         Of what changes, a later state takes the earlier one's place in its run.
 
         Raises:
-            InvalidTraceError: damaged on the way, or no reader takes it.
+            InvalidTraceError: damaged on the way, or no reader takes it, which shows before the rest has arrived.
             LimitReachedError: it is over a limit; names the limit.
             StorageFullError: there is no room for it.
             CancelledError: somebody has cancelled it.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from services.analyzer.readers.registry import HEAD_BYTES
 from services.core.errors import InvalidTraceError, LimitReachedError
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
@@ -76,6 +77,14 @@ class ArrivedTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """Of a trace. head: its first HEAD_BYTES, or all of it."""
+
+    file_name: str
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Extent:
     """How far an upload came: files that are whole, and bytes of the one after them."""
 
@@ -85,21 +94,33 @@ class Extent:
 
 @dataclass(slots=True)
 class _OpenFile:
+    """head: what has arrived of a trace's beginning; None: that has been told of, or it is a file that belongs to one."""
+
     file_name: str
     path: Path
     is_further_trace: bool
     file: IO[bytes]
     hash: Any
+    head: bytes | None
     size_bytes: int = 0
 
     @classmethod
-    def create(cls, file_name: str, path: Path, *, is_further_trace: bool) -> Self:
-        return cls(file_name, path, is_further_trace, path.open("wb"), hashlib.sha256())
+    def create(cls, file_name: str, path: Path, *, is_trace: bool, is_further_trace: bool) -> Self:
+        return cls(file_name, path, is_further_trace, path.open("wb"), hashlib.sha256(), b"" if is_trace else None)
 
     def write(self, chunk: bytes) -> None:
         self.hash.update(chunk)
         self.file.write(chunk)
         self.size_bytes += len(chunk)
+        if self.head is not None:
+            self.head += chunk[: HEAD_BYTES - len(self.head)]
+
+    def beginning(self, *, is_whole: bool) -> Beginning | None:
+        """Once, as soon as it is there."""
+        if self.head is None or (len(self.head) < HEAD_BYTES and not is_whole):
+            return None
+        head, self.head = self.head, None
+        return Beginning(self.file_name[-MAX_NAME_LENGTH:], head)
 
     def reopen(self) -> None:
         self.file = self.path.open("ab")
@@ -126,18 +147,23 @@ class Arrival:
     def extent(self) -> Extent:
         return Extent(len(self._whole), 0 if self._cut is None else self._cut.size_bytes)
 
-    def take(self, part: TracePart) -> None:
-        """Raises InvalidTraceError, LimitReachedError; OSError when there is no room."""
+    def take(self, part: TracePart) -> Beginning | None:
+        """Answers with the beginning of a trace when it has arrived.
+
+        Raises InvalidTraceError, LimitReachedError; OSError when there is no room.
+        """
         if part.file_name:
             self._begin(part)
         if self._open is None:
             if part.is_last and not part.chunk and not part.digest:
-                return
+                return None
             raise unfit(STREAM, "bytes that belong to no file", "file_name in the first message of each file")
         self._check_size(self._open.file_name, len(part.chunk))
-        self._open.write(part.chunk)
+        arriving = self._open
+        arriving.write(part.chunk)
         if part.digest:
-            self._end(self._open, part.digest)
+            self._end(arriving, part.digest)
+        return arriving.beginning(is_whole=bool(part.digest))
 
     def whole(self) -> tuple[ArrivedTrace, ...]:
         """Every trace, once the stream has ended."""
@@ -178,7 +204,8 @@ class Arrival:
             raise LimitReachedError(f"file {file_name}", found=f"{MAX_FILE_COUNT} before it", expected="no more", remedy="Send fewer.")
         self._names.add(file_name)
         path = self._folder / str(len(self._whole))
-        self._open = _OpenFile.create(file_name, path, is_further_trace=part.is_further_trace)
+        is_trace = not self._whole or part.is_further_trace
+        self._open = _OpenFile.create(file_name, path, is_trace=is_trace, is_further_trace=part.is_further_trace)
 
     def _continued(self, file_name: str, offset_bytes: int) -> _OpenFile:
         cut = self._cut

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from bokeh import __version__ as bokeh_version
 from bokeh.core.has_props import is_DataModel
+from bokeh.core.property.vectorization import Expr, Field, Value
 from bokeh.core.property.wrappers import PropertyValueContainer
 from bokeh.core.serialization import Buffer, Serialized, Serializer
 from bokeh.document import Document
@@ -53,7 +54,10 @@ class _SetValues(Serializer):
             if name in unchanged and name in known:
                 attributes[name] = known[name]
             elif (descriptor := model.lookup(name)).serialized:
-                attributes[name] = self.encode(descriptor.get_value(model))
+                # Bokeh would ask whether a reference to a column is a colour. It takes anything for one while HoloViews draws in another
+                # thread, which does so without checks, and what is encoded here is kept for all pages.
+                own = model._property_values.get(name)
+                attributes[name] = self.encode(own if isinstance(own, Value | Field | Expr) else descriptor.get_value(model))
                 if name in unchanged:
                     known[name] = attributes[name]
         representation = {"type": "object", "name": model.__qualified_model__, "id": model.id}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from kernalyse.trace_upload import CHUNK_BYTES
-from services.core.errors import CancelledError, InvalidRequestError
+from services.core.errors import CancelledError, InvalidRequestError, InvalidTraceError
 from services.ui.client import AnalyzerClient
 from services.ui.uploads.imports import Imports
 from services.ui.uploads.trace_import import Extent, FileToImport, ImportState, TraceImport
@@ -143,6 +143,15 @@ async def test_a_file_of_the_wrong_kind_is_refused_in_the_readers_words(imports:
     assert (await ended(upload)).state is ImportState.FAILED
     assert "README.md: found content that begins with" in upload.problem
     assert "Nsight Systems" in upload.problem
+
+
+async def test_a_large_file_of_the_wrong_kind_is_refused_by_its_beginning(place: Place, imports: Imports) -> None:
+    content = bytes(128 * CHUNK_BYTES)
+    upload = imports.begin(announced(content, names=("disk.img",)))
+    with pytest.raises(InvalidTraceError, match=r"disk\.img: found content that begins with"):
+        await send(upload, (content,), slice_bytes=64 * 1024)
+    assert (upload.state, arriving_bytes(place)) == (ImportState.FAILED, 0)
+    assert upload.arrived_bytes < 16 * CHUNK_BYTES  # what is on its way meanwhile, of a sender without a line between
 
 
 async def test_a_cancelled_import_takes_no_more_and_leaves_nothing(place: Place, imports: Imports, trace: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bokeh.core.property.validation import validate
 from bokeh.document import Document
 from bokeh.io.doc import patch_curdoc
 from bokeh.models import FixedTicker
@@ -66,6 +67,13 @@ def test_a_page_is_sent_as_bokeh_would_send_it(charts: list[EmptyChart]) -> None
         assert sent(first) == sent_by_bokeh(first)
         assert sent(second) == sent(first)  # by then from what the first was sent
         assert {model.id for model in first.models} == {model.id for model in Document.from_json(Document.to_json(first)).models}
+
+
+def test_a_page_that_is_sent_while_a_chart_is_drawn_in_another_thread_keeps_its_colours(charts: list[EmptyChart]) -> None:
+    document = document_of(chart=charts[0].figure("one", LIGHT))
+    with validate(False):  # as HoloViews does, for all threads
+        unchecked = sent(document)
+    assert unchecked == sent_by_bokeh(document)
 
 
 def test_what_has_changed_is_sent_and_no_other_copy_changes(charts: list[EmptyChart]) -> None:

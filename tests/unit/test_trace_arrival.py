@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from services.analyzer import trace_arrival
 from services.analyzer.arrivals import KEPT_S, MAX_CUT_COUNT, Arrivals
+from services.analyzer.readers.registry import HEAD_BYTES, reader_of_head
 from services.analyzer.trace_arrival import MAX_CHUNK_BYTES, ArrivedTrace, Extent, TracePart
 from services.core.errors import InvalidTraceError, LimitReachedError, StorageFullError
 
@@ -116,6 +119,48 @@ async def test_more_than_the_limit_is_refused_as_soon_as_it_shows(tmp_path: Path
         async with Arrivals(tmp_path, 10_000).received(endless()):
             pass
     assert taken == 11
+
+
+async def test_a_trace_is_recognized_as_soon_as_its_beginning_is_there(tmp_path: Path) -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[TracePart]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield TracePart("holiday.avi" if taken == 1 else "", b"x" * (HEAD_BYTES // 4), "")
+
+    with pytest.raises(InvalidTraceError, match=r"file holiday\.avi: found content that begins with b'xxxx.*Nsight Systems"):
+        async with Arrivals(tmp_path, LIMIT_BYTES, reader_of_head).received(endless()):
+            pass
+    assert taken == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_each_trace_is_recognized_once_and_what_belongs_to_it_is_not(tmp_path: Path) -> None:
+    recognized: list[tuple[str, bytes]] = []
+    arrivals = Arrivals(tmp_path, LIMIT_BYTES, lambda name, head: recognized.append((name, head)))
+    further = replace(parts_of("c", b"3")[0], is_further_trace=True)
+    long = b"a" * (HEAD_BYTES - 1)
+    await broken_off(arrivals, "u", [TracePart("a", long, "")])
+    assert recognized == []
+    rest = [
+        *(TracePart("a", b"bc", "", "u", len(long)), TracePart("", b"d", digest(long + b"bcd"))),
+        *(*parts_of("b", b"2"), further, *parts_of("c", b"3")[1:]),
+    ]
+    async with arrivals.received(stream(rest)) as traces:
+        assert len(traces) == 2
+    assert recognized == [("a", long + b"b"), ("c", b"3")]
+
+
+@pytest.mark.parametrize(
+    "part", [b" ", b"\n", b"[", b'{"', b'"ID",', b"peak_flops ", b'[{"a":', b"a,", b'"cat" ', b"\x1f\x8b", b"=="], ids=str
+)
+def test_what_is_at_the_beginning_never_takes_long_to_look_at(part: bytes) -> None:
+    begin_s = time.process_time()
+    with suppress(InvalidTraceError):
+        reader_of_head("a", (part * HEAD_BYTES)[:HEAD_BYTES])
+    assert time.process_time() - begin_s < 2.0  # tenths of a second; with its square it would be many
 
 
 async def test_the_limit_counts_what_belongs_to_the_trace(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.core.errors import InvalidTraceError
 
 FORMAT: Final = "benchmark_list"
-LIST_OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{")
+LIST_OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{")
 DEVICE_ID: Final = "device"
 """Of a list that names none, but has ceilings beside it."""
 

@@ -26,7 +26,7 @@ FORMAT: Final = "commands"
 DEVICE_ID: Final = "npu"
 """The file names no device, but all of it is of one."""
 
-OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{")
+OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{")
 TIME_MEMBERS: Final = {"time_ns": 1.0, "time_us": 1e3}
 """With their nanoseconds. Older files have microseconds."""
 

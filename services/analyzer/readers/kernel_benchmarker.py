@@ -21,7 +21,7 @@ from services.analyzer.schema import MEASUREMENTS
 FORMAT: Final = "kernel_benchmarker"
 NS_PER_MS: Final = 1e6
 
-OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\{")
+OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\{")
 PERCENTAGES: Final = ("memory_throughput_pct", "compute_throughput_pct", "occupancy_pct", "sm_efficiency_pct")
 EXTENT_COLUMNS: Final = ("block", "grid")
 SET_HERE: Final = (

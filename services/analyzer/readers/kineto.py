@@ -28,7 +28,7 @@ from services.core.errors import LimitReachedError
 FORMAT: Final = "kineto"
 HEAD_BYTES: Final = 64 * 1024
 
-OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*(?:\{\s*\"|\[\s*\{)")
+OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+(?:\{\s*\"|\[\s*\{)")
 SIGN: Final = re.compile(rb'"(?:traceEvents|deviceProperties|schemaVersion|torch_profiler_kwargs)"\s*:|"ph"\s*:\s*"')
 OTHER_SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
 """Profiles of ONNX Runtime are Chrome traces too; they begin with its session."""

@@ -18,7 +18,7 @@ from services.analyzer.readers.trace import ImportedTables, TraceFiles
 FORMAT: Final = "model_profiles"
 NS_PER_MS: Final = 1e6
 
-OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\{")
+OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\{")
 DURATIONS: Final[Mapping[str, str]] = {
     "mean": "duration_mean_ns",
     "median": "duration_median_ns",

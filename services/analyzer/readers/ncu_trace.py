@@ -26,7 +26,7 @@ from services.core.errors import InvalidRequestError, InvalidTraceError, LimitRe
 
 FORMAT: Final = "ncu"
 
-SIGN: Final = re.compile(r'"ID",[^\n]*"Kernel Name"|^ID,[^\n]*Kernel Name|^==(?:PROF|WARNING|ERROR)== ', re.MULTILINE)
+SIGN: Final = re.compile(r'^(?>[^\n]*?"ID",)[^\n]*"Kernel Name"|^ID,[^\n]*Kernel Name|^==(?:PROF|WARNING|ERROR)== ', re.MULTILINE)
 """The header, or what ncu says while it works: output of the program may fill the beginning."""
 
 STORED_OPENING: Final = b"NVR\x00"

@@ -29,7 +29,7 @@ from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, RANGES,
 from services.core.errors import InvalidTraceError
 from services.core.onnxruntime_profile import FORMAT, KERNEL, LAUNCHING_PROVIDERS, MODEL_RUN, NODE, NODE_ENDING, NS_PER_US, SESSION
 
-OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{")
+OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{")
 SIGN: Final = re.compile(rb'"cat"\s*:\s*"Session"')
 
 UNKNOWN_PROVIDER: Final = "an unnamed provider"

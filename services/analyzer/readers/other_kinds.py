@@ -18,7 +18,7 @@ class OtherKind:
 
 OTHER_KINDS: Final = (
     OtherKind(  # GPU-Roofline-Profiler writes one beside its reports of ncu
-        re.compile(rb"(?:\xef\xbb\xbf)?[^\n]*\bpeak_(?:flops|bandwidth)\b[^\n]*,"),
+        re.compile(rb"(?:\xef\xbb\xbf)?(?>[^\n]*?\bpeak_(?:flops|bandwidth)\b)[^\n,]*+,"),
         "a table of a device's peaks, which is no trace",
         "Ceilings are measured with kernalyse ceilings, or set for a device of a node (UpdateHardware).",
     ),

@@ -21,7 +21,7 @@ from services.core.errors import InvalidTraceError
 
 FORMAT: Final = "proton"
 
-OPENING: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\[\s*\{\s*\"(?:children|frame|metrics)\"\s*:")
+OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{\s*\"(?:children|frame|metrics)\"\s*:")
 
 TIMES: Final = ("time (ns)", "Time (ns)")
 COUNTS: Final = ("count", "Count")

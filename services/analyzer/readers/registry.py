@@ -47,7 +47,13 @@ def _readers() -> Iterator[Reader]:
 
 def reader_of(files: TraceFiles) -> Reader:
     """The reader that takes the file. Raises InvalidTraceError that names the formats there are."""
-    head = _head(files.path)
+    return reader_of_head(files.file_name, _head(files.path))
+
+
+def reader_of_head(file_name: str, head: bytes) -> Reader:
+    """As `reader_of`, of a file that begins so. head: the first HEAD_BYTES of it, or all; its work grows with its length alone,
+    whatever stands in it, for it is done while a sender waits.
+    """
     for reader in _readers():
         if reader.matches(head):
             return reader
@@ -55,9 +61,9 @@ def reader_of(files: TraceFiles) -> Reader:
 
     other = other_kind(head)
     if other is not None:
-        raise InvalidTraceError(f"file {files.file_name}", found=other.found, expected=formats(), remedy=other.remedy)
+        raise InvalidTraceError(f"file {file_name}", found=other.found, expected=formats(), remedy=other.remedy)
     raise InvalidTraceError(
-        f"file {files.file_name}",
+        f"file {file_name}",
         found=f"content that begins with {head[:SHOWN_BYTES]!r}" if head else "nothing in it",
         expected=formats(),
         remedy="Give a file of one of these formats.",

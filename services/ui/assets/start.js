@@ -2,6 +2,7 @@
 "use strict"
 ;(() => {
   const SLICE_BYTES = 8 * 1024 * 1024 // each is answered with where the next begins: what is lost with a line is sent again
+  const FIRST_SLICE_BYTES = 1024 * 1024 // the analyzer refuses a file of the wrong kind by its beginning: no more of it is sent in vain
   const PATIENCE_MS = 120_000 // of a server that does not answer
   const AT_ONCE = 2 // imports that are sent beside each other
   const HEADERS = {"X-Kernalyse-Page": "start"}
@@ -181,7 +182,7 @@
       if (status === 404) throw new Error("the dashboard's server was started anew; choose it again.")
       if (told.state === "receiving" && told.file < files.length) {
         const {file} = files[told.file]
-        const slice = file.slice(told.offset, told.offset + SLICE_BYTES)
+        const slice = file.slice(told.offset, told.offset + (told.offset ? SLICE_BYTES : FIRST_SLICE_BYTES))
         ;[status, told] = await ask(`${url}?file=${told.file}&offset=${told.offset}`, {method: "PUT", body: slice})
       } else [status, told] = await ask(url, {method: "GET"})
     }

@@ -27,6 +27,9 @@ from services.ui.client import AnalyzerClient
 from services.ui.uploads.import_stream import ImportStream
 
 CHUNK_BYTES: Final = 1024 * 1024  # the analyzer takes no larger ones
+FIRST_CHUNK_BYTES: Final = 64 * 1024
+"""Of each file: as much as the analyzer looks at to know a trace. It refuses a wrong file while the rest of the first MiB comes."""
+
 RETURN_TIMEOUT_S: Final = 60.0
 """For the analyzer to come back: a restart takes seconds. Longer, and who watches takes it for hanging."""
 
@@ -139,12 +142,13 @@ class TraceImport:
     async def _take(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            part = view[: CHUNK_BYTES - len(self._waiting)]
+            end_bytes = _message_end_bytes(self._extent.offset_bytes)
+            part = view[: end_bytes - self._extent.offset_bytes]
             view = view[len(part) :]
             self._waiting += part
             self._hash.update(part)
             self._extent = Extent(self._extent.file_index, self._extent.offset_bytes + len(part))
-            if len(self._waiting) == CHUNK_BYTES:
+            if self._extent.offset_bytes == end_bytes:
                 await self._send()
         if self._extent.offset_bytes == self.files[self._extent.file_index].size_bytes:
             await self._end_file()
@@ -287,6 +291,11 @@ class TraceImport:
         self._hashes.clear()
         self.settled.set()
         self._on_change()
+
+
+def _message_end_bytes(offset_bytes: int) -> int:
+    """Of the message that has the byte at this offset of its file."""
+    return FIRST_CHUNK_BYTES if offset_bytes < FIRST_CHUNK_BYTES else (offset_bytes // CHUNK_BYTES + 1) * CHUNK_BYTES
 
 
 def _out_of_turn(upload: TraceImport, begin: Extent) -> InvalidRequestError | CancelledError:

@@ -250,8 +250,8 @@ class AnalyzerServiceServicer:
 
     def ImportTrace(self, request_iterator, context):
         """Reads a file of results, a trace, or the traces of one job's processes, into a run of its own, which has SUCCEEDED and
-        belongs to no node. The reader is chosen by the content. All of it is stored or nothing. A client that closes the stream
-        ends it, the reading too.
+        belongs to no node. The reader is chosen by the first 64 KiB of the content; what none takes ends the stream there, however
+        long the file is. All of it is stored or nothing. A client that closes the stream ends it, the reading too.
         Reasons: INVALID_TRACE (no reader takes it, damaged on the way), LIMIT_REACHED (import_max_bytes, import_memory_bytes),
         STORAGE_FULL, CANCELLED (CancelImport).
         """

@@ -57,6 +57,32 @@ def test_seed_000_performance_heatmap_of_kernels_over_models_tells_exact_values_
     assert page.evaluate("window.pwned") is None
 
 
+def test_the_heatmap_is_read_and_chosen_from_by_keyboard(page: Page) -> None:
+    heat, said = page.get_by_role("application", name="Heatmap"), page.locator("#heat-cell")
+    page.locator("#f-heat_axes select").last.focus()
+    while not heat.evaluate("heat => heat === document.activeElement"):
+        page.keyboard.press("Tab")
+    expect(said).to_contain_text("kernel Kernel A, model modelX: 100 Tflop/s")  # the best one
+    assert column(page, "heatmap:pointed", "left") == [1 - 0.48]
+    page.keyboard.press("ArrowUp")
+    expect(said).to_contain_text("kernel Kernel A, model modelY: 60.0 Tflop/s")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    expect(said).to_have_text("kernel Kernel B, model modelX: no figure, no configuration of these runs lies here.")
+    page.keyboard.press("Enter")  # there is nothing to choose
+    page.keyboard.press("ArrowDown")  # nor further down
+    page.keyboard.press("ArrowUp")
+    expect(said).to_contain_text("kernel Kernel B, model modelY: 80.5 Tflop/s")
+    assert "configuration=" not in page.url
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"configuration=.*\.2"))
+    expect(page.locator("#f-detail")).to_contain_text("Kernel B")
+    expect(heat).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(said).to_be_empty()
+    assert column(page, "heatmap:pointed", "left") == []
+
+
 def test_seed_000_split_charts_and_interactive_filtering_by_batch_size_dtype_and_model(page: Page) -> None:
     labels = column(page, "performance:bars", "label")
     assert (labels[0][:15], labels[1][:13]) == ("Kernel A M=1024", "Kernel B M=64")

@@ -100,6 +100,39 @@ def test_an_upload_goes_on_while_other_pages_are_looked_at(visit: Visit) -> None
     expect(arrived).to_have_count(0)
 
 
+def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id: str) -> None:
+    page = visit.open("/nodes")
+    page.evaluate("window.isSame = true")
+    page.locator("#f-add_node summary").click()
+    page.get_by_label("Address").fill("gpu7:7001")
+    page.get_by_label("Token").fill("not sent yet")
+    toggle = page.get_by_role("button", name="Switch between light and dark")
+    for theme in ("dark", "light"):
+        toggle.press("Enter")
+        page.wait_for_selector(f'.shell[data-theme="{theme}"][data-ready]')
+        expect(toggle).to_be_focused()
+        expect(page.get_by_label("Address")).to_have_value("gpu7:7001")
+        expect(page.get_by_label("Token")).to_have_value("not sent yet")
+        expect(page.get_by_label("Token")).to_be_visible()
+        nothing_is_left_of_others(page)
+    go(page, "start")
+    page.locator("#panel-sweep").get_by_label("Only where").fill("N > 7")
+    toggle.click()
+    page.wait_for_selector('.shell[data-theme="dark"][data-ready]')
+    expect(page.locator("#panel-sweep").get_by_label("Only where")).to_have_value("N > 7")
+    go(page, "kernels")
+    page.set_viewport_size({"width": 390, "height": 500})
+    page.locator("#f-table").scroll_into_view_if_needed()
+    place = page.evaluate("scrollY")
+    assert place > 500
+    toggle.click()
+    page.wait_for_selector('.shell[data-theme="light"][data-ready]')
+    page.wait_for_function("place => Math.abs(scrollY - place) < 5", arg=place)
+    page.go_back()  # a change of colours is no step
+    shows(page, "start")
+    assert page.evaluate("window.isSame")
+
+
 def test_a_server_that_is_away_is_told_and_the_wanted_page_comes_when_it_is_back(visit: Visit) -> None:
     page = visit.open("/live")
     page.route("**/nodes?*", lambda route: route.abort())

@@ -2,6 +2,8 @@
 // So the browser keeps what it has read and compiled, and an upload that is under way goes on.
 "use strict"
 ;(() => {
+  const PLACE_MS = 5000 // for what a page shows to come
+
   let page = null // the one that is shown
   let going = null // ends the visit that is under way
 
@@ -87,7 +89,7 @@
 
   // ---------------------------------------------------------------- from page to page
 
-  async function visit(url, {isNew = true, scroll = 0} = {}) {
+  async function visit(url, {isNew = true, scroll = 0, focus = "main"} = {}) {
     going?.abort()
     const own = going = new AbortController()
     shell().dataset.leaving = "yes"
@@ -113,9 +115,22 @@
     going = null
     enter(opening)
     document.querySelector("main").tabIndex = -1
-    document.querySelector("main").focus({preventScroll: true})
+    document.querySelector(focus).focus({preventScroll: true})
     scrollTo(0, scroll)
+    if (scroll) keepPlace(scroll)
   }
+
+  // Charts and rows make the page as long as it was one after the other: until then, or until somebody moves, it stays in its place.
+  function keepPlace(scroll) {
+    const growth = new ResizeObserver(() => scrollTo(0, scroll))
+    const over = AbortSignal.any([page.over.signal, AbortSignal.timeout(PLACE_MS)])
+    over.addEventListener("abort", () => growth.disconnect())
+    for (const kind of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(kind, () => growth.disconnect(), {signal: over})
+    growth.observe(document.querySelector("main"))
+  }
+
+  // What a link cannot ask for: the page that is shown, in other colours.
+  document.addEventListener("kernalyse-visit", ({detail: {url, ...how}}) => visit(url, how))
 
   const programs = (of) => [...of.head.querySelectorAll("script[src],link[rel=stylesheet]")].map((one) => one.getAttribute("src") ?? one.getAttribute("href")).join()
 

@@ -90,6 +90,7 @@
     const entries = fragments instanceof Map ? fragments : Object.entries(fragments)
     if (placed !== fragments) for (const [id, html] of entries) place(id, html)
     placed = fragments
+    fillCarried()
     showQuery(bridge.query)
     const sent = bridge.sent
     const own = bridge
@@ -102,6 +103,7 @@
     bridge.properties.sent.change.connect(receive)
     showQuery(bridge.query)
     bridge.acknowledged = bridge.sent
+    fillCarried()
     shell().dataset.ready = "yes"
     const log = document.getElementById("f-log")
     if (log) log.scrollTop = log.scrollHeight
@@ -111,6 +113,7 @@
   document.addEventListener("kernalyse-leave", () => {
     bridge?.properties.sent.change.disconnect(receive)
     bridge = null
+    ;[carried, leaving] = [leaving, []]
   })
 
   // ---------------------------------------------------------------- a server that went away
@@ -129,15 +132,35 @@
     setTimeout(again, 500)
   })
 
-  // ---------------------------------------------------------------- wishes
+  // ---------------------------------------------------------------- light and dark
 
+  let leaving = [] // forms that somebody has begun on the page that is to come in other colours
+  let carried = [] // those that have not found their place on it yet
+
+  // The page comes anew, where it was and with what was typed.
   function changeTheme() {
     const name = shell().dataset.theme === "dark" ? "light" : "dark"
     document.cookie = `kernalyse_theme=${name}; Path=/; SameSite=Strict; Max-Age=31536000`
     const query = new URLSearchParams(location.search)
     query.set("theme", name)
-    location.search = query.toString().replaceAll("%2C", ",")
+    leaving = [...document.querySelectorAll("form[data-wish]")].filter((form) => begun.has(form)).map((form) => ({wanted: form.dataset.wish, etag: begun.get(form), fields: [...new FormData(form)]}))
+    const url = `${location.pathname}?${query.toString().replaceAll("%2C", ",")}`
+    document.dispatchEvent(new CustomEvent("kernalyse-visit", {detail: {url, isNew: false, scroll: scrollY, focus: "[data-theme-toggle]"}}))
   }
+
+  // As soon as there is the form, and of the same state.
+  function fillCarried() {
+    carried = carried.filter(({wanted, etag, fields}) => {
+      const form = document.querySelector(`form[data-wish="${wanted}"]`)
+      if (!form || form.elements.etag?.value !== etag) return true
+      for (const [field, value] of fields) if (form.elements[field]) form.elements[field].value = value
+      begun.set(form, etag)
+      form.closest("details")?.setAttribute("open", "")
+      return false
+    })
+  }
+
+  // ---------------------------------------------------------------- wishes
 
   document.addEventListener("click", (event) => {
     const element = event.target.closest?.("[data-action],[data-theme-toggle],[data-dialog-confirm]")

@@ -264,4 +264,5 @@
     }).observe(document.getElementById("f-started"), {childList: true})
   })
   document.addEventListener("kernalyse-drawn", () => { if (main()) restore() })
+  document.addEventListener("kernalyse-leave", () => { if (main()) keep() })
 })()

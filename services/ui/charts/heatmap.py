@@ -34,6 +34,9 @@ GAP_NUMBERS: Final = ("left", "bottom", "right", "top")
 GAP_TEXTS: Final = ("place", "reason")
 MARK_NUMBERS: Final = ("x", "y")
 MARK_TEXTS: Final = ("text",)
+LAYERS: Final = ("cells", "gaps", "marks", "pointed")
+"""The last one outlines the cell that the keyboard is at. The browser alone fills it."""
+
 BEST_MARK: Final = "★"
 FAILED_MARK: Final = "✕"
 WRONG_MARK: Final = "≠"
@@ -188,7 +191,7 @@ def no_cells() -> tuple[Columns, Columns, Columns]:
 
 
 def heatmap_chart(cells: Columns, gaps: Columns, marks: Columns, palette: Palette, height_px: int = 360) -> hv.Overlay:
-    """Three layers, in this order. Axes and colour scale are named by who shows it: they change with the rows."""
+    """Layers of LAYERS, in this order. Axes and colour scale are named by who shows it: they change with the rows."""
     hover = HoverTool(tooltips=[("", "@label"), ("Figure", "@figure"), ("At", "@place"), ("Here", "@others"), ("", "@remark")])
     reasons = HoverTool(tooltips=[("At", "@place"), ("No figure", "@reason")])
     colored = hv.Rectangles(cells, list(CELL_NUMBERS[:4]), ["color", *CELL_TEXTS]).opts(
@@ -204,7 +207,10 @@ def heatmap_chart(cells: Columns, gaps: Columns, marks: Columns, palette: Palett
         color=palette.grid, alpha=0.35, line_color=palette.muted, line_dash="dotted", line_alpha=0.5, tools=[reasons]
     )
     signs = hv.Labels(marks, list(MARK_NUMBERS), "text").opts(text_color=palette.bad, text_font_size="13px")
-    return hv.Overlay([colored, empty, signs]).opts(
+    pointed = hv.Rectangles(empty_columns(GAP_NUMBERS), list(GAP_NUMBERS)).opts(
+        fill_alpha=0, line_color=palette.bad, line_width=4, line_dash="dashed"
+    )
+    return hv.Overlay([colored, empty, signs, pointed]).opts(
         hv.opts.Overlay(
             **{**frame_options(palette, height_px), "show_grid": False},
             xlim=(-0.5, 0.5),

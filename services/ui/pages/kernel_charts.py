@@ -87,7 +87,7 @@ class KernelCharts:
 
     def __init__(self, palette: Palette, choose: Callable[[str], None]) -> None:
         self._palette = palette
-        self.heatmap = LiveFigure("heatmap", _heatmap_chart, palette, ("cells", "gaps", "marks"))
+        self.heatmap = LiveFigure("heatmap", _heatmap_chart, palette, heatmap.LAYERS)
         self.intensity = LiveFigure("intensity", _intensity_chart, palette, ("bars",))
         self.performance = LiveFigure("performance", _performance_chart, palette, ("bars", "roofs"))
         self._color_bar: Any = self.heatmap.figure.select_one(ColorBar)
@@ -179,7 +179,7 @@ def _missing_text(rows: pl.DataFrame, metric: Metric) -> str:
 
 
 def _heat_note(made: heatmap.Heatmap) -> str:
-    notes = [f"{heatmap.BEST_MARK} is the best. Hover for exact values and why a cell is empty; click for its samples."]
+    notes = [f"{heatmap.BEST_MARK} is the best. Hover or arrow keys tell exact values and why a cell is empty; click or Enter its samples."]
     if made.scale is not None and made.scale.is_logarithmic:
         notes.append("Colours are logarithmic.")
     texts = set(made.marks["text"].tolist())

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from services.ui.charts import timeline
+from services.ui.charts.timeline_gaps import gap_columns
 from services.ui.charts.timeline_looks import CATEGORIES, HATCHES, MUTED_CODE, Looks, legend_entries, short_name
 from services.ui.charts.timeline_rows import LANE, MAX_OPEN_ROW_COUNT, TimelineRows, timeline_rows
 from services.ui.theme import DARK, LIGHT
@@ -141,7 +142,7 @@ def test_gaps_are_drawn_in_the_row_of_their_device() -> None:
     found = tile(kernel(0, 1), kernel(0, 1, device_index=1))
     gap = {"start_ns": 5, "duration_ns": 7, "reason": "sync", "kernel_before": "a", "kernel_after": None, "call": "cudaStreamSynchronize"}
     gaps = pl.DataFrame([gap | {"process_id": 1, "device_index": device} for device in (1, 3)])
-    columns = timeline.gap_columns(gaps, rows_of(found))
+    columns = gap_columns(gaps, rows_of(found))
     assert columns["top"].tolist() == [2.12]  # of the device that there is
     assert [columns[name][0] for name in ("left", "right", "reason", "after")] == [5.0, 12.0, "host waited", "–"]
 

@@ -13,13 +13,13 @@ import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
 from services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, tick_formatter
+from services.ui.charts.timeline_gaps import GAP_NUMBERS, GAP_TEXTS
 from services.ui.charts.timeline_looks import (
     HATCHES,
     MUTED_CODE,
     PATTERNS,
     RANGE_CODE,
     REASON_PATTERNS,
-    REASON_TITLES,
     REASONS,
     Looks,
     category_code,
@@ -28,13 +28,10 @@ from services.ui.charts.timeline_looks import (
     reason_colors,
     short_name,
 )
-from services.ui.charts.timeline_rows import DEVICE_TRACKS, LANE, TimelineRows
+from services.ui.charts.timeline_rows import BAR, DEVICE_TRACKS, LANE, QUAD, TimelineRows
 from services.ui.theme import Palette
 
 ROW_PX: Final = 24
-BAR: Final = (0.12, 0.88)
-"""Of a row's height, from its top."""
-
 WIDE_PX: Final = 5
 """What is narrower has neither a pattern nor an outline: these would be all that is seen of it."""
 
@@ -42,21 +39,18 @@ LABEL_PX: Final = 34
 CHARACTER_PX: Final = 6.3
 """Of the names' font, on average: a longer name is cut."""
 
-_QUAD: Final = ("left", "bottom", "right", "top")
-_SHAPE: Final = (*_QUAD, "color", "fill_alpha", "name", "row", "start", "duration")
+_SHAPE: Final = (*QUAD, "color", "fill_alpha", "name", "row", "start", "duration")
 PIXEL_NUMBERS: Final = (*_SHAPE, "busy", "begun")
 EVENT_NUMBERS: Final = _SHAPE
 EVENT_TEXTS: Final = ("detail",)
 DETAILED: Final = ("kernels", "calls")
 """Tracks whose hovers tell more than name and time."""
 
-GAP_NUMBERS: Final = (*_QUAD, "color", "start", "duration")
-GAP_TEXTS: Final = ("reason", "before", "after", "call")
 LABEL_NUMBERS: Final = ("x", "y")
 LABEL_TEXTS: Final = ("text",)
 LINK_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 LAYERS: Final = ("gaps", "pixels", "events", *HATCHES, "names", "links", "chosen", "stretch")
-NO_COLUMNS: Final[dict[str, Columns]] = {layer: empty_columns(_QUAD) for layer in (*HATCHES, "chosen", "stretch")} | {
+NO_COLUMNS: Final[dict[str, Columns]] = {layer: empty_columns(QUAD) for layer in (*HATCHES, "chosen", "stretch")} | {
     "gaps": empty_columns(GAP_NUMBERS, GAP_TEXTS),
     "pixels": empty_columns(PIXEL_NUMBERS),
     "events": empty_columns(EVENT_NUMBERS, EVENT_TEXTS),
@@ -219,33 +213,6 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 1)] + "…"
 
 
-def gap_columns(gaps: pl.DataFrame, rows: TimelineRows) -> Columns:
-    """Gaps in the row of their device. gaps: rows of table gaps."""
-    row_of = [rows.device_rows.get(key) for key in zip(gaps["process_id"], gaps["device_index"], strict=True)]
-    kept = gaps.filter(pl.Series([row is not None for row in row_of], dtype=pl.Boolean))
-    row = np.array([row for row in row_of if row is not None], dtype=np.float64)
-    reasons = [REASONS.index(reason) if reason in REASONS else len(REASONS) - 1 for reason in kept["reason"].to_list()]
-    start_ns = kept["start_ns"].to_numpy().astype(np.float64)
-    duration_ns = kept["duration_ns"].to_numpy().astype(np.float64)
-
-    def text(name: str) -> Any:
-        return np.array([short_name(value) if value else "–" for value in kept[name].to_list()], dtype=np.str_)
-
-    return {
-        "left": start_ns,
-        "right": start_ns + duration_ns,
-        "bottom": row + BAR[1],
-        "top": row + BAR[0],
-        "color": np.array(reasons, dtype=np.int32),
-        "start": start_ns,
-        "duration": duration_ns,
-        "reason": np.array([REASON_TITLES[REASONS[code]] for code in reasons], dtype=np.str_),
-        "before": text("kernel_before"),
-        "after": text("kernel_after"),
-        "call": text("call"),
-    }
-
-
 def hatch_columns(drawn: DrawnTile, gaps: Columns, looks: Looks) -> dict[str, Columns]:
     """Patterns of wide bars by their category, and of gaps by their reason: what lies over them in each layer of HATCHES."""
     found: dict[str, Columns] = {}
@@ -253,7 +220,7 @@ def hatch_columns(drawn: DrawnTile, gaps: Columns, looks: Looks) -> dict[str, Co
         codes = [code for code, pattern in enumerate(PATTERNS) if pattern == hatch and not looks.by_name]
         reasons = [code for code, pattern in enumerate(REASON_PATTERNS) if pattern == hatch]
         of_events, of_gaps = np.isin(drawn.events["color"], codes), np.isin(gaps["color"], reasons)
-        found[hatch] = {name: np.concatenate([drawn.events[name][of_events], gaps[name][of_gaps]]) for name in _QUAD}
+        found[hatch] = {name: np.concatenate([drawn.events[name][of_events], gaps[name][of_gaps]]) for name in QUAD}
     return found
 
 
@@ -275,7 +242,7 @@ def chosen_columns(
         event: its row of kernel_launches, memory_ops, ranges or api_calls, with its track.
         call, work: the event, and what started it or what it started; None: not known.
     """
-    outline, link = empty_columns(_QUAD), empty_columns(LINK_NUMBERS)
+    outline, link = empty_columns(QUAD), empty_columns(LINK_NUMBERS)
     row = None if event is None else _row_of(event, rows)
     if event is None or row is None:
         return outline, link
@@ -305,8 +272,8 @@ def _row_of(event: Mapping[str, Any], rows: TimelineRows) -> float | None:
 
 def stretch_columns(stretch: tuple[float, float] | None, rows: TimelineRows) -> Columns:
     if stretch is None:
-        return empty_columns(_QUAD)
-    sides = zip(_QUAD, (stretch[0], float(len(rows.rows)), stretch[1], 0.0), strict=True)
+        return empty_columns(QUAD)
+    sides = zip(QUAD, (stretch[0], float(len(rows.rows)), stretch[1], 0.0), strict=True)
     return {name: np.array([value], dtype=np.float64) for name, value in sides}
 
 
@@ -377,7 +344,7 @@ def timeline_chart(palette: Palette, shown: Mapping[str, Columns] = NO_COLUMNS, 
     event_hover = _hover(
         (("name", "@name{custom}"), ("took", "@duration{custom}"), start, ("row", "@row{custom}"), ("details", "@detail")), names, rows
     )
-    kdims = list(_QUAD)
+    kdims = list(QUAD)
     gaps = hv.Rectangles(given["gaps"], kdims, [*GAP_NUMBERS[4:], *GAP_TEXTS]).opts(
         color="color", cmap=list(reason_colors(palette)), clim=(0, len(REASONS) - 1), fill_alpha=0.28, line_width=0, tools=[gap_hover],
     )  # fmt: skip
@@ -399,13 +366,13 @@ def timeline_chart(palette: Palette, shown: Mapping[str, Columns] = NO_COLUMNS, 
 
 def ruler_chart(palette: Palette) -> hv.Element:
     """The time axis alone; it stays in sight while rows are scrolled."""
-    return hv.Rectangles(empty_columns(_QUAD), list(_QUAD)).opts(
+    return hv.Rectangles(empty_columns(QUAD), list(QUAD)).opts(
         **_options(palette, 32), xaxis="top", yaxis=None, xformatter=tick_formatter(TIME_TICKS)
     )
 
 
 def overview_chart(palette: Palette) -> hv.Element:
     """All of the trace; a tool on it moves the window."""
-    return hv.Rectangles(empty_columns(_QUAD), list(_QUAD)).opts(
+    return hv.Rectangles(empty_columns(QUAD), list(QUAD)).opts(
         **_options(palette, 46), xaxis=None, yaxis=None, color=palette.accent, fill_alpha=0.7, line_width=0, ylim=(0, 1)
     )

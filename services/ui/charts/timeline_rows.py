@@ -14,6 +14,10 @@ LANE: Final = ("track", "process_id", "device_index", "stream_index", "thread_id
 MAX_OPEN_ROW_COUNT: Final = 44
 """Threads past it are folded until somebody opens them: more rows do not fit on a screen."""
 
+QUAD: Final = ("left", "bottom", "right", "top")
+BAR: Final = (0.12, 0.88)
+"""Of a row's height, from its top."""
+
 TRACKS: Final = {"kernels": 0, "memory": 1, "ranges": 2, "calls": 3}
 TRACK_TITLES: Final = {"kernels": "kernels", "memory": "copies", "calls": "API calls"}
 DEVICE_TRACKS: Final = ("kernels", "memory")

@@ -13,6 +13,7 @@ import polars as pl
 from services.core.model import Filter, FilterOperator, Run
 from services.ui import theme
 from services.ui.charts import timeline
+from services.ui.charts.timeline_gaps import gap_columns
 from services.ui.charts.timeline_rows import TimelineRows, timeline_rows
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
@@ -360,7 +361,7 @@ class TimelinePage(PageBase):
         if details is not None and self._is_new("details", self._details.answer_subject):
             body.replace("events", timeline.with_details(self._drawn, details))
         if self._is_new("gaps", (self._gaps.answer_subject, self.state.hidden)):
-            self._drawn_gaps = timeline.no_gaps() if gaps is None else timeline.gap_columns(shown_gaps(gaps, self.state), rows)
+            self._drawn_gaps = timeline.no_gaps() if gaps is None else gap_columns(shown_gaps(gaps, self.state), rows)
             body.replace("gaps", self._drawn_gaps)
         if self._is_new("hatches", (self._gaps.answer_subject, self.state.hidden)):
             for hatch, columns in timeline.hatch_columns(self._drawn, self._drawn_gaps, looks).items():

@@ -12,6 +12,7 @@ from services.ui import theme
 from services.ui.charts import timeline
 from services.ui.charts.elements import tick_formatter
 from services.ui.charts.names import elided
+from services.ui.charts.timeline_gaps import gap_columns
 from services.ui.charts.timeline_looks import CATEGORIES, CATEGORY_TITLES, Looks, category_code, legend_entries
 from services.ui.charts.timeline_rows import LANE, TimelineRows, timeline_rows
 from services.ui.report.document import Chart, Key
@@ -45,7 +46,7 @@ def timeline_charts(tables: Mapping[str, pl.DataFrame]) -> Iterator[Chart]:
     shown = busiest(lanes)
     rows = timeline_rows(shown.select(LANE), devices, processes)
     drawn = timeline.drawn_tile(tile, rows, Looks(), whole.length_ns / OUTLINE_PIXEL_COUNT)
-    drawn_gaps = timeline.gap_columns(gaps, rows)
+    drawn_gaps = gap_columns(gaps, rows)
     layers = {
         "gaps": drawn_gaps,
         "pixels": drawn.pixels,

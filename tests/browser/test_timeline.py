@@ -175,5 +175,11 @@ def test_on_a_phone_nothing_is_cut_off_and_runs_without_a_trace_say_what_is_miss
         expect(page.get_by_role("link", name="Timeline")).to_have_attribute("aria-current", "page")
         eventually(lambda shown=page: drawn_count(shown, "timeline:pixels") > 100)  # type: ignore[misc]
         see_that_it_fits(page, 390)
-    gone = visit.open("/timeline?runs=imported-0")
+    gone = visit.open("/timeline?runs=imported-never")
     expect(gone.locator("#f-timeline_note")).to_contain_text("not there any longer")
+
+
+@pytest.mark.parametrize("page_name", ["timeline", "live", "kernels", "layers"])
+def test_the_beginning_of_a_runs_id_leads_to_the_run(visit: Visit, run_id: str, page_name: str) -> None:
+    page = visit.open(f"/{page_name}?runs={run_id[:-2]}")
+    page.wait_for_url(re.compile(f"runs={run_id}"))

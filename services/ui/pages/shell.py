@@ -212,12 +212,20 @@ class PageBase:
 
     def update(self) -> dict[str, str]:
         overview = self.client.nodes.overview()
+        self._name_runs_in_full()
         fragments = {
             "nav": fragment("nav.html", links=self._links(), page=self.page),
             "banner": fragment("banner.html", unreachable=overview.problem, problem=self._problem),
             **self.own_fragments(overview),
         }
         return {name: str(escape(text)) for name, text in fragments.items()}  # what came of a template is HTML, other text is not
+
+    def _name_runs_in_full(self) -> None:
+        """An address may say "last" or the beginning of a run's id, which the analyzer understands and no list of runs has."""
+        looked_at = ((run_id, self._looked_at.get(run_id)) for run_id in self.state.runs)
+        told = tuple(run_id if memory is None or memory.run is None else memory.run.run_id for run_id, memory in looked_at)
+        if told != self.state.runs:
+            self.state = replace(self.state, runs=tuple(dict.fromkeys(told)))
 
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         raise NotImplementedError

@@ -26,7 +26,13 @@
     const isAtEnd = isLog && element.scrollHeight - element.scrollTop - element.clientHeight < 24
     const wanted = document.createElement("template")
     wanted.innerHTML = html
+    const typed = typedIn(element)
     patchChildren(element, wanted.content)
+    // A field that has moved is another one, and takes over what was typed.
+    for (const {id, said, text} of typed) {
+      const field = document.getElementById(id)
+      if (field && field.value !== text && saidValue(field) === said) field.value = text
+    }
     if (isAtEnd) element.scrollTop = element.scrollHeight
   }
 
@@ -70,6 +76,11 @@
     const shown = said !== saidBefore && !isLeftAlone ? said : shownBefore
     if (old.value !== shown) old.value = shown
     if (old.nodeName === "SELECT" && old.selectedIndex < 0 && said !== null) old.value = said
+  }
+
+  function typedIn(element) {
+    const fields = [...element.querySelectorAll("input[id]")].map((field) => ({id: field.id, said: saidValue(field), text: field.value}))
+    return fields.filter(({said, text}) => said !== undefined && said !== text)
   }
 
   // The value that the server gave a field; null: none. Undefined: no such field.

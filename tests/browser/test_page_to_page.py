@@ -116,6 +116,7 @@ def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id
         expect(page.get_by_label("Token")).to_be_visible()
         nothing_is_left_of_others(page)
     go(page, "start")
+    page.locator('#panel-sweep [name="p.N"]').wait_for()  # until the node has told of its kernels the form still grows
     page.locator("#panel-sweep").get_by_label("Only where").fill("N > 7")
     toggle.click()
     page.wait_for_selector('.shell[data-theme="dark"][data-ready]')

@@ -123,6 +123,8 @@ def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id
     expect(page.locator("#panel-sweep").get_by_label("Only where")).to_have_value("N > 7")
     go(page, "kernels")
     page.set_viewport_size({"width": 390, "height": 500})
+    page.locator("#f-table tbody tr").first.wait_for()
+    page.wait_for_load_state("networkidle")  # charts and rows move what lies below them as they come
     page.locator("#f-table").scroll_into_view_if_needed()
     place = page.evaluate("scrollY")
     assert place > 500

@@ -73,6 +73,8 @@ class Collector:
         self._compactions: set[asyncio.Task[None]] = set()
         self.status = NodeStatus(record.address, NodeHealth.CONNECTING, record.node)
         self.link: NodeLink | None = None
+        self.is_settled = asyncio.Event()
+        """Set once it is known whether the node answers: until then `status` is CONNECTING."""
 
     async def run(self) -> None:
         """Collects, connecting anew whenever the node is lost, until cancelled."""
@@ -213,6 +215,7 @@ class Collector:
 
     def _set_status(self, health: NodeHealth, problem: str) -> None:
         status = NodeStatus(self._record.address, health, self._record.node, problem)
+        self.is_settled.set()
         if status != self.status:
             self.status = status
             self._node_watching.publish(nodes=[status])

@@ -110,8 +110,8 @@ class Nodes:
     def statuses(self) -> Sequence[NodeStatus]:
         return [collector.status for _, collector in sorted(self._collectors.items())]
 
-    def link(self, node_id: str) -> NodeLink:
-        """An open connection to the node; for an empty node_id, to the first that serves.
+    async def link(self, node_id: str) -> NodeLink:
+        """An open connection to the node; for an empty node_id, to the first that serves. Waits for one just being connected to.
 
         Raises:
             NodeNotFoundError: there is no such node, or none at all.
@@ -129,11 +129,16 @@ class Nodes:
                 expected="a node that this analyzer collects from",
                 remedy="Add the node first.",
             )
-        for collector in candidates:
-            if collector.status.health is NodeHealth.SERVING and collector.link is not None:
-                return collector.link
+        if (link := _serving(candidates)) is not None:
+            return link
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ANSWER_TIMEOUT_S):
+                for collector in candidates:
+                    await collector.is_settled.wait()
+        if (link := _serving(candidates)) is not None:
+            return link
         status = candidates[0].status
-        raise unreachable(status.address, status.problem or "no answer yet")
+        raise unreachable(status.address, status.problem or f"no answer within {FIRST_ANSWER_TIMEOUT_S:g} s")
 
     def device(self, node_id: str, device_id: str) -> Device:
         """Raises DeviceNotFoundError."""
@@ -197,3 +202,7 @@ class Nodes:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def _serving(collectors: Sequence[Collector]) -> NodeLink | None:
+    return next((collector.link for collector in collectors if collector.status.health is NodeHealth.SERVING and collector.link), None)

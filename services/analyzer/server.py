@@ -91,7 +91,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ forwarded to a node
 
     async def StartRun(self, request: Any, context: Any) -> Any:
-        link = self._nodes.link(request.node_id)
+        link = await self._nodes.link(request.node_id)
         with node_errors(link.address):
             answer = await link.stub.StartRun(
                 profiler.ProfilerServiceStartRunRequest(
@@ -110,7 +110,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         run = await self._run(request.run_id)
         if run.is_imported:
             return messages.AnalyzerServiceCancelRunResponse(run=wire.encode(run))  # it has ended, and no node knows it
-        link = self._nodes.link(run.node_id)
+        link = await self._nodes.link(run.node_id)
         with node_errors(link.address):
             answer = await link.stub.CancelRun(profiler.ProfilerServiceCancelRunRequest(run_id=run.run_id))
         return messages.AnalyzerServiceCancelRunResponse(run=answer.run)
@@ -119,7 +119,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         first = await anext(aiter(request_iterator), None)
         if first is None:
             raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
-        link = self._nodes.link(first.node_id)
+        link = await self._nodes.link(first.node_id)
 
         async def forwarded() -> AsyncIterator[Any]:
             yield profiler.ProfilerServiceUploadBundleRequest(chunk=first.chunk)
@@ -141,7 +141,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 expected="a run of a node",
                 remedy="What was read from its file is in the tables.",
             )
-        link = self._nodes.link(run.node_id)
+        link = await self._nodes.link(run.node_id)
         forwarded = profiler.ProfilerServiceReadArtifactRequest(
             run_id=run.run_id, artifact_name=request.artifact_name, offset=request.offset
         )
@@ -150,7 +150,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
                 yield messages.AnalyzerServiceReadArtifactResponse(chunk=part.chunk)
 
     async def ListKernels(self, request: Any, context: Any) -> Any:
-        link = self._nodes.link(request.node_id)
+        link = await self._nodes.link(request.node_id)
         with node_errors(link.address):
             answer = await link.stub.ListKernels(
                 profiler.ProfilerServiceListKernelsRequest(source=request.source if request.HasField("source") else None)

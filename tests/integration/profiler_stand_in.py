@@ -74,6 +74,7 @@ class ProfilerStandIn(ProfilerServiceServicer):
     artifacts: dict[str, bytes] = field(default_factory=lambda: {"saxpy.cl": b"first second"})
     chunk_bytes: int = 6  # of artifacts
     stalls: bool = False  # after the first chunk of each
+    answers_after_s: float = 0.0  # when asked what it is
     requested_offsets: list[int] = field(default_factory=list)  # of artifacts
     on_start: Callable[[Run], None] = lambda _: None
     server: grpc.aio.Server | None = None
@@ -121,6 +122,7 @@ class ProfilerStandIn(ProfilerServiceServicer):
     # ------------------------------------------------------------ the service
 
     async def GetNode(self, request: Any, context: Any) -> Any:
+        await asyncio.sleep(self.answers_after_s)
         return messages.GetNodeResponse(node=wire.encode(self.node))
 
     async def GetRun(self, request: Any, context: Any) -> Any:

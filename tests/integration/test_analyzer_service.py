@@ -336,6 +336,16 @@ async def test_nodes_are_added_once_and_removed(stub: Any, analyzer: AnalyzerHer
         await add_node(stub, Endpoint(node.address, "wrong"))
 
 
+async def test_a_run_starts_on_a_node_that_was_added_a_moment_ago(stub: Any, node: ProfilerStandIn) -> None:
+    await stub.RemoveNode(messages.RemoveNodeRequest(address=node.address))
+    node.answers_after_s = 0.3  # to AddNode, and once more before it is collected from
+    await add_node(stub, node.endpoint)
+    assert not await _serves(stub)
+    request = messages.AnalyzerServiceStartRunRequest(spec=wire.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),)))), node_id=NODE)
+    run = (await stub.StartRun(request)).run
+    assert run.run_id in node.runs
+
+
 async def test_requests_are_forwarded_and_errors_come_back_as_they_were(stub: Any, node: ProfilerStandIn) -> None:
     await eventually(lambda: _serves(stub))
     spec = wire.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),))))

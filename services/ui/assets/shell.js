@@ -78,6 +78,7 @@
     if (old.nodeName === "SELECT" && old.selectedIndex < 0 && said !== null) old.value = said
   }
 
+  // What somebody has written into fields with an id and has not been said by the server: a form that grows moves them.
   function typedIn(element) {
     const fields = [...element.querySelectorAll("input[id]")].map((field) => ({id: field.id, said: saidValue(field), text: field.value}))
     return fields.filter(({said, text}) => said !== undefined && said !== text)

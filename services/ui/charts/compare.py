@@ -13,7 +13,7 @@ from bokeh.models import HoverTool
 
 from services.ui import theme
 from services.ui.charts import roofline
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.charts.names import elided
 from services.ui.theme import Palette, Style
 
@@ -114,7 +114,7 @@ def speedup_columns(rows: pl.DataFrame, palette: Palette, name_length: int = NAM
         "speedup": 1 / rows["duration_ratio"].to_numpy(),
         "place": place,
         "fill_alpha": np.where((rows["verdict"] == "UNDECIDED").fill_null(True).to_numpy(), 0.0, 0.9),
-        **{name: np.array(values, dtype=np.str_) for name, values in texts.items()},
+        **{name: text_column(values) for name, values in texts.items()},
     }
     low, high = rows["duration_ratio_high"].fill_null(math.nan), rows["duration_ratio_low"].fill_null(math.nan)
     whiskers = {"low": 1 / low.to_numpy(), "place": place, "high": 1 / high.to_numpy(), "end": place}
@@ -208,7 +208,7 @@ def change_columns(
         "bottom": place - 0.36,
         "right": np.maximum(delta, 0.0),
         "top": place + 0.36,
-        **{name: np.array(values, dtype=np.str_) for name, values in texts.items()},
+        **{name: text_column(values) for name, values in texts.items()},
     }
     return bars, {-index: elided(label, name_length) for index, label in enumerate(labels)}
 
@@ -275,9 +275,9 @@ def move_columns(before: pl.DataFrame, after: pl.DataFrame, matches: pl.DataFram
         "y0": moved["achieved_flop_per_s"].to_numpy(),
         "x1": moved["intensity_flop_per_byte_after"].to_numpy(),
         "y1": moved["achieved_flop_per_s_after"].to_numpy(),
-        "color": np.array([verdict_style(verdict, palette).color for verdict in moved["verdict"]], dtype=np.str_),
-        "label": np.array(moved["label_after"].to_list(), dtype=np.str_),
-        "moved": np.array([f"{theme.flop_rate(first)} → {theme.flop_rate(second)}" for first, second in rates], dtype=np.str_),
+        "color": text_column(verdict_style(verdict, palette).color for verdict in moved["verdict"]),
+        "label": text_column(moved["label_after"]),
+        "moved": text_column(f"{theme.flop_rate(first)} → {theme.flop_rate(second)}" for first, second in rates),
     }
 
 

@@ -14,7 +14,7 @@ from bokeh.models import HoverTool
 
 from services.core.statistics import MedianInterval, median_interval
 from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.theme import Palette
 
 FENCE_RATIO: Final = 1.5
@@ -238,5 +238,5 @@ def _clock_columns(index: npt.NDArray[np.float64], clocks: npt.NDArray[np.float6
     return {
         "sample": index[known],
         "clock": clocks[known],
-        "figure": np.array([theme.frequency(value) for value in clocks[known].tolist()], dtype=np.str_),
+        "figure": text_column(theme.frequency(value) for value in clocks[known].tolist()),
     }

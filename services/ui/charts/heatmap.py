@@ -15,7 +15,7 @@ import polars as pl
 from bokeh.models import FixedTicker, HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options
+from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column
 from services.ui.charts.metrics import Metric, best_place, counts, figures_text, remark_of
 from services.ui.charts.performance_rows import TICK_LENGTH, configuration_key, shortened, tick_name
 from services.ui.theme import Palette
@@ -298,7 +298,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], numbers: tuple[str, ...], texts: t
         return empty_columns(numbers, texts)
     columns = list(zip(*rows, strict=True))
     made: Columns = {name: np.array(values, dtype=np.float64) for name, values in zip(numbers, columns, strict=False)}
-    made.update({name: np.array(values, dtype=np.str_) for name, values in zip(texts, columns[len(numbers) :], strict=True)})
+    made.update({name: text_column(values) for name, values in zip(texts, columns[len(numbers) :], strict=True)})
     return made
 
 

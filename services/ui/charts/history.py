@@ -11,7 +11,7 @@ import polars as pl
 from bokeh.models import DatetimeTicker, DatetimeTickFormatter, HoverTool, OpenURL, TapTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.state import Across
 from services.ui.theme import Palette, Style, Ticks
 
@@ -97,7 +97,7 @@ def point_columns(rows: pl.DataFrame, metric: str, across: Across, palette: Pale
         "y": rows["value"].to_numpy(),
         "size": np.where(is_change, 13.0, 7.0),
         "fill_alpha": np.where(is_sure, 0.9, 0.0),  # hollow: it is not known yet whether the change lasts
-        **{name: np.array(values, dtype=np.str_) for name, values in texts.items()},
+        **{name: text_column(values) for name, values in texts.items()},
     }
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from bokeh.models import HoverTool
 
 from services.ui import theme
-from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.charts.metrics import Metric, counts, figures_text, remark_of
 from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
 from services.ui.theme import CATEGORIES, Palette, Ticks, style_of
@@ -128,7 +128,7 @@ def _bars(rows: list[dict[str, Any]], column: str, palette: Palette, metric: Met
         "right": middles + BAR_WIDTH / 2,
         "top": np.array([float(row[column]) for _, row in placed]),
     }
-    columns.update({name: np.array(values, dtype=np.str_) for name, values in zip(BAR_TEXTS, zip(*texts, strict=True), strict=True)})
+    columns.update({name: text_column(values) for name, values in zip(BAR_TEXTS, zip(*texts, strict=True), strict=True)})
     return columns
 
 
@@ -157,7 +157,7 @@ def _roofs(rows: list[dict[str, Any]], metric: Metric) -> Columns:
         "y0": heights,
         "x1": middles + BAR_WIDTH / 2,
         "y1": heights,
-        "roof": np.array([metric.show(value) for value in heights.tolist()], dtype=np.str_),
+        "roof": text_column(metric.show(value) for value in heights.tolist()),
     }
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import ColumnDataSource, CustomJSHover, HoverTool
 
-from services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, tick_formatter
+from services.ui.charts.elements import Columns, Hatched, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.charts.timeline_gaps import GAP_NUMBERS, GAP_TEXTS
 from services.ui.charts.timeline_looks import (
     HATCHES,
@@ -158,7 +158,7 @@ def drawn_tile(tile: pl.DataFrame, rows: TimelineRows, looks: Looks, pixel_ns: f
     pixels["busy"] = placed["busy_ratio"].to_numpy()[~is_wide] * 100
     pixels["begun"] = placed["begun_count"].to_numpy()[~is_wide]
     events = {name: column[is_wide] for name, column in shape.items()}
-    events["detail"] = np.full(len(events["left"]), "", dtype=np.str_)
+    events["detail"] = text_column([""] * len(events["left"]))
     row_index = placed["row_index"].fill_null(-1).to_numpy()
     numbers = {name: np.where(track == name, row_index, -1).astype(np.int32)[is_wide] for name in DETAILED}
     return DrawnTile(pixels, events, tuple(names.to_list()), placed, numbers)
@@ -205,7 +205,7 @@ def label_columns(drawn: DrawnTile, view_start_ns: float, view_end_ns: float, pi
     return {
         "x": left[shown] + 3 * pixel_ns,
         "y": (events["bottom"][shown] + events["top"][shown]) / 2,
-        "text": np.array(texts, dtype=np.str_),
+        "text": text_column(texts),
     }
 
 
@@ -230,7 +230,7 @@ def with_details(drawn: DrawnTile, details: Mapping[str, Mapping[int, str]]) -> 
     for track, numbers in drawn.numbers.items():
         of_track = details.get(track, {})
         texts = [of_track.get(number, text) for number, text in zip(numbers.tolist(), texts, strict=True)]
-    return drawn.events | {"detail": np.array(texts, dtype=np.str_)}
+    return drawn.events | {"detail": text_column(texts)}
 
 
 def chosen_columns(

@@ -45,12 +45,18 @@ class AnalyzerClient:
         self.address = endpoint.address
         self._channel = open_channel(endpoint)
         self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self.is_closed = False
+
+    def close(self) -> None:
+        """From any thread: calls that wait end with an error, and there are no further ones."""
+        self.is_closed = True
+        self._channel.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._channel.close()
+        self.close()
 
     def wait_until_reachable(self, timeout_s: float) -> None:
         """Raises UnavailableError when it does not answer in time."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +27,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_GRACE_S: Final = 6.0
 NODE_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
+WATCH_S: Final = 0.2  # later than that nobody notices; more often is for nothing
 NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
@@ -134,35 +135,39 @@ def own_services(*, with_profiler: bool, analyzer_settings: Mapping[str, str] = 
             announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
             with AnalyzerClient(endpoint_of(announcements["analyzer"])) as client:
                 _forget_vanished_sockets(client)
-                with _ended_with(children), _added_node(client, announcements.get("profiler")):
+                with _ended_with(children, client), _added_node(client, announcements.get("profiler")):
                     yield client
         finally:
             for child in reversed(children):  # the analyzer last: it collects how the profiler's run ended
                 stop_children((child,), grace_s=STOP_GRACE_S)
 
 
-class _ServiceEndedError(Exception):
-    """A service of this command's own has ended before the command."""
-
-
 @contextmanager
-def _ended_with(children: Sequence[Child]) -> Iterator[None]:
+def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[None]:
     """What waits for services of its own ends when one of them does: nobody would start it again.
+
+    The client is closed then, so whatever call the command waits in ends. An exception out of a signal handler would be quicker,
+    but one that comes while gRPC starts a thread leaves a channel that never closes.
 
     Raises:
         UnavailableError: one has ended, with the end of its log.
     """
+    is_over = threading.Event()
 
-    def on_ended_process(_number: int, _frame: object) -> None:
-        if _ended_among(children) is not None:
-            raise _ServiceEndedError
+    def watch() -> None:
+        while not is_over.wait(WATCH_S):
+            if _ended_among(children) is not None:
+                client.close()
+                return
 
-    before = signal.signal(signal.SIGCHLD, on_ended_process)  # as Ctrl-C does it reaches whatever the command waits in
+    watcher = threading.Thread(target=watch, name="watch own services", daemon=True)
+    watcher.start()
     try:
         yield
-    except _ServiceEndedError as error:
+    except Exception as error:
         ended = _ended_among(children)
-        assert ended is not None
+        if ended is None:
+            raise
         child, status = ended
         raise UnavailableError(
             f"service {child.service} of this command",
@@ -171,7 +176,8 @@ def _ended_with(children: Sequence[Child]) -> Iterator[None]:
             remedy="What was measured so far is kept: kernalyse resume last goes on with a sweep.",
         ) from error
     finally:
-        signal.signal(signal.SIGCHLD, before)
+        is_over.set()
+        watcher.join()
 
 
 def _ended_among(children: Sequence[Child]) -> tuple[Child, int] | None:
@@ -194,14 +200,10 @@ def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterat
         yield
         return
     connect_node(client, profiler)
-    is_there = True
     try:
         yield
-    except _ServiceEndedError:
-        is_there = False  # the next session forgets the node
-        raise
     finally:
-        if is_there:
+        if not client.is_closed:  # else the next session forgets the node
             with contextlib.suppress(KernalyseError):  # the analyzer may be gone already
                 client.remove_node(profiler.address)
 

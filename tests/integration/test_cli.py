@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -260,16 +261,24 @@ def test_tags_and_notes_are_listed_and_a_deleted_run_is_gone(server: tuple[str, 
 def test_a_command_does_not_wait_for_a_service_of_its_own_that_is_gone(private_folders: Path, service: str) -> None:
     command = [*COMMAND, "bench", "saxpy", "-p", "N=1024..9024:1", "--max-time", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
-
-        def own(name: str) -> list[psutil.Process]:
-            return [child for child in psutil.Process(bench.pid).children(recursive=True) if name in " ".join(child.cmdline())]
-
-        wait_for(lambda: bool(own("services.profiler.worker")), "the run's worker")
-        own(f"services.cli.main {service}")[0].send_signal(signal.SIGKILL)
-        _, stderr = bench.communicate(timeout=60)
+        wait_for(lambda: bool(descendants(bench, "services.profiler.worker")), "the run's worker")
+        descendants(bench, f"services.cli.main {service}")[0].send_signal(signal.SIGKILL)
+        try:
+            _, stderr = bench.communicate(timeout=60)
+        finally:
+            bench.kill()
     assert bench.returncode == 1
     assert f"service {service} of this command: found it was ended by SIGKILL" in stderr
     assert "kernalyse resume last" in stderr
+
+
+def descendants(process: subprocess.Popen[str], name: str) -> list[psutil.Process]:
+    """Those with a name in their command line; ended ones have none."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a zombie too
+            found += [child] if name in " ".join(child.cmdline()) else []
+    return found
 
 
 def listed(server: tuple[str, ...]) -> list[dict[str, object]]:

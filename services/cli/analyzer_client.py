@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import grpc
 
 from kernalyse.channel import Endpoint, open_channel
 from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from services.core import wire
+from services.core.errors import CancelledError, UnavailableError
 from services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
 from services.core.rpc import translated_errors
 
@@ -45,23 +49,27 @@ class AnalyzerClient:
         self.address = endpoint.address
         self._channel = open_channel(endpoint)
         self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self.is_closed = False
+        self._calls: set[Any] = set()  # that wait for the analyzer
+        self.is_given_up = False
 
-    def close(self) -> None:
-        """From any thread: calls that wait end with an error, and there are no further ones."""
-        self.is_closed = True
-        self._channel.close()
+    def give_up(self) -> None:
+        """From any thread: what waits for an answer or an update ends with UnavailableError, and so does what is asked from then on.
+
+        Closing the channel would end it too, but gRPC bears no closing beside a call that just begins.
+        """
+        self.is_given_up = True
+        for call in tuple(self._calls):
+            call.cancel()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
+        self._channel.close()
 
     def wait_until_reachable(self, timeout_s: float) -> None:
         """Raises UnavailableError when it does not answer in time."""
-        with translated_errors():
-            self._stub.ListNodes(messages.ListNodesRequest(), timeout=timeout_s, wait_for_ready=True)
+        self._call(self._stub.ListNodes, messages.ListNodesRequest(), timeout_s)
 
     def start_run(self, spec: RunSpec, *, node_id: str = "", request_id: str = "") -> Run:
         request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=wire.encode(spec), request_id=request_id)
@@ -95,17 +103,13 @@ class AnalyzerClient:
     def watch_run(self, run_id: str, next_event_index: int = 0) -> Iterator[RunUpdate]:
         """From an index on until the run has ended."""
         request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
-        with translated_errors():
-            stream = self._stub.WatchRun(request)
-            try:
-                for response in stream:
-                    yield RunUpdate(
-                        response.next_event_index,
-                        wire.decode(response.run, Run) if response.HasField("run") else None,
-                        tuple(wire.decode(chunk, TableChunk) for chunk in response.tables),
-                    )
-            finally:
-                stream.cancel()
+        with self._waiting_for(self._stub.WatchRun(request)) as stream:
+            for response in stream:
+                yield RunUpdate(
+                    response.next_event_index,
+                    wire.decode(response.run, Run) if response.HasField("run") else None,
+                    tuple(wire.decode(chunk, TableChunk) for chunk in response.tables),
+                )
 
     def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
         """The run that a file has become, and whether it was there before. Raises OSError too, when it cannot be read."""
@@ -135,15 +139,11 @@ class AnalyzerClient:
 
     def changed_hardware(self) -> Iterator[tuple[HardwareKey, ...]]:
         """What is set by hand from now on, without end; nothing at first, when the stream stands."""
-        with translated_errors():
-            stream = self._stub.WatchNodes(messages.WatchNodesRequest(), wait_for_ready=True)
-            try:
-                for number, response in enumerate(stream):
-                    changed = tuple(wire.decode(key, HardwareKey) for key in response.changed_hardware)
-                    if changed or number == 0:
-                        yield changed
-            finally:
-                stream.cancel()
+        with self._waiting_for(self._stub.WatchNodes(messages.WatchNodesRequest(), wait_for_ready=True)) as stream:
+            for number, response in enumerate(stream):
+                changed = tuple(wire.decode(key, HardwareKey) for key in response.changed_hardware)
+                if changed or number == 0:
+                    yield changed
 
     def add_node(self, address: str, token: str, ca_certificate: bytes | None = None) -> NodeStatus:
         request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate or b"")
@@ -198,14 +198,31 @@ class AnalyzerClient:
         import polars
 
         with translated_errors():
-            answers = list(self._stub.GetTable(wire.encode(query), wait_for_ready=True))
+            answers = list(self._stub.GetTable(wire.encode(query), timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
         frames = [polars.read_ipc_stream(BytesIO(answer.chunk.arrow_ipc)) for answer in answers]
         frame = polars.concat(frames) if frames else polars.DataFrame()
         order = [name for name in ("run_id", "configuration_index") if name in frame.columns]
         is_sorted = query.order_by or not order[1:]
         return frame if is_sorted else frame.sort(order, maintain_order=True), sum(answer.total_row_count for answer in answers)
 
-    def _call(self, method: Any, request: Any) -> Any:
+    def _call(self, method: Any, request: Any, timeout_s: float = TIMEOUT_S) -> Any:
         # wait_for_ready: a service that was started a moment ago may not listen yet.
-        with translated_errors():
-            return method(request, timeout=TIMEOUT_S, wait_for_ready=True)
+        with self._waiting_for(method.future(request, timeout=timeout_s, wait_for_ready=True)) as call:
+            return call.result()
+
+    @contextmanager
+    def _waiting_for(self, call: Any) -> Iterator[Any]:
+        """The call, for as long as somebody waits for it."""
+        self._calls.add(call)
+        try:
+            with translated_errors():
+                if self.is_given_up:
+                    call.cancel()
+                yield call
+        except (grpc.FutureCancelledError, CancelledError) as error:
+            if not self.is_given_up:
+                raise
+            raise UnavailableError(f"analyzer {self.address}", found="a call that was given up", expected="an answer") from error
+        finally:
+            self._calls.discard(call)
+            call.cancel()

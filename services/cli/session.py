@@ -146,8 +146,8 @@ def own_services(*, with_profiler: bool, analyzer_settings: Mapping[str, str] = 
 def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[None]:
     """What waits for services of its own ends when one of them does: nobody would start it again.
 
-    The client is closed then, so whatever call the command waits in ends. An exception out of a signal handler would be quicker,
-    but one that comes while gRPC starts a thread leaves a channel that never closes.
+    The client gives up then, so whatever the command waits for ends. An exception out of a signal handler would be simpler, but
+    one that comes while gRPC starts a thread leaves a channel that never closes.
 
     Raises:
         UnavailableError: one has ended, with the end of its log.
@@ -157,7 +157,7 @@ def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[N
     def watch() -> None:
         while not is_over.wait(WATCH_S):
             if _ended_among(children) is not None:
-                client.close()
+                client.give_up()
                 return
 
     watcher = threading.Thread(target=watch, name="watch own services", daemon=True)
@@ -203,7 +203,7 @@ def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterat
     try:
         yield
     finally:
-        if not client.is_closed:  # else the next session forgets the node
+        if not client.is_given_up:  # else the next session forgets the node
             with contextlib.suppress(KernalyseError):  # the analyzer may be gone already
                 client.remove_node(profiler.address)
 

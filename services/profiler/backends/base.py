@@ -216,10 +216,13 @@ def check_launch(device: Device, kernel_name: str, configuration: LaunchConfigur
 
 
 def check_kernel_limits(
-    device: Device, kernel_name: str, configuration: LaunchConfiguration, *, thread_limit: int, static_shared_bytes: int
+    device: Device, kernel_name: str, configuration: LaunchConfiguration, *, thread_limit: int | None, static_shared_bytes: int | None
 ) -> None:
-    """Raises LaunchLimitError for what only the compiled kernel knows: its registers and its static shared memory."""
-    shared_bytes = static_shared_bytes + configuration.dynamic_shared_memory_bytes
+    """Raises LaunchLimitError for what only the compiled kernel knows: its registers and its static shared memory.
+
+    None: the runtime does not tell.
+    """
+    shared_bytes = (static_shared_bytes or 0) + configuration.dynamic_shared_memory_bytes
     for what, found, limit in (
         ("threads per block", configuration.block.count, thread_limit),
         ("bytes of shared memory, static and dynamic", shared_bytes, device.max_shared_memory_bytes),

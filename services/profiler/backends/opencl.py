@@ -59,6 +59,7 @@ class OpenCLKernel:
     compiler_log: str
     listings: Mapping[str, bytes] = field(repr=False)
     signature: SourceFunction = field(repr=False)
+    resources: KernelResources
     uses_dynamic_shared_memory: bool = False
     program: Any = field(default=None, repr=False)
 
@@ -140,7 +141,7 @@ class OpenCLSession:
         translation = translate(parsed, build.function_name, block, target)
         wanted = _compiler_options(self._one.dialect, build)
         signature = parsed.kernel(build.function_name)
-        program, log = self._build(translation, build, signature.name, wanted)
+        program, resources, log = self._build(translation, build, signature.name, wanted)
         kernel = OpenCLKernel(
             function_name=build.function_name,
             compile_ns=time.perf_counter_ns() - start_ns,
@@ -150,20 +151,24 @@ class OpenCLSession:
             signature=signature,
             uses_dynamic_shared_memory=translation.uses_dynamic_shared_memory,
             program=program,
+            resources=resources,
         )
         self._kernels[key] = kernel
         return kernel
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
         assert isinstance(kernel, OpenCLKernel)
-        info, handle = self._cl.kernel_work_group_info, self._cl.Kernel(kernel.program, kernel.signature.name)
+        return kernel.resources
+
+    def _resources(self, handle: Any) -> KernelResources:
+        info = self._cl.kernel_work_group_info
         return KernelResources(
             static_shared_memory_bytes=int(handle.get_work_group_info(info.LOCAL_MEM_SIZE, self._one.handle)),
             local_memory_bytes=int(handle.get_work_group_info(info.PRIVATE_MEM_SIZE, self._one.handle)),
             max_threads_per_block=int(handle.get_work_group_info(info.WORK_GROUP_SIZE, self._one.handle)),
         )
 
-    def _build(self, translation: Translation, build: Build, entry: str, options: list[str]) -> tuple[Any, str]:
+    def _build(self, translation: Translation, build: Build, entry: str, options: list[str]) -> tuple[Any, KernelResources, str]:
         """Builds past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
         cl = self._cl
         program = cl._cl._Program(self._context, translation.text)
@@ -172,7 +177,7 @@ class OpenCLSession:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # pyopencl warns of every remark; the log is read below
                 program.build(" ".join(options).encode(), [self._one.handle])
-            cl.Kernel(program, entry)
+            resources = self._resources(cl.Kernel(program, entry))
         except cl.Error as failure:
             error = failure
         log = _readable_log(program.get_build_info(self._one.handle, cl.program_build_info.LOG) or "")
@@ -182,7 +187,7 @@ class OpenCLSession:
                 found="the compiler says:\n" + (log or str(error)) + "\n",
                 remedy="Correct the source; the lines are those of the .cu file and its headers.",
             ) from error
-        return program, log
+        return program, resources, log
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
         available = self._available_bytes()
@@ -234,8 +239,14 @@ class OpenCLSession:
         assert isinstance(kernel, OpenCLKernel)
         check_launch(self.device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
+        check_kernel_limits(
+            self.device,
+            kernel.function_name,
+            configuration,
+            thread_limit=kernel.resources.max_threads_per_block,
+            static_shared_bytes=kernel.resources.static_shared_memory_bytes,
+        )
         handle = self._cl.Kernel(kernel.program, kernel.signature.name)  # its own, so that launches keep their own arguments
-        self._check_kernel_limits(handle, kernel, configuration)
         buffers = tuple(argument for argument in arguments if isinstance(argument, OpenCLBuffer))
         values = [argument.handle if isinstance(argument, OpenCLBuffer) else argument for argument in arguments]
         if kernel.uses_dynamic_shared_memory:
@@ -249,16 +260,6 @@ class OpenCLSession:
             global_size=(block.x * grid.x, block.y * grid.y, block.z * grid.z),
             local_size=(block.x, block.y, block.z),
             buffers=buffers,
-        )
-
-    def _check_kernel_limits(self, handle: Any, kernel: OpenCLKernel, configuration: LaunchConfiguration) -> None:
-        info = self._cl.kernel_work_group_info
-        check_kernel_limits(
-            self.device,
-            kernel.function_name,
-            configuration,
-            thread_limit=handle.get_work_group_info(info.WORK_GROUP_SIZE, self._one.handle),
-            static_shared_bytes=handle.get_work_group_info(info.LOCAL_MEM_SIZE, self._one.handle),
         )
 
     def run(self, launch: PreparedLaunch) -> None:

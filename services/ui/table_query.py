@@ -12,6 +12,7 @@ from services.ui.table_columns import COLUMNS, NAME_COLUMNS
 
 KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {
     "measurements": ("run_id", "configuration_index"),
+    "kernels": ("run_id", "kernel_name"),
     "launched": ("run_id", "kernel_name"),
 }
 """What tells one row of a table from the others, where rows can be chosen."""

@@ -160,7 +160,7 @@ class ViewState:
         if name not in _FIELD_NAMES:
             return self
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
-        if name in ("color_by", "runs"):
+        if name in ("color_by", "layer_color", "runs"):
             changed = replace(changed, hidden=())
         return changed if name in _WITHOUT_ROWS else replace(changed, row=0)
 

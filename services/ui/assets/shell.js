@@ -131,40 +131,49 @@
 
   // ---------------------------------------------------------------- a server that went away
 
-  // Once it is there again: the page that somebody wanted to see.
+  // Once it is there again: the page that somebody wanted to see, or this one as it is. Uploads wait for it meanwhile.
   document.addEventListener("kernalyse-lost", ({detail: url}) => {
-    if (!document.getElementById("lost").hidden) return
-    document.getElementById("lost").hidden = false
+    const lost = document.getElementById("lost")
+    if (!lost.hidden) return
+    lost.hidden = false
     const again = async () => {
       try {
         const answer = await fetch("/assets/shell.css", {method: "HEAD", cache: "no-store"})
-        if (answer.ok || answer.status === 401) return void (url ? location.assign(url) : location.reload())
+        if (answer.ok || answer.status === 401) {
+          lost.hidden = true // or it could not go away a second time
+          return url ? visit({url}) : comeAnew(location.href, "main")
+        }
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }
     setTimeout(again, 500)
   })
 
+  const visit = (detail) => document.dispatchEvent(new CustomEvent("kernalyse-visit", {detail}))
+
   // ---------------------------------------------------------------- light and dark
 
-  // Of the page that is to come in other colours: forms that somebody has begun, and which parts are unfolded.
+  // Of the page that is to come anew: forms that somebody has begun, and which parts are unfolded.
   const nothing = () => ({forms: [], folds: new Map()})
   let leaving = nothing()
   let carried = nothing() // what has not found its place on it yet
 
-  // The page comes anew, where it was, with what was typed and as far unfolded.
   function changeTheme() {
     const name = shell().dataset.theme === "dark" ? "light" : "dark"
     document.cookie = `kernalyse_theme=${name}; Path=/; SameSite=Strict; Max-Age=31536000`
     const query = new URLSearchParams(location.search)
     query.set("theme", name)
+    comeAnew(`${location.pathname}?${query.toString().replaceAll("%2C", ",")}`, "[data-theme-toggle]")
+  }
+
+  // The same page, where it was, with what was typed and as far unfolded.
+  function comeAnew(url, focus) {
     const forms = [...document.querySelectorAll("form[data-wish]")].filter((form) => begun.has(form))
     leaving = {
       forms: forms.map((form) => ({wanted: form.dataset.wish, etag: begun.get(form), fields: [...new FormData(form)]})),
       folds: new Map(folds().map(([key, fold]) => [key, fold.open])),
     }
-    const url = `${location.pathname}?${query.toString().replaceAll("%2C", ",")}`
-    document.dispatchEvent(new CustomEvent("kernalyse-visit", {detail: {url, isNew: false, scroll: scrollY, focus: "[data-theme-toggle]"}}))
+    visit({url, isNew: false, scroll: scrollY, focus})
   }
 
   // What unfolds, each with the id around it and its place there.

@@ -160,12 +160,12 @@ def test_a_kernel_of_a_sweep_leads_to_its_configurations_and_to_its_history(visi
     expect(page.locator("#f-listing")).to_contain_text("saxpy")
     configurations = detail.locator("tbody tr")
     expect(configurations).to_have_count(2)
-    assert detail.locator(".facts dd").first.inner_text() == configurations.first.locator("button").inner_text()
+    assert detail.locator(".facts dd").first.inner_text() == f"saxpy {configurations.first.locator('button').inner_text()}"
     assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == f"/roofline?runs={swept.run_id}&kernel=saxpy"
     assert detail.get_by_role("link", name="On the timeline").count() == 0  # sweeps tell how long, not when
     see_that_it_fits(page, 390, 1280)
 
-    configurations.get_by_role("button", name="saxpy N=262144").press("Enter")
+    configurations.get_by_role("button", name="N=262144").press("Enter")
     expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy N=262144")
     detail.get_by_role("button", name="Its kernel").click()
     expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy")

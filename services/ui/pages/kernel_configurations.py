@@ -18,13 +18,15 @@ def configurations_fragment(row: ChosenRow) -> str:
     """Empty: the row is no kernel of a sweep."""
     if row.configurations is None:
         return ""
-    listed = [_listed(configuration) for configuration in row.configurations.head(MAX_LISTED).to_dicts()]
+    listed = [_listed(configuration, row.kernel_name) for configuration in row.configurations.head(MAX_LISTED).to_dicts()]
     return fragment("kernel_configurations.html", rows=listed, hidden_count=max(0, row.configurations.height - MAX_LISTED))
 
 
-def _listed(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    result, is_bad = _result(configuration)
-    return {**configuration, "key": configuration_key(configuration), "result": result, "is_bad": is_bad}
+def _listed(configuration: Mapping[str, Any], kernel_name: str) -> dict[str, Any]:
+    """Under what tells it from the others: all begin with the name of the kernel."""
+    label, (result, is_bad) = configuration["label"], _result(configuration)
+    name = label.removeprefix(kernel_name).strip() or label
+    return {**configuration, "name": name, "key": configuration_key(configuration), "result": result, "is_bad": is_bad}
 
 
 def _result(configuration: Mapping[str, Any]) -> tuple[str, bool]:

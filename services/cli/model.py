@@ -1,7 +1,8 @@
-"""`kernalyse model`: times a whole model, layer by layer."""
+"""`kernalyse model`: times a whole model, layer by layer; one by name, or of an ONNX file."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,6 +24,15 @@ SequenceLengthOption = Annotated[int, typer.Option("--seq-len", metavar="N", min
 VocabularyOption = Annotated[
     int, typer.Option("--vocab-size", metavar="N", min=1, help="Tokens that the model knows.", rich_help_panel=WORK)
 ]
+BundleOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        metavar="FOLDER",
+        help="Goes to the node with FILE.onnx. By default the weights beside it whose names begin with its own.",
+        rich_help_panel=WORK,
+    ),
+]
 
 
 DEFAULT_MAX_TIME_S: Final = 6.0
@@ -36,11 +46,17 @@ def register(app: typer.Typer) -> None:
 
 @takes_server
 def model(
-    model_name: Annotated[str, typer.Argument(metavar="NAME", help="gpt-nano, gpt-micro, gpt-mini, gpt-tile-small, …-medium, …-large.")],
+    model_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="gpt-nano, gpt-micro, gpt-mini, gpt-tile-small, …-medium, …-large, bert-tiny, or a file FILE.onnx."
+        ),
+    ],
     variants: VariantOption = None,
     batch_size: BatchSizeOption = 4,
     sequence_length: SequenceLengthOption = 64,
     vocabulary_size: VocabularyOption = 1024,
+    bundle_folder: BundleOption = None,
     target: options.TargetOption = None,
     samples: options.SamplesOption = None,
     min_time: options.MinTimeOption = None,
@@ -59,6 +75,7 @@ def model(
 
     Status 1: the run or a verification failed.
     """
+    from services.cli.model_bundle import bundle_of_model
     from services.cli.model_results import follow_and_show_model
     from services.cli.revision import revision_of
     from services.cli.session import analyzer_session
@@ -74,8 +91,9 @@ def model(
         seed=seed,
         skip_verification=no_verify,
     )
+    bundle = bundle_of_model(model_name, bundle_folder)
     work = ModelRun(
-        model_name=model_name,
+        model_name=model_name if bundle is None else Path(model_name).name,
         variants=tuple(variants or ()),
         batch_size=batch_size,
         sequence_length=sequence_length,
@@ -85,9 +103,11 @@ def model(
         seed=seed,
         measuring=measuring.options(),
     )
-    spec = RunSpec(work, title=title, revision=revision_of(Path.cwd()))
     with analyzer_session(server) as client:
-        run = client.start_run(spec, node_id=client.node_id_of(node))
+        node_id = client.node_id_of(node)
+        if bundle is not None:
+            work = replace(work, bundle_digest=client.upload_bundle(bundle.data, node_id))
+        run = client.start_run(RunSpec(work, title=title, revision=revision_of(Path.cwd())), node_id=node_id)
         is_good = follow_and_show_model(client, run, json_path, make_console(stderr=True))
     if not is_good:
         raise typer.Exit(1)

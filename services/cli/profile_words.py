@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.cli.model_bundle import files_of_model
 from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
 from services.core.errors import BackendUnavailableError
 from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
@@ -214,8 +215,7 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")
     if words.model is not None:
-        # Weights that lie beside the model: model.onnx_data, model.onnx.data.
-        files |= {path.name: path for path in sorted(words.model.parent.glob(f"{words.model.name}*")) if path.is_file()}
+        files |= files_of_model(words.model)
     if words.tokenizer is not None:
         files[words.tokenizer.name] = words.tokenizer
     work = ModelRun(

@@ -1,4 +1,4 @@
-"""Everything that is known of one configuration, or of one kernel of a trace: asked for when somebody chooses it."""
+"""Everything that is known of one configuration, or of one kernel of a sweep or a trace: asked for when somebody chooses it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import polars as pl
 
 from services.core.errors import NotFoundError
 from services.core.listings import LISTING_TITLES, listing_stem, listing_variant
 from services.core.model import Filter, SortKey, TableQuery
-from services.ui.charts.performance_rows import KERNEL_SIGN, name_digest
+from services.ui.charts.performance_rows import ANNOUNCED, FAILED, KERNEL_SIGN, PLACED, name_digest, performance_rows
 from services.ui.client import AnalyzerClient
 
 MAX_SHOWN_SAMPLES: Final = 20_000
@@ -21,8 +21,28 @@ MAX_SHOWN_SAMPLES: Final = 20_000
 
 SAMPLE_COLUMNS: Final = ("sample_index", "duration_ns", "measured_unix_ns", "sm_clock_hz", "is_discarded")
 RESULTS: Final = ("configurations", "measurements", "roofline", "failures")
+NO_SAMPLES: Final = pl.DataFrame(
+    schema={
+        "sample_index": pl.Int64,
+        "duration_ns": pl.Int64,
+        "measured_unix_ns": pl.Int64,
+        "sm_clock_hz": pl.Int64,
+        "is_discarded": pl.Boolean,
+    }
+)
+NO_LAUNCHES: Final = pl.DataFrame(schema={"run_id": pl.String, "kernel_name": pl.String})
+MAX_CONFIGURATIONS: Final = 20_000
+"""Of one kernel, asked for to find the best of them."""
+
+OF_BEST: Final = (
+    *("duration_median_ns", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound"),
+    "intensity_flop_per_byte",
+)
+
+IS_IMPLAUSIBLE: Final = pl.col("is_implausible").fill_null(value=False)
 
 Row = dict[str, Any]
+RowKind = Literal["configuration", "swept kernel", "traced kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +57,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """figures: by column, of all tables that have the row. samples: with SAMPLE_COLUMNS, in order; of a trace its launches."""
+    """figures: by column, of all tables that have the row. samples: with SAMPLE_COLUMNS, in order; of a trace its launches.
+
+    configurations: of a kernel of a sweep, the best first, with the columns of `performance_rows`; of other rows None.
+    """
 
     key: str
     run_id: str
@@ -47,14 +70,19 @@ class ChosenRow:
     samples: pl.DataFrame
     total_sample_count: int
     listings: tuple[Listing, ...] = ()
-    is_of_trace: bool = False
+    kind: RowKind = "configuration"
+    configurations: pl.DataFrame | None = None
+
+    @property
+    def is_of_trace(self) -> bool:
+        return self.kind == "traced kernel"
 
 
 async def ask_chosen(client: AnalyzerClient, key: str) -> ChosenRow:
     """The row that a key names, see `configuration_key`. Raises KernalyseError: also where there is none."""
     run_id, _, token = key.rpartition(".")
     if run_id and token.startswith(KERNEL_SIGN):
-        return await _kernel_of_trace(client, key, run_id, token.removeprefix(KERNEL_SIGN))
+        return await _kernel(client, key, run_id, token.removeprefix(KERNEL_SIGN))
     if not run_id or not token.isdecimal():
         raise _unknown(key)
     return await _configuration(client, key, run_id, token)
@@ -77,11 +105,45 @@ async def _configuration(client: AnalyzerClient, key: str, run_id: str, index: s
     return ChosenRow(key, run_id, figures["kernel_name"], figures["label"], figures, samples.rows, samples.total_row_count, listings)
 
 
-async def _kernel_of_trace(client: AnalyzerClient, key: str, run_id: str, digest: str) -> ChosenRow:
+async def _kernel(client: AnalyzerClient, key: str, run_id: str, digest: str) -> ChosenRow:
     kernels = (await client.table(TableQuery("kernels", (run_id,)))).rows
     kernel = next((row for row in kernels.iter_rows(named=True) if name_digest(row["kernel_name"]) == digest), None)
     if kernel is None:
         raise _unknown(key)
+    ask = _swept_kernel if kernel["launch_count"] is None else _traced_kernel
+    return await ask(client, key, run_id, kernel)
+
+
+async def _swept_kernel(client: AnalyzerClient, key: str, run_id: str, kernel: Row) -> ChosenRow:
+    name = kernel["kernel_name"]
+    is_it = (Filter("kernel_name", name),)
+    announced, placed, failed, artifacts = await asyncio.gather(
+        client.table(TableQuery("configurations", (run_id,), is_it, limit=MAX_CONFIGURATIONS, columns=ANNOUNCED)),
+        client.table(TableQuery("roofline", (run_id,), is_it, limit=MAX_CONFIGURATIONS, columns=PLACED)),
+        client.table(TableQuery("failures", (run_id,), limit=MAX_CONFIGURATIONS, columns=FAILED)),
+        client.table(TableQuery("artifacts", (run_id,), columns=("artifact_name", "size_bytes"))),
+    )
+    configurations = best_first(performance_rows(announced.rows, placed.rows, failed.rows, NO_LAUNCHES))
+    best = configurations.row(0, named=True) if configurations.height else {}
+    efficiency = configurations.filter(~IS_IMPLAUSIBLE)["efficiency_ratio"]
+    figures = {
+        **{column: value for column, value in kernel.items() if value is not None},
+        **{f"best_{column}": best.get(column) for column in OF_BEST},
+        "efficiency_ratio_min": efficiency.min(),
+        "efficiency_ratio_median": efficiency.median(),
+    }
+    listings = listings_of(name, best.get("macros"), artifacts.rows)
+    return ChosenRow(key, run_id, name, name, figures, NO_SAMPLES, 0, listings, "swept kernel", configurations)
+
+
+def best_first(configurations: pl.DataFrame) -> pl.DataFrame:
+    """In the order by which the analyzer says which one is best: what cannot be true after the rest, what was not measured last."""
+    rates = ("efficiency_ratio", "achieved_flop_per_s", "achieved_bytes_per_s")
+    descending = [False, False, *(True for _ in rates)]
+    return configurations.sort(~pl.col("is_measured"), IS_IMPLAUSIBLE, *rates, descending=descending, nulls_last=True, maintain_order=True)
+
+
+async def _traced_kernel(client: AnalyzerClient, key: str, run_id: str, kernel: Row) -> ChosenRow:
     name = kernel["kernel_name"]
     roofline, names = await asyncio.gather(
         client.table(TableQuery("roofline", (run_id,), (Filter("kernel_name", name),), limit=1)),
@@ -105,7 +167,7 @@ async def _kernel_of_trace(client: AnalyzerClient, key: str, run_id: str, digest
     )
     placed = roofline.rows.row(0, named=True) if roofline.rows.height else {}
     figures = {name: value for part in (placed, kernel) for name, value in part.items() if value is not None}
-    return ChosenRow(key, run_id, name, name, figures, timed.select(SAMPLE_COLUMNS), launches.total_row_count, is_of_trace=True)
+    return ChosenRow(key, run_id, name, name, figures, timed.select(SAMPLE_COLUMNS), launches.total_row_count, kind="traced kernel")
 
 
 def listings_of(kernel_name: str, macros: str | None, artifacts: pl.DataFrame) -> tuple[Listing, ...]:

@@ -11,19 +11,20 @@ import asyncio
 import io
 import logging
 import threading
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import grpc.aio
 import polars as pl
 
 from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from kernalyse.v1.table_pb2 import TableChunk
-from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError
+from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError
 from services.core.model import (
     Ceiling,
     Hardware,
@@ -201,8 +202,21 @@ class AnalyzerClient:
 
     async def artifact(self, run_id: str, artifact_name: str) -> bytes:
         """A file that the run has left on its node. Raises KernalyseError."""
+        return b"".join([part async for part in self.artifact_parts(run_id, artifact_name)])
+
+    async def artifact_parts(self, run_id: str, artifact_name: str) -> AsyncGenerator[bytes, None]:
+        """The same, part by part: the next is fetched when somebody asks for it. Raises KernalyseError."""
         request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
-        return await self.call(lambda stub: _joined(stub.ReadArtifact(request, timeout=CALL_TIMEOUT_S)))
+
+        async def begin(stub: Any) -> Any:
+            return stub.ReadArtifact(request)
+
+        stream = await self.call(begin)
+        try:
+            while (part := await self.call(lambda _: _next_part(stream))) is not None:
+                yield part
+        finally:
+            self._loop.call_soon_threadsafe(stream.cancel)
 
     async def _ask(self, call: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
@@ -361,6 +375,16 @@ def _refusal(error: KernalyseError) -> str:
 
 async def _joined(parts: AsyncIterable[Any]) -> bytes:
     return b"".join([part.chunk async for part in parts])
+
+
+async def _next_part(stream: Any) -> bytes | None:
+    """None: that was all. A node that has stopped sending is not waited for."""
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            response = await stream.read()
+    except TimeoutError as error:
+        raise UnavailableError("the file's node", found=f"nothing for {CALL_TIMEOUT_S:.0f} s") from error
+    return None if response is grpc.aio.EOF else response.chunk
 
 
 def frames_of(chunks: Iterable[TableChunk]) -> dict[str, pl.DataFrame]:

@@ -32,6 +32,7 @@ PointSize = Literal["share", "same"]
 LevelChoice = Literal["auto", "dram", "l2", "l1", "all"]
 MetricName = Literal["flop_rate", "byte_rate", "efficiency", "duration"]
 LayerColor = Literal["efficiency", "bound", "category"]
+CallRows = Literal["shown", "hidden"]
 HistoryMetric = Literal[
     "duration_median_ns",
     "duration_mean_ns",
@@ -139,6 +140,7 @@ class ViewState:
     stretch: str = ""  # marked on it, written the same way
     event: str = ""  # chosen on it, e.g. "kernels.17"
     search: str = ""  # part of names on it
+    calls: CallRows = "shown"  # its rows of API calls
     folded: str = ""  # its groups of rows that somebody folded or opened, separated by commas
 
     @property
@@ -158,7 +160,7 @@ class ViewState:
         if name not in _FIELD_NAMES:
             return self
         changed = from_query({**_as_lists(to_query(self)), name: [value]}, self.theme)
-        if name in ("color_by", "runs"):
+        if name in ("color_by", "layer_color", "runs"):
             changed = replace(changed, hidden=())
         return changed if name in _WITHOUT_ROWS else replace(changed, row=0)
 
@@ -191,6 +193,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "figure": get_args(MetricName),
     "form": get_args(StartTab),
     "layer_color": get_args(LayerColor),
+    "calls": get_args(CallRows),
 }
 _MAX_TEXT_LENGTH: Final = 200
 

@@ -12,6 +12,7 @@ from services.ui.table_columns import COLUMNS, NAME_COLUMNS
 
 KEY_COLUMNS: Final[dict[TableName, tuple[str, ...]]] = {
     "measurements": ("run_id", "configuration_index"),
+    "kernels": ("run_id", "kernel_name"),
     "launched": ("run_id", "kernel_name"),
 }
 """What tells one row of a table from the others, where rows can be chosen."""
@@ -27,10 +28,13 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int | No
     known = {column.name for column in COLUMNS[state.table]}
     name_column = NAME_COLUMNS.get(state.table, "kernel_name")
     launched = (Filter("launch_count", "0", FilterOperator.GREATER),) if state.table == "launched" else ()
+    of_layers = (
+        (Filter("layer_path", state.layer_name, FilterOperator.CONTAINS),) if state.table == "layer_kernels" and state.layer_name else ()
+    )
     return TableQuery(
         "kernels" if state.table == "launched" else state.table,
         run_ids=state.runs,
-        filters=(*launched, *filters.query_filters(state, known, name_column)),
+        filters=(*launched, *of_layers, *filters.query_filters(state, known, name_column)),
         order_by=(SortKey(state.sort, state.descending),) if state.sort in known else (),
         offset=0 if limit == 0 else state.row,
         limit=state.row_count if limit is None else limit,
@@ -40,7 +44,7 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int | No
 
 def csv_query(state: ViewState) -> str:
     """Query of the download: the same rows, all of them, with every column."""
-    names = (filters.PART_OF_NAME, *(choice.name for choice in filters.CHOICES), "sort")
+    names = (filters.PART_OF_NAME, *(choice.name for choice in filters.CHOICES), "layer_name", "sort")
     pairs = [(name, getattr(state, name)) for name in names if getattr(state, name)]
     pairs += [("runs", ",".join(state.runs))] if state.runs else []
     pairs += [("descending", "1")] if state.descending else []

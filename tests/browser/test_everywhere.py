@@ -9,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, TimeoutError, expect
 
+from services.ui.charts.performance_rows import configuration_key
 from services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
 from tests.unit.test_kineto import call, kernel, module
@@ -47,8 +48,10 @@ def test_no_page_has_a_serious_fault_of_accessibility_or_runs_what_is_written_in
     page = visit.open(f"/live?runs={list_id}")
     for name in PAGE_TITLES:
         run_id = trace_id if name in ("layers", "timeline") else list_id
-        for theme in ("light", "dark"):
-            page.goto(f"{visit.dashboard.url}/{name}?runs={run_id}&baseline={list_id}&candidate={list_id}&theme={theme}")
+        for theme, kernel_name in (("light", HOSTILE), ("dark", LONG)):
+            chosen = configuration_key({"run_id": list_id, "configuration_index": None, "kernel_name": kernel_name})
+            compared = f"baseline={list_id}&candidate={list_id}"
+            page.goto(f"{visit.dashboard.url}/{name}?runs={run_id}&{compared}&theme={theme}&table=kernels&configuration={chosen}")
             page.wait_for_function(IS_SETTLED, timeout=PATIENCE_MS)
             for width in (2560, 1280, 390):
                 found += [f"{name}, {width} pixels, {theme}: {fault}" for fault in faults(page, width)]

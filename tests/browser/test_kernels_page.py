@@ -146,6 +146,36 @@ def test_a_chosen_row_shows_samples_figures_and_what_the_compiler_left(visit: Vi
     expect(again.locator(".detail")).to_be_hidden()
 
 
+def test_a_kernel_of_a_sweep_leads_to_its_configurations_and_to_its_history(visit: Visit, swept: Run) -> None:
+    again = visit.dashboard.start_sweep("saxpy", seconds=0.05, sizes=(65_536, 262_144))
+    eventually(lambda: visit.dashboard.run(again.run_id).state is RunState.SUCCEEDED)
+    page = visit.open(f"/kernels?runs={swept.run_id}&table=kernels")
+    page.locator("#f-table").get_by_role("button", name="saxpy", exact=True).press("Enter")
+    page.wait_for_url(re.compile(rf"configuration={swept.run_id}\.k"))
+    detail = page.locator("#f-detail")
+    expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy")
+    for told in ("Best configuration", "Configurations2", "times as long", "half of them at least"):
+        expect(detail.locator(".facts")).to_contain_text(told)
+    expect(page.locator(".of-samples")).to_be_hidden()  # they are those of its configurations
+    expect(page.locator("#f-listing")).to_contain_text("saxpy")
+    configurations = detail.locator("tbody tr")
+    expect(configurations).to_have_count(2)
+    assert detail.locator(".facts dd").first.inner_text() == f"saxpy {configurations.first.locator('button').inner_text()}"
+    assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == f"/roofline?runs={swept.run_id}&kernel=saxpy"
+    assert detail.get_by_role("link", name="On the timeline").count() == 0  # sweeps tell how long, not when
+    see_that_it_fits(page, 390, 1280)
+
+    configurations.get_by_role("button", name="N=262144").press("Enter")
+    expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy N=262144")
+    detail.get_by_role("button", name="Its kernel").click()
+    expect(detail.get_by_role("heading", level=2)).to_have_text("saxpy")
+    detail.get_by_role("link", name="All its configurations").click()
+    expect(page.locator("#f-table tbody tr")).to_have_count(2)
+    expect(page.locator("#f-table")).to_contain_text("saxpy N=65536")
+    detail.get_by_role("link", name="Its history").click()
+    expect(page.locator("#f-series tbody tr", has_text="saxpy N=65536")).to_have_count(1)
+
+
 def test_a_choice_that_is_gone_is_said_in_a_sentence(visit: Visit) -> None:
     page = visit.open("/kernels?configuration=no-such-run.3")
     expect(page.locator("#f-detail")).to_contain_text("no-such-run")

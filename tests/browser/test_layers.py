@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,11 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture
 def trace_id(visit: Visit, tmp_path: Path) -> str:
-    """Of a model with an attention, two products inside, and a head of another kernel with a hostile name."""
+    return import_net(visit, tmp_path)
+
+
+def import_net(visit: Visit, folder: Path) -> str:
+    """A trace of a model with an attention, two products inside, and a head of another kernel with a hostile name."""
     shapes = {"Input Dims": [[512, 256], [256, 128]], "Input type": ["c10::Half", "c10::Half"]}
     events = [
         *(module(name, start, length) for name, start, length in (("Net_0", 0, 100), ("Attention_0", 5, 50), ("Head_0", 60, 30))),
@@ -33,7 +39,7 @@ def trace_id(visit: Visit, tmp_path: Path) -> str:
         ),
     ]
     device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
-    return visit.dashboard.import_file(tmp_path / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
+    return visit.dashboard.import_file(folder / "net.json", {"schemaVersion": 1, "deviceProperties": [device], "traceEvents": events})
 
 
 def click_box(page: Page, place: int) -> None:
@@ -96,6 +102,18 @@ def test_kernels_lead_to_their_layers_and_layers_to_their_kernels(visit: Visit, 
     page.wait_for_url(re.compile(r"/roofline\?.*kernel=gemm_a"))
     page.wait_for_selector(".shell[data-ready]")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
+
+
+def test_the_download_of_a_table_holds_what_the_table_shows(visit: Visit, trace_id: str) -> None:
+    page = visit.open(f"/layers?runs={trace_id}&table=layer_kernels")
+    rows = page.locator("#f-table tbody tr")
+    eventually(lambda: rows.count() > 2)
+    page.get_by_label("Part of a layer's name").fill("head")
+    expect(rows).to_have_count(1)
+    with page.expect_download() as download:
+        page.locator("#f-download").get_by_role("link").click()
+    (row,) = csv.DictReader(io.StringIO(Path(download.value.path()).read_text()))
+    assert (row["layer_path"], row["kernel_name"]) == ("nn.Module: Net_0 / nn.Module: Head_0", HOSTILE)
 
 
 def test_seed_003_latency_throughput_percentiles_architecture_and_efficiency(visit: Visit, tmp_path: Path) -> None:

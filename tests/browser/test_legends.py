@@ -12,6 +12,7 @@ from services.core.model import RunState
 from tests.browser.conftest import Visit
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_kernels_page import column
+from tests.browser.test_layers import import_net
 from tests.browser.test_live import eventually
 from tests.unit.nsys_export import call, kernel, nvtx, write_export
 from tests.unit.test_model_dashboards import PROFILE
@@ -68,7 +69,7 @@ def test_of_a_run_that_is_over(visit: Visit, sweeps: list[str]) -> None:
 def test_of_kernels_and_of_samples(visit: Visit, sweeps: list[str]) -> None:
     page = visit.open(f"/kernels?runs={sweeps[0]}&configuration={sweeps[0]}.0")
     see_that_entries_hide(page, "split_legend", "intensity", "performance")
-    see_that_entries_hide(page, "samples_legend", "order")
+    see_that_entries_hide(page, "samples_legend", "order", "distribution")
     for entry in page.locator("#f-split_legend button.series").all():
         entry.click()
     expect(page.locator("#f-split_note")).to_contain_text("The legend hides all")
@@ -92,8 +93,20 @@ def test_of_whole_passes(visit: Visit, tmp_path: Path) -> None:
     files = {"first.json": PROFILE, "second.json": other}
     run_ids = [visit.dashboard.import_file(tmp_path / name, content) for name, content in files.items()]
     page = visit.open(f"/layers?runs={','.join(run_ids)}")
-    see_that_entries_hide(page, "passes_legend", "latency", "throughput", "width")
-    see_that_entries_hide(page, "percentiles_legend", "percentiles")
+    see_that_entries_hide(page, "passes_legend", "latency", "throughput", "width", "percentiles", "efficiency")
+    see_that_entries_hide(page, "percentiles_legend", "percentiles", "efficiency")
+    see_that_entries_hide(page, "efficiency_legend", "percentiles", "efficiency")
+
+
+@pytest.mark.parametrize("color", ["efficiency", "bound", "category"])
+def test_of_a_tree_of_layers(visit: Visit, tmp_path: Path, color: str) -> None:
+    page = visit.open(f"/layers?runs={import_net(visit, tmp_path)}&layer_color={color}")
+    see_that_entries_hide(page, "icicle_legend", "icicle")
+    if color == "category":
+        page.locator("#f-icicle_legend button.series").first.click()
+        page.wait_for_url(re.compile("hidden="))
+        page.get_by_label("Colour").select_option("bound")
+        page.wait_for_url(lambda url: "hidden=" not in url)  # which was of other names
 
 
 def test_of_a_timeline(visit: Visit, tmp_path: Path) -> None:

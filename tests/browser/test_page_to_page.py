@@ -136,6 +136,27 @@ def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id
     assert page.evaluate("window.isSame")
 
 
+def test_what_is_unfolded_stays_so_in_other_colours(visit: Visit, run_id: str) -> None:
+    page = visit.open("/nodes")
+    toggle = page.get_by_role("button", name="Switch between light and dark")
+    fold = page.locator("#f-add_node details")
+    fold.locator("summary").click()
+    for theme, is_open in (("dark", True), ("light", False)):
+        expect(fold).to_have_js_property("open", is_open)
+        toggle.press("Enter")
+        page.wait_for_selector(f'.shell[data-theme="{theme}"][data-ready]')
+        expect(fold).to_have_js_property("open", is_open)
+        fold.locator("summary").press("Enter")
+    go(page, "kernels")
+    page.locator("#column-choice summary").click()
+    toggle.press("Enter")
+    page.wait_for_selector('.shell[data-theme="dark"][data-ready]')
+    expect(page.locator("#column-choice")).to_have_js_property("open", True)
+    assert page.locator("details[open]").count() == 1
+    go(page, "nodes")  # which is opened as always
+    expect(fold).to_have_js_property("open", False)
+
+
 def test_a_server_that_is_away_is_told_and_the_wanted_page_comes_when_it_is_back(visit: Visit) -> None:
     page = visit.open("/live")
     page.route("**/nodes?*", lambda route: route.abort())

@@ -133,6 +133,7 @@ def test_models_are_started_by_name_and_by_prompt(visit: Visit, tmp_path: Path) 
     own = save_model(tmp_path / "own.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs={"x": [1, 4]}, outputs={"y": [1, 4]})
     drop(page, (own.name, own.read_bytes()))
     expect(page.locator("#panel-model").get_by_label("Model", exact=True)).to_contain_text("own.onnx: your file")
+    expect(page.locator("#panel-model .command-line")).to_have_text("kernalyse model own.onnx")
     work = started(visit, page).spec.work
     assert isinstance(work, ModelRun)
     assert (work.model_name, bool(work.bundle_digest)) == ("own.onnx", True)

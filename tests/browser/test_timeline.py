@@ -147,6 +147,26 @@ def test_a_call_leads_to_what_it_started_and_back(visit: Visit, run_id: str) -> 
     expect(page.locator("#f-rows .tl-row", has_text="API calls")).to_have_count(0)
 
 
+def test_all_rows_of_api_calls_are_hidden_by_one_switch(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/timeline?runs={run_id}&window=250000..450000&search=cudalaunch")
+    rows = page.locator("#f-rows .tl-row")
+    calls = rows.filter(has_text="API calls")
+    expect(calls).to_have_count(1)
+    expect(page.locator("#f-matches")).to_contain_text("2\u202f000 matches")
+    before, others = drawn_count(page, "timeline:events"), rows.count() - 1
+    page.get_by_role("button", name="API calls", pressed=True).press("Enter")
+    page.wait_for_url(re.compile("calls=hidden"))
+    expect(calls).to_have_count(0)
+    expect(rows).to_have_count(others)
+    expect(page.locator("#f-matches")).to_contain_text("0 matches")  # none could be looked at
+    eventually(lambda: 0 < drawn_count(page, "timeline:events") < before)
+    again = visit.open(page.url.removeprefix(visit.dashboard.url))
+    expect(again.locator("#f-rows .tl-row")).to_have_count(others)
+    again.get_by_role("button", name="API calls", pressed=False).click()
+    expect(again.locator("#f-rows .tl-row", has_text="API calls")).to_have_count(1)
+    again.wait_for_url(lambda url: "calls=" not in url)
+
+
 def test_a_marked_stretch_says_what_devices_did_and_groups_fold(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/timeline?runs={run_id}&window=0..1000000")
     eventually(lambda: drawn_count(page, "timeline:events") > 10)

@@ -69,6 +69,14 @@ def test_kernels_of_a_trace_are_shown_without_choosing_rows(visit: Visit, run_id
     expect(rows).to_contain_text("launch latency")
 
 
+def test_a_chosen_kernel_of_a_trace_leads_to_its_launches_on_the_timeline(visit: Visit, run_id: str) -> None:
+    page = visit.open(f"/kernels?runs={run_id}&table=kernels")
+    page.locator("#f-table").get_by_role("button", name="gemm_b").click()
+    expect(page.locator("#f-detail .facts")).to_contain_text("Share of all kernels")
+    page.locator("#f-detail").get_by_role("link", name="On the timeline").click()
+    expect(page.locator("#f-matches")).to_contain_text("1 match")
+
+
 def test_the_live_page_of_a_trace_shows_what_it_has(visit: Visit, run_id: str) -> None:
     page = visit.open(f"/live?runs={run_id}")
     expect(page.get_by_role("heading", name="Roofline")).to_be_visible()

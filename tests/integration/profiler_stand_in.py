@@ -76,6 +76,7 @@ class ProfilerStandIn(ProfilerServiceServicer):
     stalls: bool = False  # after the first chunk of each
     answers_after_s: float = 0.0  # when asked what it is
     requested_offsets: list[int] = field(default_factory=list)  # of artifacts
+    sent_bytes: int = 0  # of artifacts
     on_start: Callable[[Run], None] = lambda _: None
     server: grpc.aio.Server | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -168,7 +169,9 @@ class ProfilerStandIn(ProfilerServiceServicer):
         self.requested_offsets.append(request.offset)
         content = self.artifacts[request.artifact_name][request.offset :]
         for start in range(0, len(content), self.chunk_bytes):
-            yield messages.ProfilerServiceReadArtifactResponse(chunk=content[start : start + self.chunk_bytes])
+            chunk = content[start : start + self.chunk_bytes]
+            yield messages.ProfilerServiceReadArtifactResponse(chunk=chunk)
+            self.sent_bytes += len(chunk)
             if self.stalls:
                 await asyncio.sleep(600)
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from tests.command import Done, kernalyse
+from tests.onnx_files import save_model
 
 SMALL = ("--batch-size", "1", "--seq-len", "8", "--backend", "opencl", "--max-time", "0.2")
 
@@ -50,9 +52,19 @@ def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: 
     assert "gpt_nano" in imported.stdout + succeeded("show", "last", "models", *server).stdout
 
 
+def test_a_model_of_a_file_is_sent_to_the_node_and_timed(server: tuple[str, ...], tmp_path: Path) -> None:
+    path = save_model(tmp_path / "own.onnx", helper.make_node("Relu", ["x"], ["y"]), inputs={"x": [1, 4]}, outputs={"y": [1, 4]})
+    done = succeeded("model", path, "--batch-size", "1", "--seq-len", "8", "--max-time", "0.2", *server)
+    assert "own.onnx" in done.stdout
+    (row,) = json.loads(succeeded("show", "last", "models", "--format", "json", *server).stdout)["models"]
+    assert (row["model_name"], row["batch_size"], row["duration_median_ns"] > 0) == ("own.onnx", 1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("model", "nowhere.onnx"), "nowhere.onnx: found no such file"),
+        (("model", "gpt-nano", "--bundle", "."), "model gpt-nano, which nodes have"),
         (("perf-dashboard",), "--run-profiling or --data"),
         (("perf-comparison", "--benchmark"), "--model NAME or --compare-all"),
         (("perf-comparison", "--as-is", "x"), "both --as-is and --to-be"),

@@ -136,6 +136,43 @@ async def test_an_analyzer_that_was_started_anew_gets_all_of_it(
     assert upload.state is ImportState.DONE
 
 
+async def test_a_dashboard_that_was_started_anew_goes_on_with_what_the_analyzer_has(place: Place, imports: Imports, trace: bytes) -> None:
+    beside = b"beside it"
+    upload = imports.begin(announced(beside, trace, names=("beside.txt", "trace.json"))[::-1])
+    await send(upload, (trace, beside), is_enough=lambda: upload.extent.offset_bytes > CHUNK_BYTES + 1000)
+    await until(lambda: arriving_bytes(place) == CHUNK_BYTES)
+    await upload.leave()  # as its end does
+    client = AnalyzerClient(place.analyzer.endpoint, lambda: None)
+    client.start()
+    anew = Imports(client)
+    taken_up = await anew.take_up(upload.files, upload.upload_id)
+    assert taken_up.extent == Extent()  # its digest is that of all its bytes
+    await send(taken_up, (trace, beside), is_enough=lambda: taken_up.extent.offset_bytes >= CHUNK_BYTES - 100_000)
+    assert arriving_bytes(place) == CHUNK_BYTES  # what is there was neither sent nor taken once more
+    await send(taken_up, (trace, beside), is_enough=lambda: taken_up.extent.file_index == 1)
+    await until(lambda: arriving_bytes(place) == len(trace))
+    await taken_up.leave()
+    last = await Imports(client).take_up(upload.files, upload.upload_id)
+    assert last.extent == Extent(1)  # the first file is whole
+    await send(last, (trace, beside))
+    assert ((await ended(last)).state, last.problem) == (ImportState.DONE, "")
+    assert await anew.take_up(upload.files, upload.upload_id) is taken_up  # asked for twice, it is one
+    await asyncio.to_thread(client.stop)
+
+
+async def test_bytes_that_changed_since_a_dashboard_ended_are_refused(place: Place, imports: Imports, trace: bytes) -> None:
+    upload = imports.begin(announced(trace))
+    await send(upload, (trace,), is_enough=lambda: upload.extent.offset_bytes > CHUNK_BYTES + 1000)
+    await until(lambda: arriving_bytes(place) == CHUNK_BYTES)
+    await upload.leave()
+    other = Imports(imports._client)
+    taken_up = await other.take_up(upload.files, upload.upload_id)
+    with suppress(InvalidTraceError):
+        await send(taken_up, (trace[:1000] + b"?" + trace[1001:],))
+    assert (await ended(taken_up)).state is ImportState.FAILED
+    assert "changed while it was sent" in taken_up.problem
+
+
 async def test_a_file_of_the_wrong_kind_is_refused_in_the_readers_words(imports: Imports) -> None:
     content = b"# A text\n"
     upload = imports.begin(announced(content, names=("README.md",)))

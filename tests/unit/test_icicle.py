@@ -85,6 +85,15 @@ def test_layers_that_run_the_kernel_looked_for_stay_bright_with_those_around() -
     assert drawn.boxes["fill_alpha"].tolist() == [DIMMED_ALPHA, 1, DIMMED_ALPHA, 1]
 
 
+def test_boxes_of_hidden_colours_are_neither_drawn_nor_met_and_those_inside_stay_where_they_are() -> None:
+    drawn = icicle(MODEL, "", "bound", LIGHT, 1_000, hidden={"compute"})
+    assert drawn.placed["layer_path"].to_list() == ["embed", "blocks.0"]
+    assert (drawn.boxes["left"].tolist(), drawn.boxes["top"].tolist()) == ([0, 100], [0, -1])
+    assert drawn.path_at(550.0, -0.5) is None
+    assert icicle(MODEL, "", "bound", LIGHT, 1_000, hidden={"compute", "memory", "not known"}).boxes["left"].size == 0
+    assert icicle(MODEL, "", "efficiency", LIGHT, 1_000, hidden={"not known"}).placed["layer_path"].to_list()[2:] == ["blocks.1"]
+
+
 def test_missing_negative_and_hostile_figures_are_drawn_as_nothing_or_as_text() -> None:
     hostile = "<script>alert(1)</script>" * 400
     odd = tree_of(layer("a", None), layer("b", -5), layer("c", 10, float("nan")), {**layer("d", 10), "layer": hostile})

@@ -22,7 +22,7 @@ from services.ui.charts.performance_rows import (
     performance_rows,
     tick_name,
 )
-from services.ui.chosen_row import listings_of
+from services.ui.chosen_row import best_first, listings_of
 from services.ui.theme import LIGHT
 
 RUN = "20260102-101500-6ca949ef"
@@ -216,6 +216,19 @@ def test_one_sample_or_equal_ones_have_a_distribution() -> None:
         assert float(made.bins["top"].sum()) == pytest.approx(1.0)
         assert made.span_ns[0] < 7.0 < made.span_ns[1]
         assert made.counts["kept"] == len(durations)
+
+
+def test_the_best_configuration_of_a_kernel_comes_first_and_what_was_not_measured_last() -> None:
+    rows = rows_of(
+        [announced(index, 1, 1) for index in range(5)],
+        [
+            placed(0, 1e12, efficiency_ratio=0.3),
+            placed(1, 9e12, efficiency_ratio=7.0, is_implausible=True),
+            placed(2, 2e12, efficiency_ratio=0.6),
+            placed(4, None, efficiency_ratio=None),
+        ],
+    )
+    assert best_first(rows)["configuration_index"].to_list() == [2, 0, 4, 1, 3]
 
 
 def test_listings_of_a_kernel_come_with_its_own_constants_first() -> None:

@@ -201,6 +201,10 @@ def test_a_model_is_one_of_the_built_in_ones_or_a_file_that_was_given() -> None:
     assert built.spec is not None
     assert isinstance(built.spec.work, ModelRun)
     assert (built.spec.work.model_name, built.spec.work.variants, built.bundle) == ("resnet.onnx", (), own.files)
+    assert build(ModelForm(), {"batch_size": "2"}, own).command_line == "kernalyse model resnet.onnx --batch-size 2"
+    apart = Place((NODE,), NODE, files=(file("resnet.onnx"), file("weights.data")))
+    assert build(ModelForm(), {}, apart).command_line == "kernalyse model resnet.onnx --bundle ."
+    assert build(ModelForm(), {"model": "bert-tiny"}, apart).command_line == "kernalyse model bert-tiny"
     assert build(ModelForm(), {"batch_size": "0"}).problems == {"batch_size": "Found '0'; expected a whole number, 1 or more."}
 
 
@@ -208,6 +212,12 @@ def test_an_onnx_model_runs_on_the_text_of_a_prompt() -> None:
     work = work_of(PromptForm(), {"prompt": "The quick brown fox"}, Place((NODE,), NODE, files=(file("bert.onnx"), file("tokenizer.json"))))
     assert isinstance(work, ModelRun)
     assert (work.model_name, work.prompt, work.tokenizer_file_name) == ("bert.onnx", "The quick brown fox", "tokenizer.json")
+    files = (file("bert.onnx"), file("bert.onnx_data"), file("tokenizer.json"), file("weights.data"))
+    for given, command in (
+        (files[:3], "kernalyse profile --prompt a --model bert.onnx --tokenizer tokenizer.json"),
+        (files, "kernalyse profile --prompt a --model bert.onnx --tokenizer tokenizer.json --bundle ."),
+    ):
+        assert build(PromptForm(), {"prompt": "a"}, Place((NODE,), NODE, files=given)).command_line == command
     assert build(PromptForm(), {"prompt": "a b", "node": "n1"}).command_line == "kernalyse profile --prompt 'a b' --node gpu-7"
     assert list(build(PromptForm(), {"prompt": " "}).problems) == ["prompt"]
 

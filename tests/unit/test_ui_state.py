@@ -19,7 +19,7 @@ from services.ui.access import COOKIE_NAME, Access
 from services.ui.client import frames_of
 from services.ui.memory import TableMemory
 from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
-from services.ui.table_query import table_query
+from services.ui.table_query import csv_query, table_query
 
 names = st.text(st.characters(exclude_characters=",", codec="utf-8"), min_size=1, max_size=20)
 
@@ -181,3 +181,10 @@ def test_filters_that_a_table_has_no_column_for_are_left_out() -> None:
     view = ViewState(table="layers", kernel="attention", category="matmul", dtype="float32")
     assert table_query(view).filters == (Filter("layer", "attention", FilterOperator.CONTAINS),)
     assert table_query(replace(view, table="breakdown")).filters == ()
+
+
+def test_kernels_of_layers_are_those_of_the_layers_looked_for_in_the_download_too() -> None:
+    view = ViewState(table="layer_kernels", layer_name="head", kernel="gemm")
+    wanted = (Filter("layer_path", "head", FilterOperator.CONTAINS), Filter("kernel_name", "gemm", FilterOperator.CONTAINS))
+    assert table_query(view).filters == wanted
+    assert table_query(from_query({**parse_qs(csv_query(view)), "table": ["layer_kernels"]})).filters == wanted

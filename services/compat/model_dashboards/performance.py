@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
 from services.compat.model_dashboards.profile_document import Document
 from services.ui import theme
-from services.ui.charts.models import Bar, Line, Share, bar_chart, layer_map, line_chart, scatter_chart
+from services.ui.charts.models import Bar, Line, Point, Share, bar_chart, layer_map, line_chart, scatter_chart
 from services.ui.report.document import Chart, FigureTable, Key
 from services.ui.theme import LIGHT, MARKERS, SYMBOLS
 
@@ -132,12 +132,12 @@ def _throughput(entry: Document) -> float | None:
     return None if batch_size is None or sequence_length is None else batch_size * sequence_length / entry["timing"]["mean"] * 1e3
 
 
-def _throughput_points(entries: Entries) -> list[tuple[str, float, float]]:
+def _throughput_points(entries: Entries) -> list[Point]:
     points = []
-    for name, entry in entries.items():
+    for place, (name, entry) in enumerate(entries.items()):
         config, rate = entry.get("config") or {}, _throughput(entry)
         if rate is not None and config.get("n_layer") and config.get("n_embd"):
-            points.append((name, float(config["n_embd"]), rate / config["n_layer"]))
+            points.append(Point(name, float(config["n_embd"]), rate / config["n_layer"], place))
     return points
 
 

@@ -102,7 +102,7 @@
     const entries = fragments instanceof Map ? fragments : Object.entries(fragments)
     if (placed !== fragments) for (const [id, html] of entries) place(id, html)
     placed = fragments
-    fillCarried()
+    restore()
     showQuery(bridge.query)
     const sent = bridge.sent
     const own = bridge
@@ -115,7 +115,7 @@
     bridge.properties.sent.change.connect(receive)
     showQuery(bridge.query)
     bridge.acknowledged = bridge.sent
-    fillCarried()
+    restore()
     shell().dataset.ready = "yes"
     const log = document.getElementById("f-log")
     if (log) log.scrollTop = log.scrollHeight
@@ -125,44 +125,81 @@
   document.addEventListener("kernalyse-leave", () => {
     bridge?.properties.sent.change.disconnect(receive)
     bridge = null
-    ;[carried, leaving] = [leaving, []]
+    ;[carried, leaving] = [leaving, nothing()]
   })
+  document.addEventListener("kernalyse-enter", () => restoreFolds())
 
   // ---------------------------------------------------------------- a server that went away
 
-  // Once it is there again: the page that somebody wanted to see.
+  // Once it is there again: the page that somebody wanted to see, or this one as it is. Uploads wait for it meanwhile.
   document.addEventListener("kernalyse-lost", ({detail: url}) => {
-    if (!document.getElementById("lost").hidden) return
-    document.getElementById("lost").hidden = false
+    const lost = document.getElementById("lost")
+    if (!lost.hidden) return
+    lost.hidden = false
     const again = async () => {
       try {
         const answer = await fetch("/assets/shell.css", {method: "HEAD", cache: "no-store"})
-        if (answer.ok || answer.status === 401) return void (url ? location.assign(url) : location.reload())
+        if (answer.ok || answer.status === 401) {
+          lost.hidden = true // or it could not go away a second time
+          return url ? visit({url}) : comeAnew(location.href, "main")
+        }
       } catch { /* still away */ }
       setTimeout(again, 1000)
     }
     setTimeout(again, 500)
   })
 
+  const visit = (detail) => document.dispatchEvent(new CustomEvent("kernalyse-visit", {detail}))
+
   // ---------------------------------------------------------------- light and dark
 
-  let leaving = [] // forms that somebody has begun on the page that is to come in other colours
-  let carried = [] // those that have not found their place on it yet
+  // Of the page that is to come anew: forms that somebody has begun, and which parts are unfolded.
+  const nothing = () => ({forms: [], folds: new Map()})
+  let leaving = nothing()
+  let carried = nothing() // what has not found its place on it yet
 
-  // The page comes anew, where it was and with what was typed.
   function changeTheme() {
     const name = shell().dataset.theme === "dark" ? "light" : "dark"
     document.cookie = `kernalyse_theme=${name}; Path=/; SameSite=Strict; Max-Age=31536000`
     const query = new URLSearchParams(location.search)
     query.set("theme", name)
-    leaving = [...document.querySelectorAll("form[data-wish]")].filter((form) => begun.has(form)).map((form) => ({wanted: form.dataset.wish, etag: begun.get(form), fields: [...new FormData(form)]}))
-    const url = `${location.pathname}?${query.toString().replaceAll("%2C", ",")}`
-    document.dispatchEvent(new CustomEvent("kernalyse-visit", {detail: {url, isNew: false, scroll: scrollY, focus: "[data-theme-toggle]"}}))
+    comeAnew(`${location.pathname}?${query.toString().replaceAll("%2C", ",")}`, "[data-theme-toggle]")
   }
 
-  // As soon as there is the form, and of the same state.
-  function fillCarried() {
-    carried = carried.filter(({wanted, etag, fields}) => {
+  // The same page, where it was, with what was typed and as far unfolded.
+  function comeAnew(url, focus) {
+    const forms = [...document.querySelectorAll("form[data-wish]")].filter((form) => begun.has(form))
+    leaving = {
+      forms: forms.map((form) => ({wanted: form.dataset.wish, etag: begun.get(form), fields: [...new FormData(form)]})),
+      folds: new Map(folds().map(([key, fold]) => [key, fold.open])),
+    }
+    visit({url, isNew: false, scroll: scrollY, focus})
+  }
+
+  // What unfolds, each with the id around it and its place there.
+  function folds() {
+    const counts = new Map()
+    return [...document.querySelectorAll("details")].map((fold) => {
+      const around = fold.closest("[id]")?.id ?? ""
+      const place = counts.get(around) ?? 0
+      counts.set(around, place + 1)
+      return [`${around} ${place}`, fold]
+    })
+  }
+
+  // As soon as it is there, once.
+  function restoreFolds() {
+    if (!carried.folds.size) return
+    for (const [key, fold] of folds()) {
+      if (carried.folds.has(key)) fold.open = carried.folds.get(key)
+      carried.folds.delete(key)
+    }
+  }
+
+  // Forms as soon as they are there, and of the same state.
+  function restore() {
+    restoreFolds()
+    carried.forms = carried.forms.filter(({wanted, etag, fields}) => {
       const form = document.querySelector(`form[data-wish="${wanted}"]`)
       if (!form || form.elements.etag?.value !== etag) return true
       for (const [field, value] of fields) if (form.elements[field]) form.elements[field].value = value

@@ -175,11 +175,15 @@
 
   async function send(files) {
     const announced = files.map(({file, name, isFurther}) => ({name, size: file.size, modified: file.lastModified, is_further_trace: Boolean(isFurther)}))
-    let [status, told] = await ask("/imports", {method: "POST", body: JSON.stringify({files: announced})})
-    if (!told.upload_id) throw new Error(told.problem)
-    const url = "/imports/" + told.upload_id
-    while (!["done", "failed", "cancelled"].includes(told.state)) {
-      if (status === 404) throw new Error("the dashboard's server was started anew; choose it again.")
+    const announce = (upload_id) => ask("/imports", {method: "POST", body: JSON.stringify({files: announced, upload_id})})
+    let [status, told] = await announce("")
+    const {upload_id} = told
+    const url = "/imports/" + upload_id
+    for (;;) {
+      // A server that was started anew goes on with what the analyzer has.
+      if (status === 404) [status, told] = await announce(upload_id)
+      if (!told.upload_id) throw new Error(told.problem)
+      if (["done", "failed", "cancelled"].includes(told.state)) return
       if (told.state === "receiving" && told.file < files.length) {
         const {file} = files[told.file]
         const slice = file.slice(told.offset, told.offset + (told.offset ? SLICE_BYTES : FIRST_SLICE_BYTES))

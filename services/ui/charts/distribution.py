@@ -69,29 +69,33 @@ def kinds_of(durations_ns: npt.NDArray[np.float64], is_discarded: npt.NDArray[np
     return kinds
 
 
-def distribution(samples: pl.DataFrame, palette: Palette, interval: MedianInterval | None = None) -> Distribution:
+def distribution(
+    samples: pl.DataFrame, palette: Palette, interval: MedianInterval | None = None, hidden: Collection[str] = ()
+) -> Distribution:
     """Everything that both charts draw.
 
     Args:
         samples: sample_index, duration_ns, sm_clock_hz and is_discarded, in order; at least one row.
         interval: of the median, as measured; None: worked out here of the samples that were kept.
+        hidden: kinds that shares are not of; the median and the counts stay those of all.
     """
     durations = samples["duration_ns"].cast(pl.Float64).to_numpy()
     is_discarded = samples["is_discarded"].fill_null(False).to_numpy()
     kinds = kinds_of(durations, is_discarded)
     kept = durations[~is_discarded]
     usual = durations[kinds == KEPT]
+    shown = durations[~is_discarded & ~np.isin(kinds, list(hidden))]
     span = _span(usual if len(usual) else durations)
     clocks = samples["sm_clock_hz"].cast(pl.Float64).to_numpy()
     return Distribution(
         samples=_sample_columns(samples["sample_index"].cast(pl.Float64).to_numpy(), durations, kinds, clocks, palette),
-        bins=_bin_columns(kept, span),
-        steps=_step_columns(kept),
+        bins=_bin_columns(shown, span),
+        steps=_step_columns(shown),
         clocks=_clock_columns(samples["sample_index"].cast(pl.Float64).to_numpy(), clocks),
         interval=interval or (median_interval(kept) if len(kept) > 1 else None),
         counts={kind: int((kinds == kind).sum()) for kind in MARKERS},
         span_ns=span,
-        beyond_count=int(((kept < span[0]) | (kept > span[1])).sum()),
+        beyond_count=int(((shown < span[0]) | (shown > span[1])).sum()),
     )
 
 

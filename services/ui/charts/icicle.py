@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +47,7 @@ EFFICIENCY_STEPS: Final = (
 )
 RAMP_PLACES: Final = (0.16, 0.36, 0.56, 0.78, 1.0)
 BOUNDS: Final = ("memory", "compute")
+NOT_KNOWN: Final = "not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def icicle(
     palette: Palette,
     width_px: float,
     highlighted: frozenset[str] | None = None,
+    hidden: Collection[str] = (),
 ) -> Icicle:
     """Boxes and names of the layer and of those inside of it.
 
@@ -95,13 +98,20 @@ def icicle(
         layer_path: layer that is as wide as the figure; empty: all of them are.
         width_px: of the figure, which names have to fit into.
         highlighted: paths of layers that stay bright, and with them those around; None: all do.
+        hidden: what the colours of boxes say that are left out, see `legend_of`; those inside of them stay where they are.
     """
     rows = inside(tree, layer_path).with_columns(time_ns=pl.col("duration_sum_ns").fill_null(0).clip(lower_bound=0).cast(pl.Float64))
     span_ns = float(rows.filter(level=0)["time_ns"].sum())
     if span_ns <= 0:
         return Icicle(no_boxes(), no_names(), rows.clear().select("layer_path", "level", left=0.0, right=0.0), 1.0, 1)
     placed = _placed(rows, span_ns * MIN_WIDTH_PX / width_px)
-    colors = box_colors(placed, color_by, palette, categories_of(tree))
+    level_count = max(MIN_LEVEL_COUNT, 1 + max(placed["level"].to_list()))
+    placed = placed.with_columns(meaning=pl.Series(meanings(placed, color_by))).filter(~pl.col("meaning").is_in(list(hidden)))
+    places = placed.select("layer_path", "level", "left", "right")
+    if placed.is_empty():
+        return Icicle(no_boxes(), no_names(), places, span_ns, level_count)
+    known = colors_of(categories_of(tree), color_by, palette)
+    colors = [known.get(meaning, palette.grid) for meaning in placed["meaning"].to_list()]
     bright = _bright(tree, highlighted)
     is_dim = [] if bright is None else [path not in bright for path in placed["layer_path"].to_list()]
     alphas = np.ones(placed.height) if bright is None else np.where(is_dim, DIMMED_ALPHA, 1.0)
@@ -116,8 +126,7 @@ def icicle(
         **_hover_columns(placed),
     }
     names = _name_columns(placed, colors, color_by, width_px / span_ns)
-    level_count = max(MIN_LEVEL_COUNT, int(levels.max()) + 1)
-    return Icicle(boxes, names, placed.select("layer_path", "level", "left", "right"), span_ns, level_count)
+    return Icicle(boxes, names, places, span_ns, level_count)
 
 
 def _placed(rows: pl.DataFrame, min_width_ns: float) -> pl.DataFrame:
@@ -172,13 +181,22 @@ def step_colors(palette: Palette) -> tuple[str, ...]:
     return tuple(colors[round(place * (len(colors) - 1))] for place in RAMP_PLACES)
 
 
-def box_colors(rows: pl.DataFrame, color_by: LayerColor, palette: Palette, categories: tuple[str, ...]) -> list[str]:
-    """Of rows with efficiency_ratio, bound and category; what is not known is grey."""
+def meanings(rows: pl.DataFrame, color_by: LayerColor) -> list[str]:
+    """What the colour of each row says. rows: with efficiency_ratio, bound and category."""
     if color_by == "efficiency":
-        colors = step_colors(palette)
-        return [palette.grid if step is None else colors[step] for step in map(_step, rows["efficiency_ratio"].to_list())]
-    values = BOUNDS if color_by == "bound" else categories
-    return [style_of(value, values, palette).color if value in values else palette.grid for value in rows[color_by].to_list()]
+        steps = map(_step, rows["efficiency_ratio"].to_list())
+        return [NOT_KNOWN if step is None else EFFICIENCY_STEPS[step][1] for step in steps]
+    return [NOT_KNOWN if value is None else str(value) for value in rows[color_by].to_list()]
+
+
+def colors_of(categories: Sequence[str], color_by: LayerColor, palette: Palette) -> Mapping[str, str]:
+    """By what they say, in the order of a legend; what is not known is grey."""
+    if color_by == "efficiency":
+        known = dict(zip((name for _, name in EFFICIENCY_STEPS), step_colors(palette), strict=True))
+    else:
+        values = BOUNDS if color_by == "bound" else tuple(categories)
+        known = {value: style_of(value, values, palette).color for value in values}
+    return {**known, NOT_KNOWN: palette.grid}
 
 
 def _step(ratio: float | None) -> int | None:
@@ -190,18 +208,10 @@ def _step(ratio: float | None) -> int | None:
 
 def legend_of(tree: pl.DataFrame, color_by: LayerColor, palette: Palette) -> list[tuple[str, str]]:
     """Names and colours that occur."""
-    told = tree[color_by if color_by != "efficiency" else "efficiency_ratio"]
-    if told.null_count() == told.len():
+    present = set(meanings(tree, color_by))
+    if present <= {NOT_KNOWN}:
         return []
-    if color_by == "efficiency":
-        known = {_step(ratio) for ratio in told.to_list()}
-        colors = step_colors(palette)
-        entries = [(name, colors[step]) for step, (_, name) in enumerate(EFFICIENCY_STEPS) if step in known]
-    else:
-        values = BOUNDS if color_by == "bound" else categories_of(tree)
-        present = set(told.to_list())
-        entries = [(value, style_of(value, values, palette).color) for value in values if value in present]
-    return [*entries, *([("not known", palette.grid)] if told.null_count() else [])]
+    return [entry for entry in colors_of(categories_of(tree), color_by, palette).items() if entry[0] in present]
 
 
 def _bright(tree: pl.DataFrame, highlighted: frozenset[str] | None) -> frozenset[str] | None:

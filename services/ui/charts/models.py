@@ -54,6 +54,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """One model among others. place: among all of them, drawn or not, which its colour and shape are chosen by."""
+
+    name: str
+    x: float
+    y: float
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """One cell: a layer of a model. efficiency_ratio: None where it is not known. text: what hovering over it says."""
 
@@ -168,17 +178,10 @@ def line_columns(places: Sequence[str], lines: Sequence[Line], palette: Palette,
     return columns_of(strokes, WHISKER_NUMBERS, ("color",)), columns_of(dots, DOT_NUMBERS, DOT_TEXTS)
 
 
-def scatter_chart(
-    points: Sequence[tuple[str, float, float]], labels: tuple[str, str], palette: Palette, height_px: int = 300
-) -> hv.Overlay:
-    """A named point for each model.
-
-    Args:
-        points: name, x, y.
-        labels: of both axes.
-    """
-    largest = max((x for _, x, _ in points), default=1.0)
-    highest = max((y for *_, y in points), default=1.0)
+def scatter_chart(points: Sequence[Point], labels: tuple[str, str], palette: Palette, height_px: int = 300) -> hv.Overlay:
+    """A named point for each model. labels: of both axes."""
+    largest = max((point.x for point in points), default=1.0)
+    highest = max((point.y for point in points), default=1.0)
     dots, names = scatter_columns(points, palette)
     layers = [
         hv.Scatter(dots, "x", ["y", *DOT_TEXTS]).opts(color="color", marker="marker", size=12, tools=[HoverTool(tooltips="@text")]),
@@ -198,13 +201,20 @@ def scatter_chart(
     )
 
 
-def scatter_columns(points: Sequence[tuple[str, float, float]], palette: Palette) -> tuple[Columns, Columns]:
-    """Dots and their names. points: as of `scatter_chart`."""
-    distance = max((x for _, x, _ in points), default=1.0) * LABEL_DISTANCE
-    styles = [(palette.series[index % len(palette.series)], MARKERS[index % len(MARKERS)]) for index in range(len(points))]
-    texts = [f"{name}: {theme.digits(x)}, {theme.digits(y)}" for name, x, y in points]
-    dots = [(x, y, text, *style) for (_, x, y), text, style in zip(points, texts, styles, strict=True)]
-    names = [(x + distance, y, name) for name, x, y in points]
+def scatter_columns(points: Sequence[Point], palette: Palette) -> tuple[Columns, Columns]:
+    """Dots and their names."""
+    distance = max((point.x for point in points), default=1.0) * LABEL_DISTANCE
+    dots = [
+        (
+            point.x,
+            point.y,
+            f"{point.name}: {theme.digits(point.x)}, {theme.digits(point.y)}",
+            palette.series[point.place % len(palette.series)],
+            MARKERS[point.place % len(MARKERS)],
+        )
+        for point in points
+    ]
+    names = [(point.x + distance, point.y, point.name) for point in points]
     return columns_of(dots, DOT_NUMBERS, DOT_TEXTS), columns_of(names, DOT_NUMBERS, ("name",))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from services.ui import theme
-from services.ui.charts.models import Bar, Line
+from services.ui.charts.models import Bar, Line, Point
 
 COLUMNS: Final = (
     *("run_id", "model_name", "variant", "batch_size", "sequence_length", "layer_count", "head_count", "width", "sample_count"),
@@ -61,11 +61,11 @@ class Passes:
         """From the shortest pass to the longest, ns."""
         return [Line(self.title(row), [row[column] for column in PERCENTILES.values()]) for row in self.rows.values()]
 
-    def throughput_of_layers(self) -> list[tuple[str, float, float]]:
-        """Name, width of the embedding, and tokens a second over the count of layers: what one layer of this width costs."""
+    def throughput_of_layers(self) -> list[Point]:
+        """Width of the embedding, and tokens a second over the count of layers: what one layer of this width costs."""
         return [
-            (self.title(row), float(row["width"]), row["tokens_per_s"] / row["layer_count"])
-            for row in self.rows.values()
+            Point(self.title(row), float(row["width"]), row["tokens_per_s"] / row["layer_count"], place)
+            for place, row in enumerate(self.rows.values())
             if row["width"] and row["layer_count"] and row["tokens_per_s"]
         ]
 

@@ -90,7 +90,8 @@ class ModelForm:
     def build(self, values: Values, place: Place) -> BuiltForm:
         problems = Problems()
         model_name = _model_name(values, place)
-        is_onnx = model_name.endswith(ONNX_ENDING) or model_name == BUILT_IN_ONNX
+        is_own = model_name.endswith(ONNX_ENDING)
+        is_onnx = is_own or model_name == BUILT_IN_ONNX
         variants = () if is_onnx else tuple((text_of(values, "variants") or "fused").split(","))
         words = measuring_words(values, problems, MAX_DURATION_S)
         batch_size = count_of(values, "batch_size", problems, 4)
@@ -109,6 +110,7 @@ class ModelForm:
         )
         command = (
             *("kernalyse", "model", model_name),
+            *(_bundle_option(place) if is_own else ()),
             *option_of_each("--variant", variants),
             *option("--batch-size", text_of(values, "batch_size")),
             *option("--seq-len", text_of(values, "sequence_length")),
@@ -117,11 +119,10 @@ class ModelForm:
             *place_options(values, place),
             *option("--title", text_of(values, "title")),
         )
-        is_own = model_name.endswith(ONNX_ENDING)
         return BuiltForm(
             None if problems.found else RunSpec(work, title=text_of(values, "title")),
             problems.found,
-            command=() if is_own else command,  # the command line takes a file with a prompt alone
+            command=command,
             bundle=place.files if is_own else (),
             max_duration_s=words.options().max_duration_ns * S_PER_NS * max(1, len(variants)) * LAUNCHES_SHARE,
         )
@@ -161,6 +162,7 @@ class PromptForm:
             *("kernalyse", "profile", "--prompt", prompt),
             *option("--model", "" if file is None else file.name),
             *option("--tokenizer", "" if tokenizer is None else tokenizer.name),
+            *(() if file is None else _bundle_option(place, tokenizer)),
             *place_options({"node": values.get("node", "")}, place),
             *option("--title", text_of(values, "title")),
         )
@@ -178,6 +180,13 @@ class PromptForm:
 
 def _model_file(place: Place) -> GivenFile | None:
     return next((file for file in place.files if file.name.endswith(ONNX_ENDING)), None)
+
+
+def _bundle_option(place: Place, *named: GivenFile | None) -> tuple[str, ...]:
+    """For the command line, which takes along what it names and weights that are called as their model is."""
+    model = _model_file(place)
+    others = [file for file in place.files if file not in named and model is not None and not file.name.startswith(model.name)]
+    return option("--bundle", "." if others else "")
 
 
 def _model_name(values: Values, place: Place) -> str:

@@ -79,7 +79,7 @@ class KernelsPage(TabledPage):
 
     def row_key(self, row: Mapping[str, Any]) -> str:
         match self.state.table:
-            case "measurements" | "launched":
+            case "measurements" | "kernels" | "launched":
                 return configuration_key({"configuration_index": None, **row})
             case _:
                 return ""

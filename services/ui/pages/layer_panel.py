@@ -10,7 +10,7 @@ import polars as pl
 from services.core.model import Filter
 from services.ui import filters, theme
 from services.ui.charts import icicle
-from services.ui.legend import LegendEntry, legend_fragment
+from services.ui.legend import LegendEntry, hideable, legend_fragment
 from services.ui.pages.shell import fragment
 from services.ui.state import TableName, ViewState, to_query
 from services.ui.theme import PALETTES
@@ -109,7 +109,7 @@ class LayerPanel:
 
     def _legend(self) -> str:
         entries = icicle.legend_of(self.tree, self._state.layer_color, PALETTES[self._state.theme])
-        return legend_fragment(LegendEntry(name, color, "■") for name, color in entries)
+        return legend_fragment(hideable((LegendEntry(name, color, "■") for name, color in entries), self._state.hidden))
 
     def _note(self) -> str:
         notes = ["As wide as their time, in the order of their first start; a click looks into a layer, Escape goes out again."]

@@ -15,6 +15,7 @@ from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from services.ui.charts import icicle
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
+from services.ui.legend import hidden_names
 from services.ui.live_figure import LiveFigure
 from services.ui.pages.layer_panel import LayerPanel, kernel_filters
 from services.ui.question import Question
@@ -145,12 +146,14 @@ class LayerTree:
     # ------------------------------------------------------------ drawing
 
     def _draw(self, panel: LayerPanel, state: ViewState, runners: pl.DataFrame | None) -> None:
-        wanted = (id(self._tree.answer), panel.layer, panel.variant, state.layer_color, self._width_px, id(runners))
+        color_by = state.layer_color
+        wanted = (id(self._tree.answer), panel.layer, panel.variant, color_by, self._width_px, id(runners), state.hidden)
         if wanted == self._drawn:
             return
         self._drawn = wanted
         bright = None if runners is None else frozenset(runners["layer_path"].to_list())
-        drawn = icicle.icicle(panel.tree, panel.layer, state.layer_color, self._palette, self._width_px, bright)
+        hidden = hidden_names((name for name, _ in icicle.legend_of(panel.tree, color_by, self._palette)), state.hidden)
+        drawn = icicle.icicle(panel.tree, panel.layer, color_by, self._palette, self._width_px, bright, hidden)
         self._icicle = drawn
         self.figure.replace("boxes", drawn.boxes)
         self.figure.replace("names", drawn.names)

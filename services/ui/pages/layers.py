@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import holoviews as hv
 import polars as pl
 
-from services.core.model import Filter, FilterOperator, ModelRun, Run, SortKey, TableQuery
+from services.core.model import ModelRun, Run, SortKey, TableQuery
 from services.ui import filters
 from services.ui.charts import icicle, layers
 from services.ui.client import AnalyzerClient, TablePage
@@ -24,7 +23,6 @@ from services.ui.pages.shell import filters_fragment, fragment
 from services.ui.pages.tabled import DTYPES, REFRESH_INTERVAL_S, TabledPage
 from services.ui.state import Page, TableName, ViewState
 from services.ui.table_columns import NAME_COLUMNS
-from services.ui.table_query import csv_query, table_query
 from services.ui.theme import MARKERS, SYMBOLS, Palette
 
 MAX_CHARTED_LAYERS: Final = 20_000
@@ -109,11 +107,9 @@ class LayersPage(TabledPage):
             self.state = self.state if self.state.table == wanted else replace(self.state, table=wanted, columns=(), sort="")
         if self._kinds is not self._drawn or self.state.hidden != self._drawn_without:
             self._draw(self._kinds)
-        href = f"/download/{self.state.table}.csv?{csv_query(self._by_name())}"
         return {
             **super().own_fragments(overview),
             **self.tree.fragments(self._shown_run(overview), self.state),
-            "download": fragment("download.html", href=href),
             "layers_legend": self._legend(),
             "layers_note": self._note(),
             **self._passes(shown, overview),
@@ -143,16 +139,9 @@ class LayersPage(TabledPage):
         shown = self.memories(self.shown_run_ids(self.client.nodes.overview()))
         return [frame for memory in shown if (frame := memory.table("configurations")) is not None]
 
-    def _by_name(self) -> ViewState:
-        """What the table's rows are filtered by: those of layers by the layer's name, which is no kernel's."""
+    def asked_view(self) -> ViewState:
+        """Rows of layers are filtered by the layer's name, which is no kernel's."""
         return replace(self.state, kernel=self.state.layer_name) if self.state.table in NAME_COLUMNS else self.state
-
-    def _ask_where_needed(self, overview: Overview) -> None:
-        query = table_query(self._by_name(), tuple(column.name for column in self._columns()))
-        if self.state.table == "layer_kernels" and self.state.layer_name:
-            of_layer = Filter("layer_path", self.state.layer_name, FilterOperator.CONTAINS)
-            query = replace(query, filters=(*query.filters, of_layer))
-        self._rows.ask(query, partial(self.ask, query), (self.progress(overview), overview.problem), REFRESH_INTERVAL_S)
 
     def _shown_run(self, overview: Overview) -> ShownRun | None:
         run = self._charted

@@ -81,7 +81,7 @@ class PassCharts:
         self._palette = palette
         self._rows: Question[pl.DataFrame] = Question(wake)
         self._drawn: tuple[object, ...] = ()
-        self._notes = dict.fromkeys(("passes_legend", "percentiles_legend", "passes_note"), "")
+        self._notes = dict.fromkeys(("passes_legend", "percentiles_legend", "efficiency_legend", "passes_note"), "")
         self._bars = {name: LiveFigure(name, chart, palette, ("boxes", "whiskers")) for name, chart in _bar_charts.items()}
         self._percentiles = LiveFigure("percentiles", _percentiles, palette, ("strokes", "dots"))
         self._efficiency = LiveFigure("efficiency", _efficiency, palette, ("dots", "names"))
@@ -115,22 +115,27 @@ class PassCharts:
     # ------------------------------------------------------------ drawing
 
     def _draw(self, found: passes.Passes, hidden: Collection[str]) -> None:
-        """hidden: keys of runs and of lines."""
-        shown = found.without_runs(hidden_names(found.run_ids, hidden) if len(found.run_ids) > 1 else ())
+        """hidden: keys of runs and of passes."""
+        hidden_runs = hidden_names(found.run_ids, hidden) if len(found.run_ids) > 1 else set()
+        shown = found.without_runs(hidden_runs)
         self._draw_bars("latency", shown, shown.latency())
         self._draw_bars("throughput", shown, shown.figures("tokens_per_s", lambda value: theme.si(value, "tokens/s")))
         self._draw_bars("memory", shown, shown.figures("memory_bytes", theme.memory))
         for name in ("layer_count", "head_count", "width"):
             self._draw_bars(name, shown, shown.figures(name, theme.count))
-        lines = found.percentiles()
-        names = [line.name for line in lines]
-        self._draw_percentiles(lines, hidden_names(names, hidden))
-        self._draw_efficiency(found)
-        titles, symbols = list(found.titles.values()), tuple(SYMBOLS[marker] for marker in MARKERS)
-        runs = hideable(self._entries(titles, (SYMBOLS["square"],)), hidden, found.run_ids)
+        lines, points = found.percentiles(), found.throughput_of_layers()
+        titles = [line.name for line in lines]
+        listed = {shown.title(row) for row in shown.rows.values()}
+        drawn = listed - hidden_names(titles, hidden)
+        self._draw_percentiles([line if line.name in drawn else models.Line(line.name, ()) for line in lines])  # colours stay
+        self._draw_efficiency([point for point in points if point.name in drawn])
+        runs = hideable(self._entries(list(found.titles.values()), (SYMBOLS["square"],)), hidden, found.run_ids)
+        entries = hideable(self._entries(titles, tuple(SYMBOLS[marker] for marker in MARKERS)), hidden)
+        placed = {point.name for point in points}
         self._notes = {
             "passes_legend": legend_fragment(runs) if len(found.run_ids) > 1 else "",
-            "percentiles_legend": legend_fragment(hideable(self._entries(names, symbols), hidden)),
+            "percentiles_legend": legend_fragment(entry for entry in entries if entry.name in listed),
+            "efficiency_legend": legend_fragment(entry for entry in entries if entry.name in listed & placed),
             "passes_note": _note(found),
         }
 
@@ -144,9 +149,8 @@ class PassCharts:
         highest = max((*boxes["top"].tolist(), *whiskers["y1"].tolist()), default=0.0)
         figure.follow("y", 0.0, models.top_of(highest))
 
-    def _draw_percentiles(self, lines: Sequence[models.Line], hidden: Collection[str]) -> None:
-        shown = [models.Line(line.name, ()) if line.name in hidden else line for line in lines]  # the others keep their colours
-        strokes, dots = models.line_columns(tuple(passes.PERCENTILES), shown, self._palette, theme.duration)
+    def _draw_percentiles(self, lines: Sequence[models.Line]) -> None:
+        strokes, dots = models.line_columns(tuple(passes.PERCENTILES), lines, self._palette, theme.duration)
         self._percentiles.replace("strokes", strokes)
         self._percentiles.replace("dots", dots)
         values = dots["y"].tolist()
@@ -154,8 +158,8 @@ class PassCharts:
             self._percentiles.follow("y", min(values) / 1.15, max(values) * 1.15)
             self._percentiles.name_ticks({value: theme.duration(value) for value in models.round_values(values)}, on="y")
 
-    def _draw_efficiency(self, found: passes.Passes) -> None:
-        dots, names = models.scatter_columns(found.throughput_of_layers(), self._palette)
+    def _draw_efficiency(self, points: Sequence[models.Point]) -> None:
+        dots, names = models.scatter_columns(points, self._palette)
         self._efficiency.replace("dots", dots)
         self._efficiency.replace("names", names)
         if len(dots["x"]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import holoviews as hv
 
@@ -14,11 +13,12 @@ from services.ui import theme
 from services.ui.charts import distribution
 from services.ui.chosen_row import MAX_SHOWN_SAMPLES, ChosenRow, Listing, ask_chosen
 from services.ui.client import AnalyzerClient
-from services.ui.diagnosis import point_key
 from services.ui.empty_charts import EmptyChart
 from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragment
 from services.ui.live_figure import LiveFigure
+from services.ui.pages.kernel_configurations import configurations_fragment
 from services.ui.pages.row_facts import facts_of
+from services.ui.pages.row_links import RowLinks, artifact_href
 from services.ui.pages.shell import fragment
 from services.ui.question import Question
 from services.ui.state import ViewState
@@ -29,6 +29,8 @@ MAX_SHOWN_LINES: Final = 4_000
 MAX_SHOWN_BYTES: Final = 400_000
 MAX_FETCHED_BYTES: Final = 16 * 2**20
 """Larger ones are for the download alone: to show a part of one, all of it would have to come."""
+
+NO_SAMPLE: Final = "No sample of it has been kept: results that other tools wrote often have none."
 
 
 @EmptyChart
@@ -60,9 +62,11 @@ class RowDetail:
         self._palette = palette
         self._row: Question[ChosenRow] = Question(wake)
         self._text: Question[bytes] = Question(wake)
+        self._links = RowLinks(client, wake)
         self._drawn: ChosenRow | None = None
         self._hidden: set[str] = set()  # kinds of samples
         self._note = ""
+        self._headed: tuple[ChosenRow, object] | None = None
         self._head = ""
         self.order = LiveFigure("order", _order_chart, palette, ("interval", "median", "samples"))
         self.distribution = LiveFigure("distribution", _distribution_chart, palette, ("bins", "interval", "median", "steps"))
@@ -74,6 +78,7 @@ class RowDetail:
     def stop(self) -> None:
         self._row.stop()
         self._text.stop()
+        self._links.stop()
 
     def fragments(self, state: ViewState, progress: object, reach: Hashable) -> dict[str, str]:
         """progress: what changes with the rows of the run. reach: of the overview."""
@@ -87,7 +92,7 @@ class RowDetail:
             self._hidden = hidden
             self._draw(row)
         return {
-            "detail": self._head if row else self._waiting(key),
+            "detail": self._head_of(row, reach) if row else self._waiting(key),
             "samples_note": self._note if row else "",
             "samples_legend": self._legend(state) if row else "",
             **self._listing(state, row, reach),
@@ -97,29 +102,34 @@ class RowDetail:
         problem = self._row.problem if self._row.answered == key else ""
         return fragment("detail.html", key=key, row=None, problem=problem)
 
+    def _head_of(self, row: ChosenRow, reach: Hashable) -> str:
+        links = self._links.of(row, reach)
+        if self._headed is None or self._headed[0] is not row or self._headed[1] != links:
+            self._headed = (row, links)
+            self._head = fragment(
+                "detail.html",
+                key=row.key,
+                row=row,
+                problem="",
+                facts=facts_of(row.figures, row.kind),
+                links=links,
+                configurations=configurations_fragment(row),
+                has_samples=not row.samples.is_empty(),
+                has_clocks=row.samples["sm_clock_hz"].count() > 0,
+                has_listings=bool(row.listings) or not row.is_of_trace,
+            )
+        return self._head
+
     def _draw(self, row: ChosenRow) -> None:
         is_other = self._drawn is None or self._drawn.key != row.key
         self._drawn = row
-        has_clocks = row.samples["sm_clock_hz"].count() > 0
-        facts = facts_of(row.figures, is_of_trace=row.is_of_trace)
-        self._head = fragment(
-            "detail.html",
-            key=row.key,
-            row=row,
-            problem="",
-            facts=facts,
-            links=_links(row),
-            has_samples=not row.samples.is_empty(),
-            has_clocks=has_clocks,
-            has_listings=bool(row.listings) or not row.is_of_trace,
-        )
         if row.samples.is_empty():
-            self._note = "No sample of it has been kept: results that other tools wrote often have none."
+            self._note = "" if row.kind == "swept kernel" else NO_SAMPLE
             return
         self._draw_samples(row, is_other=is_other)
 
     def _draw_samples(self, row: ChosenRow, *, is_other: bool) -> None:
-        made = distribution.distribution(row.samples, self._palette, _interval(row))
+        made = distribution.distribution(row.samples, self._palette, _interval(row), self._hidden)
         (first, last), (low, high) = (row.samples["sample_index"][place] for place in (0, -1)), made.span_ns
         samples = made.samples_without(self._hidden)
         durations = samples["duration"] if len(samples["duration"]) else made.samples["duration"]
@@ -172,10 +182,6 @@ class RowDetail:
         return listing_text(text)
 
 
-def artifact_href(run_id: str, artifact_name: str) -> str:
-    return f"/download/artifact?{urlencode({'run': run_id, 'name': artifact_name})}"
-
-
 @lru_cache(8)
 def listing_text(content: bytes) -> str:
     """As HTML with line numbers; of long ones the beginning."""
@@ -189,22 +195,6 @@ def listing_text(content: bytes) -> str:
 
 def _said(sentence: str) -> str:
     return fragment("said.html", sentence=sentence)
-
-
-def _point(row: ChosenRow) -> str:
-    """Its name on the Roofline page."""
-    return point_key({name: row.figures.get(name) for name in ("run_id", "configuration_index", "label", "path", "device_id")})
-
-
-def _links(row: ChosenRow) -> list[dict[str, str]]:
-    """Where else the row has a place."""
-    links = []
-    if row.figures.get("achieved_flop_per_s") is not None:
-        links.append({"title": "On the roofline", "href": f"/roofline?{urlencode({'runs': row.run_id, 'point': _point(row)})}"})
-    layer = row.figures.get("layer_path")
-    if layer:
-        links.append({"title": f"Layer {layer}", "href": f"/layers?{urlencode({'runs': row.run_id, 'kernel': layer})}"})
-    return links
 
 
 def _interval(row: ChosenRow) -> MedianInterval | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from services.ui import theme
 from services.ui.charts.roofline import VERIFICATION_TEXTS
 from services.ui.charts.strips import STOP_TEXTS
+from services.ui.chosen_row import RowKind
 
 CACHE_TEXTS: Final = {"COLD": "cold: caches flushed before each sample", "HOT": "hot: what the launch before left in the caches"}
 
@@ -22,15 +23,14 @@ class Fact:
     is_bad: bool = False
 
 
-def facts_of(figures: Figures, *, is_of_trace: bool) -> list[Fact]:
+def facts_of(figures: Figures, kind: RowKind) -> list[Fact]:
     """In the order in which they are looked for.
 
     Args:
-        figures: by column of the tables measurements, roofline and configurations, of a trace kernels and roofline.
+        figures: of a ChosenRow of this kind.
     """
-    told = [*(_OF_TRACE if is_of_trace else _OF_MEASUREMENT), *_OF_ROOF, *(() if is_of_trace else _OF_CIRCUMSTANCES)]
-    found = [(title, text(figures)) for title, text in told]
-    bad = {"Failed", "Implausible"} | ({"Result"} if figures.get("verification_state") == "FAILED" else set())
+    found = [(title, text(figures)) for title, text in _TOLD[kind]]
+    bad = {"Failed", "Implausible", "Wrong results"} | ({"Result"} if figures.get("verification_state") == "FAILED" else set())
     return [Fact(title, text, title in bad) for title, text in found if text]
 
 
@@ -72,13 +72,18 @@ def _result(figures: Figures) -> str:
     return text + (f", relative error {error:.2g}" if error is not None else "")
 
 
-def _efficiency(figures: Figures) -> str:
-    if figures.get("efficiency_ratio") is None:
-        return ""
-    attainable, bound = figures.get("attainable_flop_per_s"), figures.get("bound")
-    text = theme.percent(figures["efficiency_ratio"])
-    text += f" of {theme.flop_rate(attainable)}" if attainable is not None else " of what is attainable"
-    return text + (f", {bound}-bound" if bound else "")
+def _efficiency(of: str = "") -> Callable[[Figures], str]:
+    """of: what the columns' names begin with."""
+
+    def text(figures: Figures) -> str:
+        if figures.get(f"{of}efficiency_ratio") is None:
+            return ""
+        attainable, bound = figures.get(f"{of}attainable_flop_per_s"), figures.get(f"{of}bound")
+        reached = theme.percent(figures[f"{of}efficiency_ratio"])
+        reached += f" of {theme.flop_rate(attainable)}" if attainable is not None else " of what is attainable"
+        return reached + (f", {bound}-bound" if bound else "")
+
+    return text
 
 
 def _failed(figures: Figures) -> str:
@@ -133,6 +138,30 @@ def _software(figures: Figures) -> str:
     return ", ".join(text for text in known if text)
 
 
+def _configurations(figures: Figures) -> str:
+    failed = figures.get("failed_configuration_count")
+    return theme.count(figures["configuration_count"]) + (f", {theme.count(failed)} failed" if failed else "")
+
+
+def _spread(figures: Figures) -> str:
+    low, high = figures.get("duration_median_min_ns"), figures.get("duration_median_max_ns")
+    if low is None or high is None:
+        return ""
+    return theme.duration(low) if low == high else f"{theme.duration(low)} to {theme.duration(high)}, {high / low:.3g} times as long"
+
+
+def _spread_of_efficiency(figures: Figures) -> str:
+    low, median, high = (figures.get(f"efficiency_ratio_{end}") for end in ("min", "median", "max"))
+    if low is None or median is None or high is None or low == high:
+        return ""
+    return f"{theme.percent(low)} to {theme.percent(high)}, half of them at least {theme.percent(median)}"
+
+
+def _count_of_some(column: str) -> Callable[[Figures], str]:
+    """Nothing is said of none."""
+    return lambda figures: theme.count(figures[column]) if figures.get(column) else ""
+
+
 _OF_MEASUREMENT: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Failed", _failed),
     ("Median", _median),
@@ -158,7 +187,7 @@ _OF_ROOF: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Intensity", _plain("intensity_flop_per_byte", theme.intensity)),
     ("Flop rate", _plain("achieved_flop_per_s", theme.flop_rate)),
     ("Byte rate", _plain("achieved_bytes_per_s", theme.byte_rate)),
-    ("Efficiency", _efficiency),
+    ("Efficiency", _efficiency()),
     ("Implausible", _plain("implausible_reason", str)),
 )
 _OF_CIRCUMSTANCES: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
@@ -177,3 +206,25 @@ _OF_CIRCUMSTANCES: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Compiler options", _plain("compiler_options", str)),
     ("Took", _took),
 )
+_OF_SWEPT_KERNEL: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
+    ("Best configuration", _plain("best_label", str)),
+    ("Its median", _plain("best_duration_median_ns", theme.duration)),
+    ("Its flop rate", _plain("best_achieved_flop_per_s", theme.flop_rate)),
+    ("Its byte rate", _plain("best_achieved_bytes_per_s", theme.byte_rate)),
+    ("Its intensity", _plain("best_intensity_flop_per_byte", theme.intensity)),
+    ("Its efficiency", _efficiency("best_")),
+    ("Configurations", _configurations),
+    ("Their medians", _spread),
+    ("Their efficiency", _spread_of_efficiency),
+    ("Wrong results", _count_of_some("verification_failed_count")),
+    ("Implausible", _count_of_some("implausible_count")),
+    ("Samples", _plain("sample_count", theme.count)),
+    ("Category", _plain("category", str)),
+    ("Data type", _plain("dtype", str)),
+    ("Device", _plain("device_id", str)),
+)
+_TOLD: Final[dict[RowKind, tuple[tuple[str, Callable[[Figures], str]], ...]]] = {
+    "configuration": (*_OF_MEASUREMENT, *_OF_ROOF, *_OF_CIRCUMSTANCES),
+    "swept kernel": _OF_SWEPT_KERNEL,
+    "traced kernel": (*_OF_TRACE, *_OF_ROOF),
+}

@@ -93,7 +93,7 @@ class TabledPage(PageBase):
             "filters": self._filters(overview),
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "columns": fragment("columns.html", columns=choice),
-            "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.state)}"),
+            "download": fragment("download.html", href=f"/download/{self.state.table}.csv?{csv_query(self.asked_view())}"),
             "pager": self._pager(),
             "table": self._table(),
         }
@@ -117,8 +117,12 @@ class TabledPage(PageBase):
 
     def _ask_where_needed(self, overview: Overview) -> None:
         """Asks when the view changed, or when runs have gone on since the last answer."""
-        query = table_query(self.state, tuple(column.name for column in self._columns()))
+        query = table_query(self.asked_view(), tuple(column.name for column in self._columns()))
         self._rows.ask(query, partial(self.ask, query), (self.progress(overview), overview.problem), REFRESH_INTERVAL_S)
+
+    def asked_view(self) -> ViewState:
+        """What the table and its download are asked for by."""
+        return self.state
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """What changes with the rows of the runs that are shown."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from services.core.model import Filter, FilterOperator, Run
+from services.core.model import Filter, Run
 from services.ui import theme
 from services.ui.charts import timeline
 from services.ui.charts.timeline_gaps import gap_columns
@@ -18,6 +18,7 @@ from services.ui.charts.timeline_rows import TimelineRows, timeline_rows
 from services.ui.client import AnalyzerClient
 from services.ui.memory import Overview
 from services.ui.pages.shell import PageBase, filters_fragment, fragment, run_card
+from services.ui.pages.timeline_calls import call_switch, searched, shown_lanes
 from services.ui.pages.timeline_legend import looks_of, shown_gaps, timeline_legend
 from services.ui.pages.timeline_panels import chosen_fragment, stretch_fragment
 from services.ui.question import Answer, Question
@@ -97,7 +98,7 @@ class TimelinePage(PageBase):
                 super().handle(name, value)
                 if value.startswith("runs="):
                     self.state = replace(self.state, window="", stretch="", event="", folded="")
-                elif value.startswith("search="):
+                elif value.startswith(("search=", "calls=")):
                     self._match = None
             case _:
                 return super().handle(name, value)
@@ -114,7 +115,7 @@ class TimelinePage(PageBase):
             self._moved()
 
     async def _to_match(self, run_id: str, is_next: bool) -> None:
-        filters = (Filter("name", self.state.search, FilterOperator.CONTAINS),)
+        filters = searched(self.state)
         if self._match is None:
             view = self.figure.view
             found = await self._ask.match_after(run_id, filters, view.start_ns)
@@ -213,7 +214,7 @@ class TimelinePage(PageBase):
 
     def _ask_panels(self, run_id: str) -> None:
         if self.state.search:
-            filters = (Filter("name", self.state.search, FilterOperator.CONTAINS),)
+            filters = searched(self.state)
             self._count.ask((run_id, filters), partial(self._ask.match_count, run_id, filters), self._revision)
         if event_of(self.state.event) is not None:
             self._event.ask((run_id, self.state.event), partial(self._ask.event, run_id, self.state.event), self._revision)
@@ -246,6 +247,7 @@ class TimelinePage(PageBase):
             "run_choice": fragment("run_choice.html", runs=runs, selected=self.state.runs),
             "filters": filters_fragment(self.state, {}),
             "matches": self._matches(),
+            "call_switch": call_switch(None if self._shown is None else self._shown.lanes, self.state),
             "legend": timeline_legend(self.state, self.palette, reasons),
             "timeline_note": self._note(overview),
             "rows": fragment("timeline_rows.html", rows=self._rows.rows if self._rows is not None else ()),
@@ -329,7 +331,7 @@ class TimelinePage(PageBase):
             self.figure.show(outline.whole if wanted is None else wanted.clipped(outline.whole))
 
     def _lay_out(self, outline: Outline) -> None:
-        rows = timeline_rows(outline.lanes, outline.devices, outline.processes, self.state.folded.split(","))
+        rows = timeline_rows(shown_lanes(outline.lanes, self.state), outline.devices, outline.processes, self.state.folded.split(","))
         if self._rows is None or rows.rows != self._rows.rows:
             self._rows, self._drawn_for = rows, {}
             self.figure.set_rows([row.title for row in rows.rows])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ MAX_ANNOUNCEMENT_BYTES: Final = 8 * 1024 * 1024
 
 WAITING_S: Final = 25.0
 """For a change, before the page is told to ask again: shorter than what proxies cut off."""
+
+UPLOAD_ID: Final = "[0-9a-f]{32}"
 
 PAGE_HEADER: Final = "X-Kernalyse-Page"
 """No page of another site can set it without asking first, which nobody answers."""
@@ -38,22 +41,25 @@ class _PageHandler(RequestHandler):
 
 
 class ImportsHandler(_PageHandler):
-    """POST begins an import: its files' names, sizes and times."""
+    """POST begins an import: its files' names, sizes and times; or goes on with one that a dashboard which has ended began."""
 
     def initialize(self, imports: Imports) -> None:
         self._imports = imports
 
-    def post(self) -> None:
+    async def post(self) -> None:
         try:
-            files = tuple(_file(announced) for announced in json.loads(self.request.body[:MAX_ANNOUNCEMENT_BYTES])["files"])
-            if not files:
-                raise ValueError("no file")
+            said = json.loads(self.request.body[:MAX_ANNOUNCEMENT_BYTES])
+            files, upload_id = tuple(_file(announced) for announced in said["files"]), said.get("upload_id", "")
+            if not files or not re.fullmatch(f"(?:{UPLOAD_ID})?", upload_id):
+                raise ValueError(said)
         except (ValueError, KeyError, TypeError):
             return self.refuse(400, "This is no list of files.")
         try:
-            self.finish(answer_of(self._imports.begin(files)))
+            upload = await self._imports.take_up(files, upload_id) if upload_id else self._imports.begin(files)
         except KernalyseError as error:
             self.refuse(429, error.message)
+        else:
+            self.finish(answer_of(upload))
 
 
 @stream_request_body

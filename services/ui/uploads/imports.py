@@ -51,14 +51,28 @@ class Imports:
         for known in self.newest_first():
             if known.files == files and known.state is ImportState.RECEIVING:
                 return known
+        return self._added(TraceImport(self._client, files, self._changed))
+
+    async def take_up(self, files: tuple[FileToImport, ...], upload_id: str) -> TraceImport:
+        """One that a dashboard which has ended began.
+
+        Raises KernalyseError: LimitReachedError, or the analyzer stays away.
+        """
+        known = self._imports.get(upload_id)
+        if known is not None:
+            return known
+        made = self._added(TraceImport(self._client, files, self._changed, upload_id))
+        await made.take_up()
+        return made
+
+    def _added(self, made: TraceImport) -> TraceImport:
         if sum(not known.state.is_final for known in self._imports.values()) >= MAX_UNDER_WAY:
             raise LimitReachedError(
-                f"import of {files[0].file_name}",
+                f"import of {made.files[0].file_name}",
                 found=f"{MAX_UNDER_WAY} imports under way",
                 expected="fewer",
                 remedy="Wait until one has ended, or cancel one.",
             )
-        made = TraceImport(self._client, files, self._changed)
         self._imports[made.upload_id] = made
         ended = [known.upload_id for known in self._imports.values() if known.state.is_final]
         for upload_id in ended[: max(0, len(self._imports) - MAX_LISTED)]:

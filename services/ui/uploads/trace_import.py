@@ -73,10 +73,11 @@ class TraceImport:
     Args:
         files: at least one, the trace first.
         on_change: called after every step.
+        upload_id: of one that another dashboard has begun; `take_up` asks how far it came.
     """
 
-    def __init__(self, client: AnalyzerClient, files: tuple[FileToImport, ...], on_change: Callable[[], None]) -> None:
-        self.upload_id = uuid.uuid4().hex
+    def __init__(self, client: AnalyzerClient, files: tuple[FileToImport, ...], on_change: Callable[[], None], upload_id: str = "") -> None:
+        self.upload_id = upload_id or uuid.uuid4().hex
         self.files = files
         self.state = ImportState.RECEIVING
         self.progress = ImportProgress()
@@ -92,6 +93,7 @@ class TraceImport:
         self._hash = hashlib.sha256()
         self._hashes = {Extent(): self._hash.copy()}  # of what is before each message, where a stream may have to go on
         self._waiting = bytearray()  # of the next message
+        self._there_bytes = 0  # of the next file, at the analyzer already: they are wanted once more for its digest alone
         self._stream: ImportStream | None = None
         self._claim = 0
         self._lock = asyncio.Lock()
@@ -142,12 +144,16 @@ class TraceImport:
     async def _take(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            end_bytes = _message_end_bytes(self._extent.offset_bytes)
+            is_there = self._extent.offset_bytes < self._there_bytes
+            end_bytes = self._there_bytes if is_there else _message_end_bytes(self._extent.offset_bytes)
             part = view[: end_bytes - self._extent.offset_bytes]
             view = view[len(part) :]
-            self._waiting += part
             self._hash.update(part)
             self._extent = Extent(self._extent.file_index, self._extent.offset_bytes + len(part))
+            if is_there:
+                self._hashes[self._extent] = self._hash.copy()
+                continue
+            self._waiting += part
             if self._extent.offset_bytes == end_bytes:
                 await self._send()
         if self._extent.offset_bytes == self.files[self._extent.file_index].size_bytes:
@@ -178,7 +184,7 @@ class TraceImport:
         following = Extent(self._extent.file_index + 1)
         self._hashes[following] = hashlib.sha256()
         await self._send(f"sha256:{self._hash.hexdigest()}")
-        self._hash, self._extent = hashlib.sha256(), following
+        self._hash, self._extent, self._there_bytes = hashlib.sha256(), following, 0
         if self._extent.file_index == len(self.files):
             self._finish()
 
@@ -239,6 +245,7 @@ class TraceImport:
             self._end(ImportState.FAILED, cause.message)
             raise cause from None
         self._waiting.clear()
+        self._there_bytes = 0
         self._extent = Extent(there.whole_file_count, there.offset_bytes)
         self._hash = self._hashes[self._extent].copy()
         self.progress = ImportProgress()
@@ -248,6 +255,23 @@ class TraceImport:
         self.state = ImportState.RECEIVING
         self.settled.set()
         self._on_change()
+
+    async def take_up(self) -> None:
+        """Goes on with what a dashboard that has ended began: from the first file on that did not arrive whole.
+
+        Raises KernalyseError when the analyzer stays away.
+        """
+        async with self._lock:
+            try:
+                there = await self._client.call(self._resume)
+            except (KernalyseError, TimeoutError) as error:
+                away = UnavailableError("the analyzer", found="no answer", remedy="Choose the file again when it is back.")
+                self._end(ImportState.FAILED, away.message)
+                raise away from error
+            self._extent, self._there_bytes = Extent(there.whole_file_count), there.offset_bytes
+            self._hashes[self._extent] = self._hash.copy()
+            if self._extent.file_index == len(self.files):
+                self._finish()
 
     async def _resume(self, stub: Any) -> messages.ResumeUploadResponse:
         """What the analyzer has, as soon as it answers: a call on a line that is just breaking fails at once."""

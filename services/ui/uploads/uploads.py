@@ -6,7 +6,7 @@ from typing import Any
 
 from services.ui.client import AnalyzerClient
 from services.ui.uploads.given_files import GivenFiles
-from services.ui.uploads.handlers import GivenFileHandler, ImportHandler, ImportsHandler
+from services.ui.uploads.handlers import UPLOAD_ID, GivenFileHandler, ImportHandler, ImportsHandler
 from services.ui.uploads.imports import Imports
 
 
@@ -21,7 +21,7 @@ class Uploads:
         """Paths, handlers and their arguments, for the server."""
         return [
             (r"/imports", ImportsHandler, {"imports": self.imports}),
-            (r"/imports/([0-9a-f]{32})", ImportHandler, {"imports": self.imports}),
+            (rf"/imports/({UPLOAD_ID})", ImportHandler, {"imports": self.imports}),
             (r"/files", GivenFileHandler, {"files": self.files}),
         ]
 

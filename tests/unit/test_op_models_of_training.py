@@ -140,6 +140,16 @@ def test_each_row_goes_through_both_matrices_of_its_experts() -> None:
     assert worked("vllm::outplace_fused_experts", packed) is None
 
 
+def test_attention_on_the_cpu_counts_as_elsewhere() -> None:
+    shapes = [[2, 3, 8, 16], [2, 3, 8, 16], [2, 3, 8, 16], [], [], [8, 8], []]
+    values = ("", "", "", "0.", "True", "", "")
+    forward = known("aten::_scaled_dot_product_flash_attention_for_cpu", shapes, values=values)
+    assert (forward.flop, forward.bytes) == (4 * 2 * 3 * 36 * 16, 4 * (4 * 2 * 3 * 8 * 16 + 8 * 8))
+    gradient = [[2, 3, 8, 16], *shapes[:3], [2, 3, 8, 16], [2, 3, 8], [], [], [], []]
+    backward = known("aten::_scaled_dot_product_flash_attention_for_cpu_backward", gradient, values=("", *[""] * 6, "True"))
+    assert backward.flop == 10 * 2 * 3 * 36 * 16
+
+
 def test_attention_of_one_sequence_of_packed_ones_is_known() -> None:
     shapes: Shapes = [[8, 3, 16], [8, 3, 16], [8, 3, 16], [2], [2], *[[]] * 4]
     dtypes = ["float"] * 3 + ["int"] * 2

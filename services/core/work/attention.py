@@ -101,11 +101,13 @@ ATTENTION: Final[Mapping[str, Model]] = {
     "aten::_scaled_dot_product_flash_attention": _model(Places(query=0, causal=4)),
     "aten::_scaled_dot_product_efficient_attention": _model(Places(query=0, mask=3, causal=6)),
     "aten::_scaled_dot_product_cudnn_attention": _model(Places(query=0, mask=3, causal=6)),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _model(Places(query=0, mask=5, causal=4)),
     "aten::_flash_attention_forward": _model(Places(query=0, lengths=3, causal=8, is_heads_last=True)),
     "flash_attn::_flash_attn_varlen_forward": _model(Places(query=0, lengths=3, causal=9, is_heads_last=True)),
     "flash_attn::_flash_attn_forward": _model(Places(query=0, causal=5, is_heads_last=True)),
     "aten::_scaled_dot_product_flash_attention_backward": _model(Places(query=1, causal=11, gradient=0, lengths=6)),
     "aten::_scaled_dot_product_efficient_attention_backward": _model(Places(query=1, mask=4, causal=11, gradient=0)),
     "aten::_scaled_dot_product_cudnn_attention_backward": _model(Places(query=1, mask=8, causal=14, gradient=0, lengths=9)),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _model(Places(query=1, mask=8, causal=7, gradient=0)),
     "aten::_flash_attention_backward": _model(Places(query=1, causal=11, gradient=0, lengths=6, is_heads_last=True)),
 }

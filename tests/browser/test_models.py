@@ -52,6 +52,15 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
 
 
+def test_two_models_are_compared_with_the_sources_of_their_kernels(visit: Visit) -> None:
+    runs = [start_model(visit.dashboard, seconds=0.1) for _ in range(2)]
+    eventually(lambda: all(visit.dashboard.run(run.run_id).state is RunState.SUCCEEDED for run in runs))
+    page = visit.open(f"/compare?baseline={runs[0].run_id}&candidate={runs[1].run_id}")
+    sources = page.locator("#f-sources")
+    for file_name in ("matmul.cu", "operations.cu", "attention.cu"):
+        expect(sources).to_contain_text(file_name)
+
+
 def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path) -> None:
     performance, comparison = PerformanceDashboard(tmp_path), ComparisonDashboard(tmp_path)
     performance.data, comparison.data = PROFILE, COMPARISON

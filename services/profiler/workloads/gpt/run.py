@@ -21,6 +21,7 @@ from services.core.model import (
     Verification,
     VerificationState,
 )
+from services.core.repeating import SOURCES_ARTIFACT
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.passes import PassSession
 from services.profiler.measuring.benchmark import Method
@@ -205,6 +206,8 @@ def _tell_model(
         "variants": variants,
     }
     place.sink.write(store_artifact(place.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
+    sources = {step.plan.planned.kernel.source.file_name: step.plan.planned.kernel.source.text for one in passes for step in one.steps}
+    place.sink.write(store_artifact(place.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
     lines = []
     for planned, verification in zip(passes, verifications, strict=True):
         error = verification.max_relative_error

@@ -35,6 +35,7 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         expect(page.locator("#f-row_choice select")).to_have_value("layer_variants")
         row = page.locator("#f-table tbody tr").filter(has_text="blocks.0.mlp.fc")
         expect(row).to_contain_text("baseline")
+        expect(row).to_contain_text(re.compile("faster|slower|same|undecided"))
         expect(page.locator("#f-layers_legend")).to_contain_text("fused")
         eventually(lambda: drawn_count(page, "layers:bars") >= 8)
         eventually(lambda: drawn_count(page, "icicle:boxes") >= 5)

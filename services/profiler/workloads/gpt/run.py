@@ -243,8 +243,9 @@ def _measure(
 
 
 def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: PassProgress) -> list[StepSampling]:
-    """Launch by launch; variants take batches in turns."""
-    samplings = [StepSampling(one, bench) for one in loaded]
+    """Launch by launch; variants take batches in turns, two of them so many that their layers can be compared."""
+    block_count = PAIR_BLOCK_COUNT if len(loaded) == 2 else 0
+    samplings = [StepSampling(one, bench, block_count) for one in loaded]
     while not all(sampling.is_finished for sampling in samplings):
         for one, sampling in zip(loaded, samplings, strict=True):
             if not sampling.is_finished:

@@ -1,16 +1,15 @@
 """Traces that runs leave on their nodes: fetched when a run has ended, read, and added to its tables, beside the collecting.
 
 Which are still to be read stands in the catalogue since the commit that brought the event: whatever dies in between, they are
-taken up again with the next connection to their node. A transfer that breaks off goes on where it broke.
+taken up again with the next connection to their node. A transfer that breaks off goes on where it broke, after a restart too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import shutil
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +25,7 @@ from services.analyzer.node_watching import NodeWatching
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.schema import ARTIFACTS, CONFIGURATIONS, MEASUREMENTS
 from services.analyzer.store import READING_ACTIVITY, Store
-from services.analyzer.trace_arrival import Arrival, ArrivedTrace
+from services.analyzer.trace_arrival import ArrivedTrace
 from services.analyzer.trace_records import LeftTrace
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, TRACE_NAMES
 from services.analyzer.watching import RunWatching
@@ -57,7 +56,6 @@ class LeftTraces:
         self._node_watching = node_watching
         self._fetching = asyncio.Semaphore(MAX_FETCH_COUNT)
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._cut: dict[str, ArtifactFetch] = {}  # of runs whose node went away in the middle
         self._links: dict[str, NodeLink] = {}  # the newest, by node_id
 
     async def begin(self, link: NodeLink, node_id: str) -> None:
@@ -86,6 +84,7 @@ class LeftTraces:
                     await self._read(link, run_id)
                     return
                 except StorageFullError as error:
+                    self._forget(run_id)
                     logger.warning("Traces of run %s wait: %s", run_id, error.message)
                     await self._tell(run_id, "its trace waits for room on the analyzer's disk")
                     await asyncio.sleep(FULL_RETRY_S)
@@ -102,7 +101,8 @@ class LeftTraces:
 
     async def _read(self, link: NodeLink, run_id: str) -> None:
         left = await asyncio.to_thread(self._store.traces.of, run_id)
-        async with self._fetched(link, run_id, left) as traces, private_folder(self._store.arrivals_folder) as folder:
+        traces = await self._fetched(link, run_id, left)
+        async with private_folder(self._store.arrivals_folder) as folder:
             task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name)
             left_out: list[InvalidTraceError] = []
             answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay(), left_out)
@@ -133,22 +133,22 @@ class LeftTraces:
         await self._publish(run_id, None, f"The trace could not be read: {' '.join(reason.split())}", LogLevel.WARNING)
 
     async def _publish(self, run_id: str, folder: Path | None, notes: str, level: LogLevel = LogLevel.INFO) -> None:
-        """Carried through once begun: the rows must not go while the store takes them over."""
+        """Settles the run. Carried through once begun: the rows must not go while the store takes them over."""
         storing = asyncio.create_task(asyncio.to_thread(self._store.settle_traces, run_id, folder, notes, level=level))
         try:
             commit = await asyncio.shield(storing)
         except asyncio.CancelledError:
             await asyncio.wait({storing})
             raise
+        self._forget(run_id)
         if commit is not None and commit.run is not None:
             await self._run_watching.publish([commit])
             self._node_watching.publish(runs=[commit.run])
 
     # ------------------------------------------------------------ from the node
 
-    @asynccontextmanager
-    async def _fetched(self, link: NodeLink, run_id: str, left: Sequence[LeftTrace]) -> AsyncIterator[tuple[ArrivedTrace, ...]]:
-        """The files of all traces of the run, which are there until the block ends.
+    async def _fetched(self, link: NodeLink, run_id: str, left: Sequence[LeftTrace]) -> tuple[ArrivedTrace, ...]:
+        """The files of all traces of the run, which are there until it is settled.
 
         Raises:
             InvalidTraceError: an artifact is missing, or its bytes do not have the digest of the journal.
@@ -156,35 +156,27 @@ class LeftTraces:
             StorageFullError: there is no room.
             UnavailableError: the node went away; what it has sent is kept for the next attempt.
         """
-        fetch = self._cut.pop(run_id, None) or await self._begun(run_id, left)
-        try:
-            async with self._fetching:
-                await fetch.go_on(link, run_id)
-        except UnavailableError:
-            self._keep(run_id, fetch)
-            raise
-        except OSError as error:
-            fetch.discard()
-            raise StorageFullError(
-                f"folder of arriving traces {self._store.arrivals_folder}",
-                found=str(error),
-                expected="room to write",
-                remedy="Free space on that disk.",
-            ) from error
-        except BaseException:
-            fetch.discard()
-            raise
-        try:
-            yield fetch.whole()
-        finally:
-            fetch.discard()
+        while True:
+            fetch = await self._begun(run_id, left)
+            try:
+                async with self._fetching:
+                    await fetch.go_on(link, run_id)
+                return fetch.whole()
+            except InvalidTraceError:
+                fetch.discard()
+                if not fetch.is_continued:
+                    raise
+                logger.info("Traces of run %s are fetched anew: what was there of them is damaged", run_id)
+            except OSError as error:
+                raise StorageFullError(
+                    f"folder of fetched traces {self._store.fetched_folder}",
+                    found=str(error),
+                    expected="room to write",
+                    remedy="Free space on that disk.",
+                ) from error
 
-    def _keep(self, run_id: str, fetch: ArtifactFetch) -> None:
-        try:
-            fetch.pause()
-            self._cut[run_id] = fetch
-        except OSError:  # no room for what was still in memory
-            fetch.discard()
+    def _forget(self, run_id: str) -> None:
+        shutil.rmtree(self._store.fetched_folder / run_id, ignore_errors=True)
 
     async def _begun(self, run_id: str, left: Sequence[LeftTrace]) -> ArtifactFetch:
         artifacts = (await asyncio.to_thread(lambda: self._store.read(ARTIFACTS, [run_id]).collect())).rows(named=True)
@@ -207,7 +199,7 @@ class LeftTraces:
                 expected=f"at most {self._max_bytes}",
                 remedy="Record a shorter part, or raise import_max_bytes of the analyzer; the node keeps the files as artifacts.",
             )
-        return ArtifactFetch(files, Arrival(Path(tempfile.mkdtemp(dir=self._store.arrivals_folder)), self._max_bytes))
+        return ArtifactFetch(files, self._store.fetched_folder / run_id, self._max_bytes)
 
 
 def _row_count(path: Path) -> int:

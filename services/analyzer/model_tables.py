@@ -58,6 +58,11 @@ LAYER_VARIANTS: Final = _table(
     Column("baseline_duration_sum_ns", COUNT, "Of the first variant."),
     Column("duration_delta_ns", COUNT, "The later less the first; what only one has counts whole."),
     Column("duration_ratio", NUMBER, "The later over the first; null: it is not in both."),
+    Column("paired_ratio", NUMBER, "The same by batches of passes that took turns: median over their pairs; null: samples are not known."),
+    Column("paired_ratio_low", NUMBER, "Lower end of its interval, by bootstrap."),
+    Column("paired_ratio_high", NUMBER, "Upper end of it."),
+    Column("verdict", TEXT, "FASTER, SLOWER, SAME or UNDECIDED, by that interval."),
+    Column("reason", TEXT, "Why, one sentence."),
     Column("efficiency_ratio", NUMBER, "Achieved over attainable."),
     Column("baseline_efficiency_ratio", NUMBER, "Of the first variant."),
 )

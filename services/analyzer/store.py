@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -91,6 +91,8 @@ class Store:
         self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
         shutil.rmtree(self.arrivals_folder, ignore_errors=True)
         self.arrivals_folder.mkdir(mode=PRIVATE_MODE)
+        self.fetched_folder = folder / "fetched"  # of files on their way from nodes, by run: the next analyzer goes on with them
+        self.fetched_folder.mkdir(exist_ok=True, mode=PRIVATE_MODE)
         self.secrets = NodeSecrets(folder / "node_tokens.json")
         self.nodes = NodeRecords(self._catalogue)
         self.runs = RunRecords(self._catalogue)
@@ -98,6 +100,7 @@ class Store:
         self.hardware = HardwareRecords(self._catalogue)
         self._archive.delete_all_but({record.run.run_id for record in self.runs.of(None) if record.is_compacted})
         self._traces.delete_all_but(self.traces.read_run_ids(None))
+        self._delete_fetched(all_but=self.traces.unread_run_ids())
 
     def close(self) -> None:
         self._catalogue.close()
@@ -370,6 +373,11 @@ class Store:
                         expected="the file as it was written",
                         remedy=f"Put it back from a copy of the store, or give the run up: kernalyse delete {run_id}.",
                     )
+
+    def _delete_fetched(self, all_but: Collection[str]) -> None:
+        for path in self.fetched_folder.iterdir():
+            if path.name not in all_but:
+                shutil.rmtree(path, ignore_errors=True)
 
     def delete_run(self, run_id: str) -> None:
         """Raises RunNotFoundError, RunNotFinishedError."""

@@ -85,4 +85,4 @@ def _model_table(table: Table, rows_of: RowsOf, depth: int | None) -> pl.LazyFra
     if table is LAYER_KERNELS:
         return model_layer_kernels(timed, *known)
     layers = model_layers(timed, *known, depth)
-    return layers if table is LAYERS else layer_variants(layers, timed)
+    return layers if table is LAYERS else layer_variants(layers, timed, rows_of(SAMPLES), depth)

@@ -108,6 +108,13 @@ class _OpenFile:
     def create(cls, file_name: str, path: Path, *, is_trace: bool, is_further_trace: bool) -> Self:
         return cls(file_name, path, is_further_trace, path.open("wb"), hashlib.sha256(), b"" if is_trace else None)
 
+    @classmethod
+    def left(cls, file_name: str, path: Path, *, is_further_trace: bool) -> Self:
+        """One that another process began to write; closed."""
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+            return cls(file_name, path, is_further_trace, file, digest, None, file.tell())
+
     def write(self, chunk: bytes) -> None:
         self.hash.update(chunk)
         self.file.write(chunk)
@@ -130,7 +137,7 @@ class Arrival:
     """The files of one upload, by number: the names that a sender gives never become paths.
 
     Args:
-        folder: empty and its own; `discard` deletes it.
+        folder: its own, empty or with what `take_up` goes on with; `discard` deletes it.
         max_bytes: of all files together.
     """
 
@@ -146,6 +153,26 @@ class Arrival:
     @property
     def extent(self) -> Extent:
         return Extent(len(self._whole), 0 if self._cut is None else self._cut.size_bytes)
+
+    def take_up(self, part: TracePart, size_bytes: int) -> bool:
+        """Goes on with the next file as a process that has ended left it here. Answers whether it is whole.
+
+        Args:
+            part: its name and digest. size_bytes: of the whole file.
+
+        Raises:
+            InvalidTraceError: it has the size, and another digest.
+        """
+        path = self._folder / str(len(self._whole))
+        if not path.exists():
+            return False
+        left = _OpenFile.left(part.file_name, path, is_further_trace=part.is_further_trace)
+        self._size_bytes += left.size_bytes
+        if left.size_bytes < size_bytes:
+            self._cut = left
+            return False
+        self._end(left, part.digest)
+        return True
 
     def take(self, part: TracePart) -> Beginning | None:
         """Answers with the beginning of a trace when it has arrived.

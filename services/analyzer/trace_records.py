@@ -35,6 +35,11 @@ class TraceRecords:
         with self._catalogue.reading() as connection:
             return list(connection.scalars(query))
 
+    def unread_run_ids(self) -> set[str]:
+        """Of all nodes, with runs that have not ended yet."""
+        with self._catalogue.reading() as connection:
+            return set(connection.scalars(sa.select(traces.c.run_id).where(~traces.c.is_read)))
+
     def of(self, run_id: str) -> list[LeftTrace]:
         """In the order in which the run has left them."""
         query = sa.select(traces).where(traces.c.run_id == run_id).order_by(traces.c.event_index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
@@ -84,10 +85,11 @@ def variant_table(layer_variants: pl.DataFrame) -> Table:
             pl.col("duration_delta_ns").sum(),
             efficiency_ratio=_over_time("efficiency_ratio"),
             baseline_efficiency_ratio=_over_time("efficiency_ratio", "baseline_"),
+            verdicts=pl.col("verdict").drop_nulls().str.to_lowercase(),
         )
         .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
     )
-    table = _table(("layer",), ("before", "after", "change", "saved", "efficiency before", "after"), ("variants",))
+    table = _table(("layer",), ("before", "after", "change", "saved", "efficiency before", "after"), ("verdict", "variants"))
     for row in kinds.iter_rows(named=True):
         after_ns, before_ns = row["duration_sum_ns"], row["baseline_duration_sum_ns"]
         cells = (
@@ -98,10 +100,17 @@ def variant_table(layer_variants: pl.DataFrame) -> Table:
             duration(-row["duration_delta_ns"]),
             percentage(row["baseline_efficiency_ratio"]),
             percentage(row["efficiency_ratio"]),
+            _counted(row["verdicts"]),
             f"{row['baseline_variant']} → {row['variant']}",
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _counted(verdicts: list[str]) -> str:
+    """Of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
+    counts = Counter(verdicts)
+    return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def pair_lines(comparisons: pl.DataFrame) -> list[str]:

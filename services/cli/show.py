@@ -90,7 +90,7 @@ OVERVIEW_COLUMNS: Final = {
     ),
     "layer_variants": (
         "layer", "occurrence", "variant", "baseline_variant", "duration_sum_ns", "baseline_duration_sum_ns", "duration_delta_ns",
-        "duration_ratio", "efficiency_ratio", "baseline_efficiency_ratio",
+        "duration_ratio", "verdict", "efficiency_ratio", "baseline_efficiency_ratio",
     ),
     "best": (
         "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",

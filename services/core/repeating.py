@@ -11,6 +11,9 @@ from services.core.model import CommandProfile, KernelSweep, ModelRun, Run, RunS
 SPEC_ARTIFACT: Final = "run_spec.json"
 """Of a sweep: its spec with the sources, definitions and device that it had."""
 
+SOURCES_ARTIFACT: Final = "kernel_sources.json"
+"""Of a model on the project's own kernels: the text of each source by its file name."""
+
 
 def bundle_artifact_name(digest: str) -> str:
     """Of the copy of a bundle that a run keeps: the node's own expires."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.core.errors import KernalyseError
-from services.core.model import KernelSweep, Run, RunSpec
-from services.core.repeating import SPEC_ARTIFACT
+from services.core.model import KernelSweep, ModelRun, Run, RunSpec
+from services.core.repeating import SOURCES_ARTIFACT, SPEC_ARTIFACT
 from services.core.wire import decode_json
 from services.ui.client import AnalyzerClient
 
@@ -22,14 +23,20 @@ class RunSources:
 
 async def sources_of(client: AnalyzerClient, run: Run) -> RunSources:
     """What can be had of them."""
-    sweep = run.spec.work
-    if not isinstance(sweep, KernelSweep):
-        return RunSources({}, "Only sweeps of kernels are submitted with their sources.")
+    work = run.spec.work
+    try:
+        if isinstance(work, KernelSweep):
+            return RunSources(await _of_sweep(client, run, work))
+        if isinstance(work, ModelRun):
+            return RunSources(json.loads(await client.artifact(run.run_id, SOURCES_ARTIFACT)))
+    except KernalyseError as error:
+        return RunSources({}, f"The sources of {run.title} cannot be had. {error.message}")
+    return RunSources({}, "Only sweeps of kernels and models on the project's own kernels have sources.")
+
+
+async def _of_sweep(client: AnalyzerClient, run: Run, sweep: KernelSweep) -> Mapping[str, str]:
     if any(kernel.source is None for kernel in sweep.kernels):
-        try:
-            kept = decode_json(await client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec).work
-        except KernalyseError as error:
-            return RunSources({}, f"The sources of {run.title} cannot be had. {error.message}")
+        kept = decode_json(await client.artifact(run.run_id, SPEC_ARTIFACT), RunSpec).work
         assert isinstance(kept, KernelSweep)
         sweep = kept
-    return RunSources({kernel.source.file_name: kernel.source.text for kernel in sweep.kernels if kernel.source is not None})
+    return {kernel.source.file_name: kernel.source.text for kernel in sweep.kernels if kernel.source is not None}

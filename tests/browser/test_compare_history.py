@@ -83,7 +83,7 @@ def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Vis
     refusal.get_by_role("button").click()
     expect(page.locator("#f-tiles")).to_contain_text("-20.00 %")
     page.wait_for_url(re.compile("allow=device"))
-    expect(page.locator("#f-sources")).to_contain_text("Only sweeps of kernels are submitted with their sources")
+    expect(page.locator("#f-sources")).to_contain_text("Only sweeps of kernels and models on the project's own kernels have sources")
 
 
 def test_historical_tracking_shows_a_regression_and_leads_to_its_comparison(visit: Visit, tmp_path: Path) -> None:

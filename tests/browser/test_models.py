@@ -35,6 +35,7 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
         expect(page.locator("#f-row_choice select")).to_have_value("layer_variants")
         row = page.locator("#f-table tbody tr").filter(has_text="blocks.0.mlp.fc")
         expect(row).to_contain_text("baseline")
+        expect(row).to_contain_text(re.compile("faster|slower|same|undecided"))
         expect(page.locator("#f-layers_legend")).to_contain_text("fused")
         eventually(lambda: drawn_count(page, "layers:bars") >= 8)
         eventually(lambda: drawn_count(page, "icicle:boxes") >= 5)
@@ -50,6 +51,15 @@ def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> No
     finally:
         visit.dashboard.cancel(run.run_id)
         eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
+
+
+def test_two_models_are_compared_with_the_sources_of_their_kernels(visit: Visit) -> None:
+    runs = [start_model(visit.dashboard, seconds=0.1) for _ in range(2)]
+    eventually(lambda: all(visit.dashboard.run(run.run_id).state is RunState.SUCCEEDED for run in runs))
+    page = visit.open(f"/compare?baseline={runs[0].run_id}&candidate={runs[1].run_id}")
+    sources = page.locator("#f-sources")
+    for file_name in ("matmul.cu", "operations.cu", "attention.cu"):
+        expect(sources).to_contain_text(file_name)
 
 
 def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ async def test_both_variants_of_a_model_run_from_request_to_verdict(node: Profil
     assert comparison.duration_ratio_low <= comparison.duration_ratio <= comparison.duration_ratio_high
     last = [one for one in told if isinstance(one, Progress)][-1]
     assert (last.completed_configuration_count, last.total_configuration_count) == (len(configurations), len(configurations))
-    assert "model.json" in {one.artifact_name for one in told if isinstance(one, ArtifactStored)}
+    assert {"model.json", "kernel_sources.json"} <= {one.artifact_name for one in told if isinstance(one, ArtifactStored)}
     assert any("bytes of tensors" in line for one in told if isinstance(one, LogLines) for line in one.lines)
 
 

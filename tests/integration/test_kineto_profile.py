@@ -13,8 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.trace import TraceFiles
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
 from services.core.model import CommandProfile, Run, RunSpec
 from tests.integration.profiler_node import ProfilerNode, calls_to, running_node
 
@@ -81,10 +85,13 @@ def profiled(node: ProfilerNode, *works: CommandProfile) -> list[Run]:
     return asyncio.run(all_of_them())
 
 
+def trace_file(node: ProfilerNode, run: Run) -> Path:
+    return node.data_folder / "runs" / run.run_id / "work" / "artifacts" / "trace.json.gz"
+
+
 def trace_names(node: ProfilerNode, run: Run) -> list[str]:
     """Of all complete events of the trace that the run has left, in the order of their starts."""
-    trace = node.data_folder / "runs" / run.run_id / "work" / "artifacts" / "trace.json.gz"
-    events: list[dict[str, Any]] = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    events: list[dict[str, Any]] = json.loads(gzip.decompress(trace_file(node, run).read_bytes()))["traceEvents"]
     return [event["name"] for event in sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])]
 
 
@@ -105,6 +112,11 @@ def test_steps_modules_and_operators_of_unchanged_programs_reach_the_trace(node:
     assert modules == 2 * ["Net", "blocks.0", "fc", "blocks.1", "fc"]
     assert sum(name.startswith("ProfilerStep#") for name in names) >= 2
     assert "aten::addmm" in names
+    tables = KinetoReader().read(TraceFiles("trace.json.gz", trace_file(node, some_steps), arrived_unix_ns=0))
+    assert "operators of the CPU stand where kernels would" in tables.notes
+    found = TRACE_ANALYSES["layers"].answer(trace_frames(tables.frames), PLAIN_QUESTION).collect()
+    (linear,) = found.filter(pl.col("layer") == "nn.Module: fc", source="module").rows(named=True)
+    assert linear["flop"] == 4 * (2 * 4 * 8 * 8)  # of two layers in two steps, as the profiler counts: without bias
     assert ended.error is not None
     assert "status 143" in ended.error.message
     assert trace_names(node, ended).count("nn.Module: Net") == 1

@@ -28,6 +28,7 @@ from tests.unit.ncu_report import launch, report_text
 from tests.unit.rank_traces import write_rank
 
 RUN_ID = "profile"
+WRITTEN_BYTES = 64 * 1024  # more than a file holds back in memory
 READING = "reading the trace"
 
 
@@ -97,7 +98,7 @@ async def test_a_run_has_the_tables_of_its_trace_until_it_is_deleted_and_who_wat
     assert (store / "traces" / RUN_ID).exists()
     await stub.DeleteRun(messages.DeleteRunRequest(run_id=RUN_ID))
     assert not (store / "traces" / RUN_ID).exists()
-    assert list((store / "arriving").iterdir()) == []
+    assert list((store / "arriving").iterdir()) == list((store / "fetched").iterdir()) == []
 
 
 async def test_a_transfer_that_breaks_off_goes_on_where_it_broke_and_holds_up_no_other_run(
@@ -130,10 +131,12 @@ async def test_a_transfer_that_breaks_off_goes_on_where_it_broke_and_holds_up_no
     assert await kernels(stub) == KERNELS
 
 
-async def test_an_analyzer_that_dies_in_the_middle_reads_the_trace_after_its_restart(
-    private_folders: Path, node: ProfilerStandIn, tmp_path: Path
+@pytest.mark.parametrize("end", ["killed", "stopped", "damaged"])
+async def test_an_analyzer_that_ends_in_the_middle_goes_on_with_the_bytes_that_are_there(
+    private_folders: Path, node: ProfilerStandIn, tmp_path: Path, end: str
 ) -> None:
-    trace = stored(node, "trace.json", kineto_trace(tmp_path))
+    trace = stored(node, "trace.json", kineto_trace(tmp_path) + b" " * WRITTEN_BYTES)
+    node.chunk_bytes = WRITTEN_BYTES
     node.stalls = True
     profile(node, trace, TraceStored(("trace.json",), "kineto"))
     analyzer = AnalyzerProcess(private_folders)
@@ -146,12 +149,22 @@ async def test_an_analyzer_that_dies_in_the_middle_reads_the_trace_after_its_res
                 return node.requested_offsets == [0]
 
             await eventually(has_begun)
-        analyzer.kill()
+            left = private_folders / "store" / "fetched" / RUN_ID / "0"
+
+            async def is_written() -> bool:
+                return left.exists() and left.stat().st_size == WRITTEN_BYTES
+
+            await eventually(is_written)
+        analyzer.stop() if end == "stopped" else analyzer.kill()
+        if end == "damaged":
+            left.write_bytes(bytes(WRITTEN_BYTES))  # as after a loss of power
         node.stalls = False
         analyzer.start()
         async with connected(analyzer.endpoint) as stub:
             await settled(stub)
             assert await kernels(stub) == KERNELS
+        assert node.requested_offsets == ([0, WRITTEN_BYTES, 0] if end == "damaged" else [0, WRITTEN_BYTES])
+        assert list((private_folders / "store" / "fetched").iterdir()) == []
         assert node.requested_indexes[-1] > node.events[-1].event_index  # no event came twice
     finally:
         analyzer.stop()

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from services.core.errors import CollectorUnavailableError
-from services.core.model import CommandProfile
+from services.core.model import CommandProfile, RunLimits
 from services.profiler.collectors import ncu_profile
 from services.profiler.collectors.collector import Collected, Workplace
 from services.profiler.collectors.ncu_profile import NcuProfile, open_ncu
+from services.profiler.workloads import command
+from services.profiler.workloads.command import CommandOrder
 from services.profiler.workloads.program_watch import Cancelling, TimeBudget, Watcher
 from tests.integration.told import Told
 
@@ -31,7 +33,13 @@ if "--import" in arguments:
     Path(arguments[arguments.index("--log-file") + 1]).write_text('"ID","Kernel Name"\\n"0","saxpy"\\n')
     sys.exit()
 Path(os.environ["STAND_IN_CALL"]).write_text("\\n".join(arguments))
-if refusal and refusal != "cut":
+Path(os.environ["STAND_IN_STARTS"]).open("a").write("started\\n")
+if refusal == "unknown":
+    asked = arguments[arguments.index("--metrics") + 1].split(",")
+    unknown = [name for name in ("dram__bytes.sum", "sm__ops_path_tensor_src_fp64.sum") if name in asked]
+    if unknown:
+        sys.exit(f"==PROF== Connected to process 1\\n==ERROR== Failed to find metric {unknown[0]}")
+elif refusal and refusal != "cut":
     sys.exit(f"==PROF== Connected to process 1\\n==ERROR== {refusal}")
 status = subprocess.run(arguments[arguments.index("env"):]).returncode
 Path(arguments[arguments.index("--export") + 1]).write_text("report")
@@ -39,13 +47,19 @@ sys.exit(status)
 """
 
 
-def collected(tmp_path: Path, refusal: str = "", **options: Any) -> tuple[Collected, Sequence[str], Told]:
-    """What the profile of a command leaves, ncu's options, and what was told meanwhile."""
+def stand_in(tmp_path: Path, refusal: str) -> dict[str, str]:
+    """Puts an ncu there; answers with the environment that tells it what to do."""
     program = tmp_path / "ncu"
     program.write_text(f"#!{sys.executable}\n{STAND_IN}")
     program.chmod(0o700)
-    variables = {"STAND_IN_REFUSAL": refusal, "STAND_IN_CALL": str(tmp_path / "call"), "PATH": os.environ["PATH"]}
-    workplace = Workplace(tmp_path, tmp_path / "collected", tmp_path, variables)
+    files = {"STAND_IN_CALL": str(tmp_path / "call"), "STAND_IN_STARTS": str(tmp_path / "starts")}
+    return {"STAND_IN_REFUSAL": refusal, "PATH": os.environ["PATH"], **files}
+
+
+def collected(tmp_path: Path, refusal: str = "", **options: Any) -> tuple[Collected, Sequence[str], Told]:
+    """What the profile of a command leaves, ncu's options, and what was told meanwhile."""
+    program = tmp_path / "ncu"
+    workplace = Workplace(tmp_path, tmp_path / "collected", tmp_path, stand_in(tmp_path, refusal))
     workplace.collected.mkdir()
     profile = CommandProfile(("sh", "-c", "echo mark $KERNALYSE_PROGRAM"), "ncu", **options)
     told = Told()
@@ -82,6 +96,27 @@ def test_a_report_that_cannot_be_printed_is_kept(tmp_path: Path) -> None:
     assert [file.artifact_name for file in left.files] == ["report.ncu-rep"]
     assert left.problem is not None
     assert "Could not open the report" in left.problem.message
+
+
+def test_metrics_that_ncu_does_not_know_are_named_and_the_rest_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = stand_in(tmp_path, "unknown")
+    monkeypatch.setattr(ncu_profile, "check_ncu", lambda: str(tmp_path / "ncu"))
+    monkeypatch.setattr(ncu_profile, "dcgm_process_id", lambda: None)
+    monkeypatch.setattr(command, "_compute_capability", lambda: "9.0")
+    folder = tmp_path / "run"
+    (folder / "tmp").mkdir(parents=True)
+    told = Told()
+    order = CommandOrder(folder, variables, time.monotonic())
+    command.run_command(CommandProfile(("sh", "-c", "echo ran"), "ncu"), RunLimits(time_limit_ns=60 * 10**9), order, told)
+    assert told.artifact_names == ["report.ncu-rep", "report.csv"]
+    assert told.warnings.splitlines() == [
+        "Not counted, for this ncu or device does not know them: dram__bytes.sum.",
+        "sh -c 'echo ran' is started again without them.",
+        "Not counted, for this ncu or device does not know them: sm__ops_path_tensor_src_fp64.sum.",
+        "sh -c 'echo ran' is started again without them.",
+    ]
+    assert (tmp_path / "starts").read_text().count("started") == 3
+    assert told.printed.count("ran") == 1
 
 
 def test_without_ncu_or_gpu_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

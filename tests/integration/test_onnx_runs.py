@@ -90,7 +90,9 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
         assert measurement.sample_count == sum(len(batch.duration_ns) for batch in own) >= 2
         assert 0 < measurement.duration_min_ns <= measurement.duration_median_ns
     assert len(of_kind(events, "measurement")) == 1 + len(layers)
-    assert of_kind(events, "measurement")[0].verification.state == run_pb2.VERIFICATION_STATE_PASSED
+    of_whole = of_kind(events, "measurement")[0]
+    assert of_whole.verification.state == of_whole.recheck.state == run_pb2.VERIFICATION_STATE_PASSED
+    assert 4 * PARAMETER_COUNT < of_whole.device_memory_bytes < 2**29
     assert (run.completed_configuration_count, run.total_configuration_count) == (1 + len(layers),) * 2
     # The trace has the same layers, and all of their work: what both work out comes from one model.
     (stored,) = of_kind(events, "trace_stored")

@@ -14,9 +14,19 @@ from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.trace_answers import TraceQuestion
 from services.compat.model_dashboards.profile_document import layer_of
-from services.core.model import Ceiling, CeilingsMeasured, EventPayload, KernelResources, Measurement, RunSpec, RunState, StateChanged
+from services.core.model import (
+    Ceiling,
+    CeilingsMeasured,
+    EventPayload,
+    KernelResources,
+    Measurement,
+    RunSpec,
+    RunState,
+    SampleBatch,
+    StateChanged,
+)
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
-from tests.model_events import MODEL, announced, model_events
+from tests.model_events import MODEL, announced, durations_ns, model_events
 
 CEILINGS = CeilingsMeasured(
     (
@@ -152,6 +162,33 @@ def test_variants_side_by_side_say_what_became_of_each_layer(tables_of: Callable
     assert {(row["variant"], row["baseline_variant"]) for row in rows.values()} == {("fused", "baseline")}
     (mlp,) = table("layer_variants", depth=2).filter(layer="blocks.0.mlp").to_dicts()
     assert (mlp["baseline_duration_sum_ns"], mlp["duration_sum_ns"], mlp["occurrence"]) == (10_000, 3_000, "MATCHED")
+
+
+@pytest.mark.parametrize("batch_count", [24, 6])
+def test_batches_that_took_turns_decide_which_layers_became_faster(tables_of: Callable[..., Tables], batch_count: int) -> None:
+    launches = [configuration for configuration in announced() if configuration.layer_path]
+    batches = [
+        SampleBatch(
+            configuration.configuration_index,
+            2 * number,
+            (duration_ns * drift, duration_ns * drift + 7),
+            1_000 * number + (configuration.variant == "fused"),
+        )
+        for number in range(batch_count)
+        for drift in [1 + 0.1 * (number % 3)]  # the machine is slower for a while: both sides are
+        for configuration, duration_ns in zip(launches, durations_ns(), strict=False)
+    ]
+    table = tables_of(*announced(), *batches)
+    rows = {row["layer"]: row for row in table("layer_variants").to_dicts()}
+    qkv, embed, gone = (rows[name] for name in ("blocks.0.attn.qkv", "embed", "blocks.0.mlp.gelu"))
+    assert qkv["paired_ratio"] == pytest.approx(2 / 7, rel=0.01)
+    assert qkv["paired_ratio_low"] <= qkv["paired_ratio"] <= qkv["paired_ratio_high"]
+    assert (qkv["verdict"], embed["verdict"], gone["verdict"]) == (
+        ("FASTER", "SAME", None) if batch_count == 24 else ("UNDECIDED", "UNDECIDED", None)
+    )
+    assert ("x" in qkv["reason"] or "%" in qkv["reason"]) if batch_count == 24 else "6 pairs of blocks are too few" in qkv["reason"]
+    (mlp,) = table("layer_variants", depth=2).filter(layer="blocks.0.mlp").to_dicts()
+    assert mlp["paired_ratio"] == pytest.approx(3 / 10, rel=0.01)
 
 
 def test_opportunities_rank_what_each_variant_loses(tables_of: Callable[..., Tables]) -> None:

@@ -33,6 +33,7 @@ from services.profiler.workloads.onnx.announcing import plan_pass
 from services.profiler.workloads.onnx.bert import bert, stored_bert
 from services.profiler.workloads.onnx.feeds import Extents
 from services.profiler.workloads.onnx.layers import layer_paths
+from services.profiler.workloads.onnx.memory import ResidentPeak
 from services.profiler.workloads.onnx.model_file import read_model_file
 from services.profiler.workloads.onnx.preparing import PreparedModel, prepare
 from services.profiler.workloads.onnx.profile import MIN_NODE_NS, ProfiledNode, profile_cost_ns, read_nodes
@@ -279,3 +280,14 @@ def test_the_example_runs_the_model_as_a_program_of_its_own(
     told = capsys.readouterr().out
     assert "4 tokens on CPUExecutionProvider: [CLS] hello world [SEP]" in told
     assert {node.pass_count for node in read_nodes(next(tmp_path.glob("p_*.json")), skip_count=0)} == {5}
+
+
+def test_the_peak_of_memory_counts_from_its_beginning() -> None:
+    np.ones(32 * 2**20)  # 256 MiB, gone before it begins
+    peak = ResidentPeak.begin()
+    if peak.start_bytes is None:
+        pytest.skip("this system does not reset the peak of a process's memory")
+    np.ones(8 * 2**20)
+    grown_bytes = peak.grown_bytes()
+    assert grown_bytes is not None
+    assert 60 * 2**20 < grown_bytes < 128 * 2**20

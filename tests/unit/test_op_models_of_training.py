@@ -140,6 +140,16 @@ def test_each_row_goes_through_both_matrices_of_its_experts() -> None:
     assert worked("vllm::outplace_fused_experts", packed) is None
 
 
+def test_attention_on_the_cpu_counts_as_elsewhere() -> None:
+    shapes = [[2, 3, 8, 16], [2, 3, 8, 16], [2, 3, 8, 16], [], [], [8, 8], []]
+    values = ("", "", "", "0.", "True", "", "")
+    forward = known("aten::_scaled_dot_product_flash_attention_for_cpu", shapes, values=values)
+    assert (forward.flop, forward.bytes) == (4 * 2 * 3 * 36 * 16, 4 * (4 * 2 * 3 * 8 * 16 + 8 * 8))
+    gradient = [[2, 3, 8, 16], *shapes[:3], [2, 3, 8, 16], [2, 3, 8], [], [], [], []]
+    backward = known("aten::_scaled_dot_product_flash_attention_for_cpu_backward", gradient, values=("", *[""] * 6, "True"))
+    assert backward.flop == 10 * 2 * 3 * 36 * 16
+
+
 def test_attention_of_one_sequence_of_packed_ones_is_known() -> None:
     shapes: Shapes = [[8, 3, 16], [8, 3, 16], [8, 3, 16], [2], [2], *[[]] * 4]
     dtypes = ["float"] * 3 + ["int"] * 2
@@ -147,6 +157,29 @@ def test_attention_of_one_sequence_of_packed_ones_is_known() -> None:
     assert known("aten::_flash_attention_forward", shapes, dtypes=dtypes, values=values).flop == 4 * 3 * 36 * 16
     several: Shapes = [*shapes[:3], [3], [3], *[[]] * 4]
     assert worked("aten::_flash_attention_forward", several, dtypes=dtypes, values=values) is None
+
+
+def test_attention_of_packed_sequences_is_known_where_all_are_as_long_as_the_longest() -> None:
+    shapes: Shapes = [[24, 2, 16], [24, 2, 16], [24, 2, 16], [4], [4], *[[]] * 4]
+    dtypes = ["float"] * 3 + ["int"] * 2
+
+    def flop(longest: str) -> float | None:
+        work = worked("aten::_flash_attention_forward", shapes, dtypes=dtypes, values=[*[""] * 5, longest, longest, "0.", "True"])
+        return None if work is None else work.flop
+
+    assert flop("8") == 3 * 4 * 2 * 36 * 16  # three of eight tokens
+    assert flop("9") is None
+    assert flop("") is None
+
+
+def test_values_that_are_put_by_indexes_are_read_and_written() -> None:
+    shapes: Shapes = [[100, 64], [], [7, 64], []]
+    put = known("aten::index_put_", shapes, dtypes=["float", "", "float", "Scalar"], values=["", "", "", "False"])
+    assert (put.flop, put.bytes, put.weight) == (0, 2 * 4 * 7 * 64, Weight.MOVE)
+    added = known("aten::_index_put_impl_", [*shapes, []], dtypes=["float", "", "float"], values=["", "", "", "True", "False"])
+    assert (added.flop, added.bytes) == (7 * 64, 3 * 4 * 7 * 64)
+    one: Shapes = [[100, 64], [], [], []]
+    assert worked("aten::index_put_", one, dtypes=["float", "", "float"], values=["", "", "", "False"]) is None
 
 
 # ---------------------------------------------------------------- collectives: factors of doc/PERFORMANCE.md of nccl-tests

@@ -44,8 +44,8 @@ def tile(*rows: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=SCHEMA)
 
 
-def rows_of(found: pl.DataFrame, toggled: tuple[str, ...] = (), **processes: Any) -> TimelineRows:
-    devices = pl.DataFrame({"process_id": [1], "device_index": [0], "device_name": ["NVIDIA H200"]})
+def rows_of(found: pl.DataFrame, toggled: tuple[str, ...] = (), device_name: str = "NVIDIA H200", **processes: Any) -> TimelineRows:
+    devices = pl.DataFrame({"process_id": [1], "device_index": [0], "device_name": [device_name]})
     known = {"process_id": [1, 2], "system_process_id": [11, 22], "rank_index": [None, None]} | processes
     lanes = found.select(LANE).unique(maintain_order=True)
     return timeline_rows(lanes, devices, pl.DataFrame(known, schema_overrides={"rank_index": pl.Int32}), toggled)
@@ -57,6 +57,13 @@ def test_rows_are_devices_with_streams_and_threads_with_depths_process_by_proces
     assert titles == [
         *("GPU 0 · rank 0", "stream 7 · kernels", "Thread 9 · rank 0"),
         *("GPU 0 · rank 1 · NVIDIA H200", "stream 7 · kernels", "stream 7 · copies", "Thread 9 · rank 1", "depth 1"),
+    ]
+
+
+def test_a_cpu_is_not_called_a_gpu() -> None:
+    assert [rows_of(tile(kernel(0, 1)), device_name=name).rows[0].title for name in ("CPU", "CPUExecutionProvider")] == [
+        "CPU",
+        "CPU · CPUExecutionProvider",
     ]
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.layer_verdicts import BLOCKS, KEYS, layer_blocks, with_verdicts
 from services.analyzer.analyses.model_passes import is_launch, known_sum, with_formulas
 from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
@@ -15,7 +16,6 @@ from services.analyzer.schema import LAYER_ROOFLINE
 from services.analyzer.table import COUNT, NUMBER
 
 ANNOTATION: Final = "annotation"
-KEYS: Final = ["run_id", "variant", "layer"]
 OF_MOST: Final = ("dtype", "path", "category")
 RATES: Final = (
     *("flop", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
@@ -104,20 +104,22 @@ def model_layer_roofline(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds
     )
 
 
-def layer_variants(layers: pl.LazyFrame, timed: pl.LazyFrame) -> pl.LazyFrame:
+def layer_variants(layers: pl.LazyFrame, timed: pl.LazyFrame, samples: pl.LazyFrame, depth: int | None = None) -> pl.LazyFrame:
     """Table layer_variants: every later variant of a run against the one that was announced first.
 
     Args:
-        layers: what `model_layers` says.
+        layers: what `model_layers` says, of the same depth.
         timed: what `timed_so_far` says of the same runs.
+        samples: the table of that name.
     """
+    blocks = layer_blocks(in_layers(timed, depth), samples)
     order = timed.filter(is_launch()).group_by("run_id", "variant").agg(pl.col("configuration_index").min()).sort("configuration_index")
     firsts = order.group_by("run_id", maintain_order=True).agg(baseline_variant=pl.col("variant").first())
     later = order.join(firsts, on="run_id").filter(pl.col("variant") != pl.col("baseline_variant")).drop("configuration_index")
-    figures = ("launch_count", "duration_sum_ns", "efficiency_ratio", "event_index")
-    sides = layers.select("run_id", "variant", "layer", *figures)
+    figures = ("launch_count", "duration_sum_ns", "efficiency_ratio", "event_index", BLOCKS)
+    sides = layers.join(blocks, on=KEYS, how="left").select(*KEYS, "is_gpu", *figures)
     after = later.join(sides, on=["run_id", "variant"])
-    before = later.join(sides.rename({"variant": "baseline_variant"}), on=["run_id", "baseline_variant"]).rename(
+    before = later.join(sides.drop("is_gpu").rename({"variant": "baseline_variant"}), on=["run_id", "baseline_variant"]).rename(
         {name: f"baseline_{name}" for name in figures}
     )
     keys = ["run_id", "variant", "baseline_variant", "layer"]
@@ -125,6 +127,9 @@ def layer_variants(layers: pl.LazyFrame, timed: pl.LazyFrame) -> pl.LazyFrame:
     delta_ns = pl.col("duration_sum_ns").fill_null(0) - pl.col("baseline_duration_sum_ns").fill_null(0)
     return LAYER_VARIANTS.conform(
         after.join(before, on=keys, how="full", coalesce=True)
+        .collect()
+        .pipe(with_verdicts)
+        .lazy()
         .with_columns(
             event_index=pl.max_horizontal("event_index", "baseline_event_index"),
             occurrence=pl.when(~has_before).then(pl.lit("NEW")).when(~has_after).then(pl.lit("GONE")).otherwise(pl.lit("MATCHED")),

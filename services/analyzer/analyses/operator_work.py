@@ -12,9 +12,8 @@ import polars as pl
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes
 from services.analyzer.table import NUMBER
-from services.core.work.kinds import Weight, Work
-from services.core.work.models import work_of
-from services.core.work.operator_call import OperatorCall
+from services.core.work.kinds import Weight
+from services.core.work.models import work_of_call
 from services.core.work.tensors import ELEMENT_BYTES
 
 RECORDED: Final = "recorded"
@@ -91,12 +90,6 @@ def _worked(
         return None if flop is None else (int(Weight.PRODUCT), flop, None, None, RECORDED)
     source = MODELLED if flop is None else RECORDED
     return int(work.weight), work.flop if flop is None else flop, work.bytes, work.dtype, source
-
-
-def work_of_call(name: str | None, shapes: str | None, dtypes: str | None, values: str | None) -> Work | None:
-    """What a model says of a call as table ranges has it."""
-    call = None if name is None or shapes is None else OperatorCall.parsed(name, shapes, dtypes, values)
-    return None if call is None else work_of(call)
 
 
 def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexes) -> Indexes:

@@ -38,6 +38,11 @@ MAX_TEXT_BYTES: Final = 64 * 1024 * 1024
 
 SHOWN_BYTES: Final = 40
 
+OPERATORS_FOR_KERNELS: Final = (
+    "No device was traced: operators of the CPU stand where kernels would, those that call no other one or only such of lighter work. "
+    "Their times are the host's, with what recording them takes, some microseconds each."
+)
+
 LAUNCH_LINKS: Final = ("ac2g", "async")
 """Links from calls to what they started: correlation ids say the same."""
 
@@ -96,8 +101,10 @@ def _notes(trace: Program, frames: KinetoFrames) -> Iterator[str]:
     kernel_count = frames.kernel_calls.size
     if kernel_count == 0:
         yield "It has no kernels: no device was traced, or nothing ran on one."
+    if frames.is_of_host_alone:
+        yield OPERATORS_FOR_KERNELS
     without_call = int((frames.kernel_calls == NONE).sum())
-    if without_call:
+    if without_call and not frames.is_of_host_alone:
         yield f"{without_call} of {kernel_count} kernels have no runtime call: their thread and range are not known."
     sources = frames.placing.source
     if kernel_count and not np.isin(sources, (MODULE, FORWARD)).any():

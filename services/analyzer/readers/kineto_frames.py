@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from services.analyzer.readers.kineto_collectives import with_dtypes, with_names
 from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name
 from services.analyzer.readers.kineto_events import decoded
 from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
+from services.analyzer.readers.kineto_host import HOST_INDEX, HOST_NAME, is_of_host_alone, working_operators
 from services.analyzer.readers.kineto_layers import SOURCES, HostRanges, Links, Placing, placed
 from services.analyzer.readers.kineto_program import TEXT_BASE, Program
 from services.analyzer.table import FLAG, NUMBER, TEXT, Column, Table
@@ -50,7 +51,16 @@ class KinetoFrames:
 
     @cached_property
     def kernels(self) -> Program:
-        return self._by_start(EventKind.KERNEL)
+        """Of a program that the CPU ran alone: its operators that did the work."""
+        return self.ranges.at(self._working_operators) if self.is_of_host_alone else self._by_start(EventKind.KERNEL)
+
+    @cached_property
+    def is_of_host_alone(self) -> bool:
+        return is_of_host_alone(self.trace)
+
+    @cached_property
+    def _working_operators(self) -> Integers:
+        return working_operators(self.ranges)
 
     @cached_property
     def calls(self) -> Program:
@@ -106,6 +116,9 @@ class KinetoFrames:
             thread=of_links.codes,
             time_ns=links.start_ns,
         )
+        if self.is_of_host_alone:
+            rows = self._working_operators
+            return replace(placed(host, flow, of_ranges.codes[rows], ranges.start_ns[rows]), operator_index=rows.astype(np.int32))
         return placed(host, flow, _taken(of_calls.codes, self.kernel_calls, NONE), _taken(calls.start_ns, self.kernel_calls, NULL))
 
     # ------------------------------------------------------------ processes and names
@@ -189,7 +202,7 @@ class KinetoFrames:
                 **_times(kernels),
                 "correlation_id": column(Field.CORRELATION_ID),
                 "api_call_index": calls,
-                "launch_thread_id": _taken(_thread_ids(self.calls), calls, NULL),
+                "launch_thread_id": _thread_ids(kernels) if self.is_of_host_alone else _taken(_thread_ids(self.calls), calls, NULL),
                 "launch_start_ns": _taken(self.calls.start_ns, calls, NULL),
                 "range_index": self.placing.range_index,
                 "operator_index": self.placing.operator_index,
@@ -278,7 +291,8 @@ class KinetoFrames:
             used |= set(zip(self._work_process_ids(calls).tolist(), _place(work)["device_index"].tolist(), strict=True))
         document = self.trace.file.events.document
         rows = [
-            {"process_id": process, "device_index": device} | device_facts(document, device)
+            {"process_id": process, "device_index": device}
+            | ({"device_name": HOST_NAME} if self.is_of_host_alone else device_facts(document, device))
             for process, device in sorted(used)
             if device != NULL
         ]
@@ -337,6 +351,7 @@ def _series(column: Column, values: NDArray[Any] | pl.Series) -> pl.Series:
 def _place(work: Program) -> dict[str, Integers]:
     """Device and stream: as arguments say, else as process and thread of the event do."""
     device, stream = work.events.column(Field.DEVICE_INDEX), work.events.column(Field.STREAM_INDEX)
+    device = np.where(work.events.column(Field.KIND) == EventKind.OPERATOR, HOST_INDEX, device)
     device = np.where((device == NULL) & (work.process_number >= 0), work.process_number, device)
     device = np.where(abs(device) < INDEX_LIMIT, device, NULL)
     stream = np.where((stream == NULL) & (work.thread_number < TEXT_BASE), work.thread_number, stream)

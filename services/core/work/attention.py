@@ -29,6 +29,10 @@ class Places:
     is_heads_last: bool = False
 
 
+LONGEST_PLACE: Final = 2
+"""Of the longest query behind the lengths of queries, with those of keys between; that of the longest key follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Sizes:
     """batch_heads: of the queries. pairs: of a query and a key that may see each other, of one head."""
@@ -53,9 +57,10 @@ def _model(places: Places) -> Model:
         is_causal = call.flag(places.causal)
         lengths = None if places.lengths is None else call.tensor(places.lengths)
         if lengths is not None:
-            if not _is_one_sequence(lengths.shape, query.shape, key.shape, is_causal):
+            count = _sequence_count(call, places, lengths.shape, (query.shape, key.shape), is_causal)
+            if count is None:
                 return None
-            query, key, value = (tensor.shaped((1, *tensor.shape)) for tensor in (query, key, value))
+            query, key, value = (tensor.shaped((count, tensor.shape[0] // count, *tensor.shape[1:])) for tensor in (query, key, value))
         sizes = _sizes(_by_head(query.shape, places), _by_head(key.shape, places), _by_head(value.shape, places), is_causal)
         if sizes is None:
             return None
@@ -73,12 +78,21 @@ def _model(places: Places) -> Model:
     return model
 
 
-def _is_one_sequence(lengths: Shape, query: Shape, key: Shape, is_causal: bool | None) -> bool:
-    """Whether [length, heads, size] are of one sequence, which begins at 0 and ends at its length: those two are the lengths.
+def _sequence_count(call: OperatorCall, places: Places, lengths: Shape, shapes: tuple[Shape, Shape], is_causal: bool | None) -> int | None:
+    """Sequences of one length in [length, heads, size] of queries and of keys; None: they may be of several.
 
-    Of a causal one that has been cached in part, which pairs are left depends on how its ends are aligned.
+    One begins at 0 and ends at its length: those two are the lengths. Of more the longest is recorded, of queries and of keys:
+    as many as that together fill the shape only where all are as long. Of a causal one that has been cached in part, which pairs
+    are left depends on how its ends are aligned.
     """
-    return lengths == (2,) and len(query) == len(key) == 3 and (not is_causal or query[0] == key[0])
+    query, key = shapes
+    if len(lengths) != 1 or lengths[0] < 2 or len(query) != 3 or len(key) != 3 or (is_causal and query[0] != key[0]):
+        return None
+    count = lengths[0] - 1
+    assert places.lengths is not None
+    longest = [call.integer(places.lengths + LONGEST_PLACE + side) for side in range(2)]
+    are_alike = all(length is not None and length * count == shape[0] for length, shape in zip(longest, shapes, strict=True))
+    return count if count == 1 or are_alike else None
 
 
 def _by_head(shape: Shape, places: Places) -> Shape:
@@ -101,11 +115,13 @@ ATTENTION: Final[Mapping[str, Model]] = {
     "aten::_scaled_dot_product_flash_attention": _model(Places(query=0, causal=4)),
     "aten::_scaled_dot_product_efficient_attention": _model(Places(query=0, mask=3, causal=6)),
     "aten::_scaled_dot_product_cudnn_attention": _model(Places(query=0, mask=3, causal=6)),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _model(Places(query=0, mask=5, causal=4)),
     "aten::_flash_attention_forward": _model(Places(query=0, lengths=3, causal=8, is_heads_last=True)),
     "flash_attn::_flash_attn_varlen_forward": _model(Places(query=0, lengths=3, causal=9, is_heads_last=True)),
     "flash_attn::_flash_attn_forward": _model(Places(query=0, causal=5, is_heads_last=True)),
     "aten::_scaled_dot_product_flash_attention_backward": _model(Places(query=1, causal=11, gradient=0, lengths=6)),
     "aten::_scaled_dot_product_efficient_attention_backward": _model(Places(query=1, mask=4, causal=11, gradient=0)),
     "aten::_scaled_dot_product_cudnn_attention_backward": _model(Places(query=1, mask=8, causal=14, gradient=0, lengths=9)),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _model(Places(query=1, mask=8, causal=7, gradient=0)),
     "aten::_flash_attention_backward": _model(Places(query=1, causal=11, gradient=0, lengths=6, is_heads_last=True)),
 }

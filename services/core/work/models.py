@@ -37,3 +37,9 @@ def work_of(call: OperatorCall) -> Work | None:
     """None: no model knows the operator, or what was recorded of it does not tell."""
     model = MODELS.get(call.name)
     return None if model is None else model(call)
+
+
+def work_of_call(name: str | None, shapes: str | None, dtypes: str | None, values: str | None) -> Work | None:
+    """What a model says of a call as traces record it, in JSON."""
+    call = None if name is None or shapes is None else OperatorCall.parsed(name, shapes, dtypes, values)
+    return None if call is None else work_of(call)

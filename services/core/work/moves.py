@@ -1,6 +1,6 @@
 """Operators that move elements and compute nothing, or add them where they go: copies, fills, lookups, scatters.
 
-Lookups with several indexes (index, index_put) are not among them: which places they name is not recorded.
+Lookups with several indexes (index) are not among them: of the places that they name nothing is recorded, not even how many.
 """
 
 from __future__ import annotations
@@ -106,6 +106,19 @@ PUT_ROWS: Final = ("aten::index_add_", "aten::index_copy_")
 """Whose places are of one dimension, and name rows of the target."""
 
 
+def _index_put(call: OperatorCall) -> Work | None:
+    """index_put_(target, places, values, accumulate): each value is read and put; where it is added, what is there is read before.
+
+    Of the places nothing is recorded: a value that stands for many, as a single one does, leaves the work unknown.
+    """
+    target, values, is_added = call.tensor(0), call.tensor(2), call.flag(3)
+    if target is None or values is None or not values.shape or is_added is None:
+        return None
+    put = target.shaped(values.shape)
+    flop = float(put.count) if is_added and "float" in (target.dtype or "") else 0.0
+    return _moves(put, values, put if is_added else None, flop=flop)
+
+
 def _embedding_bag(call: OperatorCall) -> Work | None:
     """_embedding_bag(table, places, offsets, …, mode, …, weights, with last offset, …): rows summed up, bag by bag.
 
@@ -142,6 +155,7 @@ MOVES: Final[Mapping[str, Model]] = {
     **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack"), _joined),
     **dict.fromkeys(("aten::scatter_", "aten::index_copy_"), lambda call: _put(call, is_added=False)),
     **dict.fromkeys(("aten::scatter_add_", "aten::index_add_"), lambda call: _put(call, is_added=True)),
+    **dict.fromkeys(("aten::index_put_", "aten::_index_put_impl_"), _index_put),
     "aten::_embedding_bag": _embedding_bag,
     "aten::_embedding_bag_forward_only": _embedding_bag,
 }

@@ -55,6 +55,7 @@ class Collected:
 
     traces: names of the artifacts of each trace, the one to read first in front.
     problem: why there is no trace. is_within_program: the collector is part of the program, and ends as it ends.
+    again: asks the tool for less than it refused; the program has to be started once more for it.
     """
 
     files: tuple[KeptFile, ...] = ()
@@ -62,6 +63,7 @@ class Collected:
     problem: KernalyseError | None = None
     is_within_program: bool = False
     notices: tuple[str, ...] = ()
+    again: Collector | None = None
 
 
 class Toolbox(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from services.profiler.backends.stream_holding import UNDER_PROFILER
 from services.profiler.collectors.collector import PROGRAM_MARK, Collected, KeptFile, Toolbox, ToolEnd, Workplace, no_trace
 from services.profiler.collectors.ncu import check_ncu, dcgm_process_id
 from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal
+from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, not_counted, refusal, refused_metrics
 
 NAME: Final = "ncu"
 REPORT: Final = "report.ncu-rep"
@@ -77,10 +77,13 @@ class NcuProfile:
         return False
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
+        unknown = refused_metrics(end.output, self.metrics)
+        notices = (not_counted(unknown),) if unknown else ()
         if not self.report.is_file():
-            refused = refusal(end.output, end.exit_code)
             if "==ERROR==" in end.output or "==WARNING==" in end.output:
-                return Collected(problem=refused)
+                rest = tuple(metric for metric in self.metrics if metric not in unknown)
+                again = replace(self, metrics=rest) if unknown else None
+                return Collected(problem=refusal(end.output, end.exit_code), notices=notices, again=again)
             return Collected(
                 problem=no_trace(NAME, end, "no report", "Look at the filter and the capture range: no launch may match them.")
             )
@@ -100,7 +103,7 @@ class NcuProfile:
         if printing.exit_code != 0 or not table.is_file() or TABLE_MARK not in table.read_bytes():
             remedy = "The report is kept as an artifact; it may be cut short. Try to open it by hand."
             return Collected((report,), problem=no_trace("ncu --import", printing, "a report that it does not print", remedy))
-        return Collected((report, KeptFile(TABLE, table)), ((TABLE,),))
+        return Collected((report, KeptFile(TABLE, table)), ((TABLE,),), notices=notices)
 
 
 def open_ncu(

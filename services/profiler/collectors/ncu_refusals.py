@@ -50,6 +50,10 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
     return UnmetConditionError("hardware counters", found=f"{said_by}: {found}", expected="a report", remedy=remedy)
 
 
+def not_counted(refused: Iterable[str]) -> str:
+    return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
+
+
 def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
     """Metrics that this ncu, or this device, does not have: of those asked for, the ones that its message names."""
     named = {found[1] for found in NAMED_METRIC.finditer(output)}

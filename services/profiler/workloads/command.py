@@ -24,6 +24,9 @@ from services.profiler.workloads.program_watch import Cancelling, EndCause, Prog
 
 MAX_LABEL_LENGTH: Final = 80
 MAX_HEARTBEAT_S: Final = 2.0
+MAX_START_COUNT: Final = 13
+"""Of a program whose collector is asked for less each time: ncu may name the metrics that it does not know one by one."""
+
 SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a signal has ended, is this and its number
 
 
@@ -64,8 +67,13 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
     watcher = Watcher(workplace, budget, sink, activity.tell, Cancelling(order.is_told_to_end, order.grace_s))
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
-    end = watcher.run_program(collector, profile.arguments, label, max_duration_s)
-    collected = collector.collect(end.tool, watcher)
+    for _ in range(MAX_START_COUNT):
+        end = watcher.run_program(collector, profile.arguments, label, max_duration_s)
+        collected = collector.collect(end.tool, watcher)
+        if collected.again is None or end.cause is not EndCause.ITSELF:
+            break
+        collector = collected.again
+        _warn(sink, (*collected.notices, f"{label} is started again without them."))
     _store(collected, collector.name, order.folder, sink, activity.tell)
     problem = _problem(label, limits, end, collected, order.folder)
     if problem is not None:

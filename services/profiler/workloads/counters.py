@@ -30,7 +30,7 @@ from services.core.model import (
 from services.profiler.backends.stream_holding import UNDER_PROFILER
 from services.profiler.collectors.ncu import NcuCall, cache_control_of, check_ncu, dcgm_process_id
 from services.profiler.collectors.ncu_metrics import metric_names
-from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, refusal, refused_metrics
+from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, not_counted, refusal, refused_metrics
 from services.profiler.collectors.supervised_process import ProcessEnd, SupervisedProcess
 from services.profiler.workloads.events import EventSink, store_artifact
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
@@ -164,7 +164,7 @@ class _Pass:
                 self._tell(call, report, end, output)
                 return
             metrics = tuple(metric for metric in metrics if metric not in refused)
-            _warn(self.measured, f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}.")
+            _warn(self.measured, not_counted(refused))
         raise refusal(output, end.exit_code)
 
     def _folder(self) -> Path:

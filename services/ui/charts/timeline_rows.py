@@ -125,8 +125,10 @@ def _groups(lanes: pl.DataFrame, devices: pl.DataFrame, processes: pl.DataFrame)
         within = sorted(of_group, key=lambda lane: (lane["stream_index"] or 0, TRACKS[lane["track"]], lane["depth"] or 0))
         of_process = "" if process_count < 2 else f" · {_process_title(process_id, process_of.get(process_id, {}))}"
         if is_device:
-            name = device_names.get((process_id, number))
-            title = ("Device" if number is None else f"GPU {number}") + of_process + (f" · {name}" if name else "")
+            name = device_names.get((process_id, number)) or ""
+            is_cpu = name.startswith("CPU")  # a program without a GPU: its operators stand where kernels would
+            kind = "CPU" if is_cpu else "Device" if number is None else f"GPU {number}"
+            title = kind + of_process + (f" · {name}" if name not in ("", kind) else "")
         else:
             title = "Ranges" if number is None else f"Thread {number}"
             if within[0]["track"] == "calls":

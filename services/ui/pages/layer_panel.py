@@ -115,7 +115,8 @@ class LayerPanel:
         notes = ["As wide as their time, in the order of their first start; a click looks into a layer, Escape goes out again."]
         if self.tree["efficiency_ratio"].null_count() == self.tree.height:
             notes.append(
-                "The work of these kernels is not known: record PyTorch with record_shapes=True, or import a report of ncu with the trace."
+                "No efficiency is known: either the work of these kernels is not, which PyTorch records with record_shapes=True and a "
+                "report of ncu brings, or no ceiling of their device."
             )
         return " ".join(notes)
 

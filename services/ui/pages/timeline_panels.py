@@ -50,7 +50,7 @@ def _kernel_facts(event: Event) -> list[tuple[str, str]]:
     shared = row["shared_bytes"] if row["shared_bytes"] is not None else _sum(row["static_shared_bytes"], row["dynamic_shared_bytes"])
     delay = None if row["launch_start_ns"] is None else event.start_ns - row["launch_start_ns"]
     return [
-        ("Device", _number("GPU ", row["device_index"])),
+        ("Device", _number("", row["device_index"])),
         ("Stream", _number("", row["stream_index"])),
         ("Process", _number("", row["process_id"])),
         ("Grid", _size(row, "grid")),
@@ -71,7 +71,7 @@ def _memory_facts(event: Event) -> list[tuple[str, str]]:
     return [
         ("Bytes", "" if row["bytes"] is None else theme.memory(row["bytes"])),
         ("Rate", theme.byte_rate(row["bytes"] / row["duration_ns"] * 1e9) if is_rated else ""),
-        ("Device", _number("GPU ", row["device_index"])),
+        ("Device", _number("", row["device_index"])),
         ("Stream", _number("", row["stream_index"])),
         ("Started by", _caller(event)),
         ("Correlation", _number("", row["correlation_id"])),
@@ -127,7 +127,7 @@ def stretch_fragment(window: TimeWindow | None, summary: pl.DataFrame | None, pr
     rows = [] if summary is None else summary.to_dicts()
     devices = [row for row in rows if row["subject_kind"] == "device"]
     subjects = [row for row in rows if row["subject_kind"] != "device"]
-    names = {(row["process_id"], row["device_index"]): _number("GPU ", row["device_index"]) or "device" for row in devices}
+    names = {(row["process_id"], row["device_index"]): _number("device ", row["device_index"]) or "device" for row in devices}
     if len({process_id for process_id, _ in names}) > 1:
         names = {key: f"{name} · process {key[0]}" for key, name in names.items()}
     return fragment(

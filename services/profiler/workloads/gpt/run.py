@@ -21,6 +21,7 @@ from services.core.model import (
     Verification,
     VerificationState,
 )
+from services.core.repeating import SOURCES_ARTIFACT
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.passes import PassSession
 from services.profiler.measuring.benchmark import Method
@@ -205,6 +206,8 @@ def _tell_model(
         "variants": variants,
     }
     place.sink.write(store_artifact(place.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
+    sources = {step.plan.planned.kernel.source.file_name: step.plan.planned.kernel.source.text for one in passes for step in one.steps}
+    place.sink.write(store_artifact(place.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
     lines = []
     for planned, verification in zip(passes, verifications, strict=True):
         error = verification.max_relative_error
@@ -240,8 +243,9 @@ def _measure(
 
 
 def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: PassProgress) -> list[StepSampling]:
-    """Launch by launch; variants take batches in turns."""
-    samplings = [StepSampling(one, bench) for one in loaded]
+    """Launch by launch; variants take batches in turns, two of them so many that their layers can be compared."""
+    block_count = PAIR_BLOCK_COUNT if len(loaded) == 2 else 0
+    samplings = [StepSampling(one, bench, block_count) for one in loaded]
     while not all(sampling.is_finished for sampling in samplings):
         for one, sampling in zip(loaded, samplings, strict=True):
             if not sampling.is_finished:

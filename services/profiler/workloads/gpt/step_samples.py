@@ -29,14 +29,22 @@ LIMIT_DIVISOR: Final = 3
 """Launches may take a third of what a variant's whole passes may: there are dozens of them, and the shortest would otherwise keep
 on for all that the limit allows, long after the layers that count are known."""
 
+BLOCK_ROOM: Final = 2
+"""Blocks for a comparison are so short that twice as many fit the time: with just as many, a machine that others slow down for a
+moment would leave one too few."""
+
 MAX_BATCH_COUNT: Final = 1_024
 MAX_BATCH_GROWTH: Final = 4  # the first passes may be untypically quick
 
 
 class StepSampling:
-    """One variant, sampled in batches of passes; another may take batches in between."""
+    """One variant, sampled in batches of passes; another may take batches in between.
 
-    def __init__(self, loaded: LoadedPass, bench: PassBench) -> None:
+    Args:
+        block_count: batches that a comparison with the other wants; they are taken as far as the time allows. 0: there is none.
+    """
+
+    def __init__(self, loaded: LoadedPass, bench: PassBench, block_count: int) -> None:
         self._loaded = loaded
         self._bench = bench
         self._clocks = ClockRecord()
@@ -44,6 +52,9 @@ class StepSampling:
         self._rule = rule
         self._sums = _Record(rule)
         self._steps = [_Record(rule) for _ in loaded.planned.steps]
+        self._block_count = block_count
+        self._target_batch_ns = min(TARGET_BATCH_NS, rule.max_duration_ns // max(1, BLOCK_ROOM * block_count))
+        self._taken_block_count = 0
         self._batch_count = 1
         self._taken_count = 0
         self._discarded_count = 0
@@ -52,8 +63,10 @@ class StepSampling:
 
     @property
     def is_finished(self) -> bool:
-        """The launches of a pass together are known well enough, or each of them is."""
-        return self._sums.stop_reason is not None or all(step.stop_reason is not None for step in self._steps)
+        """The launches of a pass together are known well enough, or each of them is; and there are blocks enough."""
+        is_known = self._sums.stop_reason is not None or all(step.stop_reason is not None for step in self._steps)
+        is_full = self._elapsed_ns >= self._rule.max_duration_ns or self._taken_count >= self._rule.max_sample_count
+        return is_known and (is_full or self._taken_block_count >= self._block_count)
 
     def take_batch(self) -> None:
         """Takes passes and tells the samples of every launch.
@@ -64,13 +77,14 @@ class StepSampling:
         start_ns = time.perf_counter_ns()
         for record in (self._sums, *self._steps):
             record.criterion.resume()
+        self._taken_block_count += 1
         count = min(self._batch_count, self._rule.max_sample_count - self._taken_count)
         durations_ns = self._bench.session.time_steps(self._loaded.launches, self._bench.method.cache_mode, max(1, count))
         self._tell(durations_ns)
         batch_ns = max(1, time.perf_counter_ns() - start_ns)
         self._elapsed_ns += batch_ns
         size = durations_ns.shape[0]
-        self._batch_count = max(1, min(TARGET_BATCH_NS * size // batch_ns, MAX_BATCH_GROWTH * size, MAX_BATCH_COUNT))
+        self._batch_count = max(1, min(self._target_batch_ns * size // batch_ns, MAX_BATCH_GROWTH * size, MAX_BATCH_COUNT))
         for record in (self._sums, *self._steps):
             record.criterion.pause()
         self._check_progress()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from services.core.errors import InvalidParameterError
 from services.core.model import LogLevel, LogLines, ModelRun
+from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.onnx.bert import stored_bert
 from services.profiler.workloads.onnx.feeds import Extents, Feeds, extents, make_feeds, takes_tokens
@@ -39,6 +40,11 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
     tokens = _tokens(work, bundle, file, sink) if work.prompt else None
     size = extents(work, file, tokens)
     return PreparedModel(work.model_name, file, make_feeds(work, file, size, tokens), size)
+
+
+def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
+    """Inputs of the same shapes that it has not seen: random tokens, whatever the prompt."""
+    return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.extents, None)
 
 
 def _path(work: ModelRun, bundle: Path | None, cache_folder: Path) -> Path:

@@ -27,17 +27,21 @@ from services.core.model import (
     StopReason,
     TimingMethod,
     TraceStored,
+    Verification,
+    VerificationState,
 )
 from services.core.onnxruntime_profile import FORMAT, NS_PER_US
 from services.core.statistics import Samples, summarize
 from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
+from services.profiler.measuring.verification import joined
 from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
 from services.profiler.workloads.events import EventSink, store_artifact
 from services.profiler.workloads.models import ModelPlace
 from services.profiler.workloads.onnx.announcing import GROUP_COUNT, PASS_INDEX, PlannedPass, plan_pass
 from services.profiler.workloads.onnx.layers import layer_paths
-from services.profiler.workloads.onnx.preparing import PreparedModel, prepare
+from services.profiler.workloads.onnx.memory import ResidentPeak
+from services.profiler.workloads.onnx.preparing import PreparedModel, fresh_feeds, prepare
 from services.profiler.workloads.onnx.profile import MIN_NODE_NS, ProfiledNode, profile_cost_ns, read_nodes
 from services.profiler.workloads.onnx.session import OnnxSession, Provider
 from services.profiler.workloads.onnx.verifying import NOT_VERIFIED, verify
@@ -78,15 +82,18 @@ class _Passes:
     provider: Provider
     folder: Path
     session: OnnxSession = field(init=False)
+    memory_bytes: int | None = None  # of the host, that the model takes at most, loaded and run; None: not known, or on another device
     profiled_count: int = GROUP_COUNT
 
     def plan(self, warm_up_count: int) -> PlannedPass:
-        """Runs the model for the first time: what it really consists of."""
-        optimized = self.folder / "optimized.onnx"
-        nodes = self.profiled(GROUP_COUNT, optimized)[0]
+        """Runs the model for the first time: what it really consists of, and how much memory it takes."""
+        peak = ResidentPeak.begin()  # before anything else has been loaded and freed: memory that is used again would not count
         self.session = OnnxSession(self.model.file.path, self.model.name, self.provider)
         for _ in range(warm_up_count):
             self.session.run(self.model.feeds)
+        self.memory_bytes = peak.grown_bytes() if self.provider.is_host else None
+        optimized = self.folder / "optimized.onnx"
+        nodes = self.profiled(GROUP_COUNT, optimized)[0]
         plan = plan_pass(self.model, nodes, layer_paths(self.model.file, optimized, nodes))
         self.profiled_count = max(MIN_TURN_COUNT, MAX_PROFILED_EVENTS // max(len(nodes), 1))
         return plan
@@ -130,6 +137,7 @@ class _Run:
         self._whole = _Samples(plan.configuration, 1)
         self._layers = {node.name: _Samples(node.configuration, node.launches_per_sample) for node in plan.nodes}
         self._verification = NOT_VERIFIED
+        self._recheck: Verification | None = None
         self._start_ns = time.perf_counter_ns()
         self._profile_costs_ns: list[float] = []
         self._profiled_ns = 0  # in turns under the profile, loading the model and reading it included
@@ -141,8 +149,12 @@ class _Run:
             self._sink.write(node.configuration)
         if self._plan.notices:
             self._sink.write(LogLines(LogLevel.INFO, "worker", self._plan.notices))
-        self._verification = verify(self._work, self._passes.model, self._passes.session)
+        model, session = self._passes.model, self._passes.session
+        self._verification = verify(self._work, model, session, model.feeds)
         stop_reason = self._take_turns()
+        if self._verification.state is VerificationState.PASSED:
+            self._tell_activity(f"checking {model.name} with fresh inputs")
+            self._recheck = verify(self._work, model, session, fresh_feeds(self._work, model))
         self._tell_measurements(stop_reason)
 
     def _take_turns(self) -> StopReason:
@@ -211,7 +223,9 @@ class _Run:
             warm_up_count=max(self._work.measuring.warm_up_count, 1) if is_whole else COLD_COUNT,
             stop_reason=stop_reason,
             cache_mode=part.configuration.cache_mode,
-            verification=self._verification if is_whole else NOT_VERIFIED,
+            verification=joined(self._verification, self._recheck) if is_whole else NOT_VERIFIED,
+            recheck=self._recheck if is_whole else None,
+            device_memory_bytes=self._passes.memory_bytes if is_whole else None,
             measured_unix_ns=time.time_ns(),
             elapsed_ns=time.perf_counter_ns() - self._start_ns,
             compile_ns=self._passes.session.load_ns if is_whole else 0,

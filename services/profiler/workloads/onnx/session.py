@@ -50,6 +50,10 @@ class Provider:
         return cls(name, int(device.device_id.partition(":")[2]) if is_cuda else None)
 
     @property
+    def is_host(self) -> bool:
+        return self.device_number is None
+
+    @property
     def options(self) -> dict[str, int]:
         return {} if self.device_number is None else {"device_id": self.device_number}
 

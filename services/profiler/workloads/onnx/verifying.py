@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 from services.core.model import ModelRun, Verification, VerificationState
 from services.profiler.measuring.inputs import Array
 from services.profiler.measuring.verification import SWITCHED_OFF, compare
+from services.profiler.workloads.onnx.feeds import Feeds
 from services.profiler.workloads.onnx.preparing import PreparedModel
 from services.profiler.workloads.onnx.session import OnnxSession
 from services.profiler.workloads.onnx.workload import BUILT_IN_NAME
@@ -18,14 +19,14 @@ RELATIVE_TOLERANCE: Final = 1e-4  # of logits in float32, summed in another orde
 MAX_TOKEN_COUNT: Final = 4096  # of all sequences: more take the reference seconds
 
 
-def verify(work: ModelRun, model: PreparedModel, session: OnnxSession) -> Verification:
-    """The logits of one pass against the reference's, max|difference| / max|reference|."""
+def verify(work: ModelRun, model: PreparedModel, session: OnnxSession, feeds: Feeds) -> Verification:
+    """The logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
     if work.measuring.skip_verification:
         return SWITCHED_OFF
     if work.model_name != BUILT_IN_NAME or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:
         return NOT_VERIFIED
     reference = ReferenceEvaluator(str(model.file.path))
-    expected = cast(list[Array], reference.run(None, dict(model.feeds)))
-    found = session.run(model.feeds)
+    expected = cast(list[Array], reference.run(None, dict(feeds)))
+    found = session.run(feeds)
     names = reference.output_names
     return compare(dict(zip(names, found, strict=True)), dict(zip(names, expected, strict=True)), RELATIVE_TOLERANCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,23 +23,25 @@ def register(app: typer.Typer) -> None:
 @takes_server
 def resume(
     run_id: RunArgument,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="SECONDS", help="Of a search, instead of what it has left.")] = None,
     json_path: JsonOption = None,
     *,
     server: Server,
 ) -> None:
-    """Continue a sweep that was cancelled, failed or was lost, as a new run; what it has measured is not measured again.
+    """Continue a sweep that was cancelled, failed or was lost, or a search that has spent its budget, as a new run.
 
-    Configurations that failed are tried once more. Status 1: as for bench.
+    What was measured is not measured again. Configurations that failed are tried once more. Status 1: as for bench.
     """
-    from services.cli.run_specs import earlier_runs, kept_spec
+    from services.cli.run_specs import earlier_runs, kept_spec, stopped_sweep
     from services.cli.session import analyzer_session
-    from services.core.repeating import continued
+    from services.core.continuing import continued
+    from services.core.words.search_words import parse_budget
 
+    budget_ns = parse_budget(budget)
     with analyzer_session(server) as client:
         run = client.run(run_id)
         kept = kept_spec(client, run)
-        measured = client.table("measurements", [run.run_id])
-        spec = continued(kept.spec, run, frozenset(measured["configuration_index"].to_list() if measured.height else ()))
+        spec = continued(kept.spec, stopped_sweep(client, run), budget_ns)
         earlier = [run.run_id, *(one.run_id for one in earlier_runs(client, run))]
         is_good = _start_and_show(client, run, spec, kept.notices, json_path, tuple(earlier))
     if not is_good:

@@ -167,6 +167,27 @@ def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
         done = kernalyse(command, "nosuchrun", *server)
         assert (done.returncode, "run 'nosuchrun': found no such run" in done.stderr) == (1, True)
     assert kernalyse("bench", "saxpy", "-p", "N=64,128", "--strategy", "random", "--budget", "5", *QUICK, *server).returncode == 0
-    done = kernalyse("resume", "last", *server)
-    assert (done.returncode, "a search by random" in done.stderr, "kernalyse rerun" in done.stderr) == (1, True, True)
+    done = kernalyse("resume", "last", "--budget", "5", *server)
+    assert (done.returncode, "every configuration measured" in done.stderr, "kernalyse rerun" in done.stderr) == (1, True, True)
     assert kernalyse("rerun", "last", *server).returncode == 0
+
+
+def test_a_search_whose_budget_is_spent_goes_on_with_another(services: ServiceProcesses, own: Path) -> None:
+    _, analyzer, options = connect(services)
+    bench = ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", "REPEAT=1..40:1", "--max-time", "0.3", "--min-time", "0.3")
+    assert kernalyse(*bench, "--strategy", "random", "--budget", "2", *options).returncode == 0
+    (first,) = listed(options)
+    assert 2 <= first["completed_configuration_count"] < 40
+    refused = kernalyse("resume", "last", *options)
+    assert (refused.returncode, "its budget of 2 s spent" in refused.stderr) == (1, True)
+    assert f"kernalyse resume {first['run_id']} --budget SECONDS" in refused.stderr
+    done = kernalyse("resume", "last", "--budget", "2", *options)
+    assert done.returncode == 0, done.stderr
+    second = listed(options)[0]
+    assert second["continues_run_id"] == first["run_id"]
+    assert second["completed_configuration_count"] > first["completed_configuration_count"]
+    with AnalyzerClient(analyzer.endpoint) as client:
+        indexes = [set(client.table("measurements", [run["run_id"]])["configuration_index"]) for run in (first, second)]
+        (best,) = client.table("best", [second["run_id"]]).rows(named=True)
+    assert not indexes[0] & indexes[1]
+    assert best["candidate_count"] == len(indexes[0] | indexes[1])

@@ -35,6 +35,7 @@ from services.core.model import (
     MeasuringOptions,
     Pairing,
     ParameterDefinition,
+    Rival,
     SearchStrategy,
     Tie,
 )
@@ -245,7 +246,12 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
         InvalidParameterError,
         "found 3 configurations",
     ),
-    ("search that goes on", replace(SEARCH, done_configuration_indexes=(1,)), InvalidParameterError, "found 1 of them; expected none"),
+    (
+        "rival that is not done",
+        replace(SEARCH, done_configuration_indexes=(1,), rivals=(Rival(2, 1.0),)),
+        InvalidParameterError,
+        "rivals: found one that is not done",
+    ),
     ("all done", replace(SWEEP, done_configuration_indexes=tuple(range(6))), InvalidParameterError, "found every configuration"),
     (
         "done that are none",

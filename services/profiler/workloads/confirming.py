@@ -6,7 +6,8 @@ that is made after the choice, and under equal conditions, says what the margin 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +29,33 @@ CONFIRMING_RATIO: Final = 0.2
 @dataclass(frozen=True, slots=True)
 class Candidate:
     planned: PlannedConfiguration
-    measurement: Measurement
+    duration_median_ns: float
+
+
+class Contests:
+    """Who may be the fastest of each contest: what this run has measured, and what an earlier run of the sweep has.
+
+    Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
+    """
+
+    def __init__(self, rivals: Iterable[Candidate] = ()) -> None:
+        self._candidates: defaultdict[object, list[Candidate]] = defaultdict(list)
+        for rival in rivals:
+            self._enter(rival)
+
+    def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
+        """None: it could not be measured."""
+        if measurement is not None and _can_win(measurement):
+            self._enter(Candidate(planned, measurement.duration_median_ns))
+
+    def _enter(self, candidate: Candidate) -> None:
+        self._candidates[candidate.planned.contest].append(candidate)
+
+    def confirm(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+        """Compares the fastest two of each, after everything is measured: a comparison that takes longer than thought must
+        cost no configuration its look."""
+        for position, candidates in enumerate(self._candidates.values()):
+            confirm_best(candidates, bench, progress, budget.part(1 / (len(self._candidates) - position)))
 
 
 def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
@@ -39,8 +66,7 @@ def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepP
     Raises:
         KernalyseError: a kernel has taken the session with it.
     """
-    right = [one for one in candidates if _can_win(one.measurement)]
-    fastest = sorted(right, key=lambda one: one.measurement.duration_median_ns)[:2]
+    fastest = sorted(candidates, key=lambda one: one.duration_median_ns)[:2]
     if len(fastest) < 2:
         return
     verified = replace(bench.sweep.measuring, skip_verification=True)  # when they were measured
@@ -67,7 +93,7 @@ def _can_win(measurement: Measurement) -> bool:
 
 
 def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
-    return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.measurement.duration_median_ns) for one in fastest)
+    return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.duration_median_ns) for one in fastest)
 
 
 def _tell_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:

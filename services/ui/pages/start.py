@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from services.core.errors import KernalyseError
-from services.core.model import KernelDefinition, KernelSweep, Node, Run, RunState, SearchStrategy
+from services.core.model import KernelDefinition, KernelSweep, Node, Run, RunState
+from services.core.quantities import duration
 from services.ui.client import AnalyzerClient
 from services.ui.forms.ceilings_form import CeilingsForm
 from services.ui.forms.command_form import CommandForm
@@ -19,7 +20,7 @@ from services.ui.pages.form_panel import FormPanel
 from services.ui.pages.import_cards import import_card
 from services.ui.pages.shell import PageBase, fragment, run_card
 from services.ui.question import Question
-from services.ui.run_starting import check_run, kernels_of_node, kernels_of_source, start_again, start_run
+from services.ui.run_starting import check_run, further_budget_ns, kernels_of_node, kernels_of_source, start_again, start_run
 from services.ui.state import Page, StartTab, ViewState
 from services.ui.uploads.given_files import GivenFile
 from services.ui.uploads.uploads import Uploads
@@ -140,7 +141,7 @@ class StartPage(PageBase):
     def _again(self, overview: Overview) -> str:
         """What can be done again of the runs that the view names."""
         named = [run for run in overview.runs if run.run_id in self.state.runs and run.state.is_final and not run.is_imported]
-        entries = [{"card": run_card(run, overview, 0.0), "has_rest": _has_rest(run)} for run in named]
+        entries = [{"card": run_card(run, overview, 0.0), "rest_label": _rest_label(run)} for run in named]
         return fragment("again.html", entries=entries, is_starting=self._is_starting)
 
     def _nodes(self) -> tuple[Node, ...]:
@@ -194,7 +195,11 @@ def _form_name(name: str) -> FormName:
     return {form.name: form.name for form in FORMS}[name]  # type: ignore[index]
 
 
-def _has_rest(run: Run) -> bool:
-    """Of a sweep over everything that was stopped, or in which something failed."""
-    is_whole = run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0
-    return isinstance(run.spec.work, KernelSweep) and run.spec.work.strategy is SearchStrategy.ALL and not is_whole
+def _rest_label(run: Run) -> str:
+    """Of a sweep that was stopped, in which something failed, or whose budget did not reach for everything; else empty."""
+    sweep = run.spec.work
+    is_whole = run.completed_configuration_count == run.total_configuration_count and run.failed_configuration_count == 0
+    if not isinstance(sweep, KernelSweep) or (run.state is RunState.SUCCEEDED and is_whole):
+        return ""
+    budget_ns = further_budget_ns(run)
+    return "Measure what is left" if budget_ns is None else f"Measure what is left, {duration(budget_ns)} more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,13 +25,14 @@ def register(app: typer.Typer) -> None:
 def resume(
     run_id: RunArgument,
     budget: Annotated[float | None, typer.Option("--budget", metavar="SECONDS", help="Of a search, instead of what it has left.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try configurations that failed once more.")] = False,
     json_path: JsonOption = None,
     *,
     server: Server,
 ) -> None:
     """Continue a sweep that was cancelled, failed or was lost, or a search that has spent its budget, as a new run.
 
-    What was measured is not measured again. Configurations that failed are tried once more. Status 1: as for bench.
+    What was measured is not measured again, and what failed is left out. Status 1: as for bench, also for what is left out.
     """
     from services.cli.run_specs import earlier_runs, kept_spec, stopped_sweep
     from services.cli.session import analyzer_session
@@ -41,9 +43,9 @@ def resume(
     with analyzer_session(server) as client:
         run = client.run(run_id)
         kept = kept_spec(client, run)
-        spec = continued(kept.spec, stopped_sweep(client, run), budget_ns)
+        spec = continued(kept.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
         earlier = [run.run_id, *(one.run_id for one in earlier_runs(client, run))]
-        is_good = _start_and_show(client, run, spec, kept.notices, json_path, tuple(earlier))
+        is_good = _start_and_show(client, run, spec, (*kept.notices, *_left_out(spec)), json_path, tuple(earlier))
     if not is_good:
         raise typer.Exit(1)
 
@@ -69,6 +71,15 @@ def rerun(
         is_good = _start_and_show(client, run, repeated(kept.spec), kept.notices, json_path)
     if not is_good:
         raise typer.Exit(1)
+
+
+def _left_out(spec: RunSpec) -> Iterator[str]:
+    from services.core.model import KernelSweep
+
+    count = len(spec.work.failed_configuration_indexes) if isinstance(spec.work, KernelSweep) else 0
+    if count:
+        which = f"{count} configurations that failed are" if count > 1 else "1 configuration that failed is"
+        yield f"{which} left out; --retry-failed tries {'them' if count > 1 else 'it'} again."
 
 
 def _start_and_show(

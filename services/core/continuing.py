@@ -10,6 +10,7 @@ from services.core.errors import RunNotFinishedError, UnmetConditionError
 from services.core.model import CommandProfile, KernelSweep, ModelRun, Rival, Run, RunSpec, RunState, SearchStrategy, StopReason, Work
 
 KEPT_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "failures": ("configuration_index",),
     "measurements": ("configuration_index", "stop_reason", "elapsed_ns"),
     "best": ("configuration_index", "duration_median_ns", "runner_up_configuration_index", "runner_up_duration_median_ns"),
 }
@@ -23,6 +24,7 @@ class StoppedSweep:
     """A run that has ended, and rows of its tables with their KEPT_COLUMNS."""
 
     run: Run
+    failures: Rows = ()
     measurements: Rows = ()
     best: Rows = ()
 
@@ -30,6 +32,9 @@ class StoppedSweep:
         """Measured with all their samples, or with as many as showed that others are faster. Those that the end of a budget cut
         short are not among them."""
         return frozenset(row["configuration_index"] for row in self.measurements if row["stop_reason"] != StopReason.BUDGET_SPENT)
+
+    def failed_indexes(self) -> frozenset[int]:
+        return frozenset(row["configuration_index"] for row in self.failures)
 
     def elapsed_ns(self, earlier_indexes: frozenset[int]) -> int:
         """Wall clock that went into what was measured, without what runs before this one had."""
@@ -45,12 +50,13 @@ class StoppedSweep:
                     yield Rival(index, row[f"{prefix}duration_median_ns"])
 
 
-def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None) -> RunSpec:
-    """What is left of the run. Configurations that failed are left too: the reason may be gone.
+def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None, *, retries_failed: bool = False) -> RunSpec:
+    """What is left of the run.
 
     Args:
         spec: of the run, as its node has kept it.
         budget_ns: of a search; None: what is left of its own.
+        retries_failed: also what failed. A kernel that ends the worker would do so each time, and keep it from all that follow.
 
     Raises:
         RunNotFinishedError: it goes on by itself.
@@ -63,17 +69,29 @@ def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None
     if not isinstance(sweep, KernelSweep):
         raise UnmetConditionError(subject, found=_kind(sweep), expected="a sweep of kernels", remedy="Use kernalyse rerun.")
     done = frozenset(sweep.done_configuration_indexes) | stopped.whole_indexes()
-    if run.total_configuration_count is not None and len(done) >= run.total_configuration_count:
-        raise UnmetConditionError(
-            subject, found="every configuration measured", expected="some that are left", remedy="kernalyse rerun measures them all again."
-        )
+    failed = (frozenset(sweep.failed_configuration_indexes) | stopped.failed_indexes()) - done
+    _check_some_left(run, len(done), 0 if retries_failed else len(failed))
     left = replace(
         sweep,
         budget_ns=_budget_ns(sweep, stopped, budget_ns),
         done_configuration_indexes=tuple(sorted(done)),
         rivals=tuple(stopped.rivals(done)),
+        failed_configuration_indexes=() if retries_failed else tuple(sorted(failed)),
     )
     return replace(spec, work=left, continues_run_id=run.run_id)
+
+
+def _check_some_left(run: Run, done_count: int, failed_count: int) -> None:
+    """Raises UnmetConditionError. failed_count: of those that are not to be tried again."""
+    if run.total_configuration_count is None or done_count + failed_count < run.total_configuration_count:
+        return
+    failures = f"the {failed_count} left failed" if failed_count > 1 else "the one left failed"
+    raise UnmetConditionError(
+        f"run {run.run_id}",
+        found=f"every configuration measured, {failures}" if failed_count else "every configuration measured",
+        expected="some that are left",
+        remedy="kernalyse resume --retry-failed tries them again." if failed_count else "kernalyse rerun measures them all again.",
+    )
 
 
 def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) -> int | None:

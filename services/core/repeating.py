@@ -20,5 +20,5 @@ def repeated(spec: RunSpec) -> RunSpec:
     """The same once more; of a run that continued another, the whole."""
     work = spec.work
     if isinstance(work, KernelSweep):
-        work = replace(work, done_configuration_indexes=(), rivals=())
+        work = replace(work, done_configuration_indexes=(), rivals=(), failed_configuration_indexes=())
     return replace(spec, work=work, continues_run_id=None)

@@ -147,7 +147,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
     process_index = order.process_index or 0
-    counts = FailedCounts(order.folder)
+    counts = FailedCounts(order.folder, len(sweep.failed_configuration_indexes))
     if process_index == 0:
         if plan.notices:
             sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
@@ -179,13 +179,18 @@ def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
 
 
 class FailedCounts:
-    """How many configurations have failed so far, passed on from process to process in the run's folder."""
+    """How many configurations have failed so far, passed on from process to process in the run's folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        earlier_count: of an earlier run of the sweep.
+    """
+
+    def __init__(self, folder: Path, earlier_count: int) -> None:
         self._file = folder / "failed_configuration_count"
+        self._earlier_count = earlier_count
 
     def read(self) -> int:
-        return int(self._file.read_text()) if self._file.is_file() else 0
+        return int(self._file.read_text()) if self._file.is_file() else self._earlier_count
 
     def write(self, count: int) -> None:
         self._file.write_text(str(count))

@@ -78,10 +78,18 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
     return await _start(client, spec, node_id, validate_only=False)
 
 
-async def start_again(client: AnalyzerClient, run: Run, *, is_rest: bool) -> Run:
-    """The run once more, as exactly as its node has kept it; is_rest: what of a stopped sweep is left. Raises KernalyseError."""
-    spec = await _kept_spec(client, run)
-    spec = continued(spec, await _stopped_sweep(client, run), further_budget_ns(run)) if is_rest else repeated(spec)
+async def start_again(client: AnalyzerClient, run: Run) -> Run:
+    """The run once more, as exactly as its node has kept it. Raises KernalyseError."""
+    return await _start_kept(client, run, repeated(await _kept_spec(client, run)))
+
+
+async def start_rest(client: AnalyzerClient, run: Run, *, retries_failed: bool) -> Run:
+    """What is left of a sweep. Raises KernalyseError."""
+    spec, stopped = await _kept_spec(client, run), await _stopped_sweep(client, run)
+    return await _start_kept(client, run, continued(spec, stopped, further_budget_ns(run), retries_failed=retries_failed))
+
+
+async def _start_kept(client: AnalyzerClient, run: Run, spec: RunSpec) -> Run:
     kernels = spec.work.kernels if isinstance(spec.work, KernelSweep) else ()
     for digest in sorted({kernel.bundle_digest for kernel in kernels if kernel.bundle_digest is not None}):
         with suppress(ArtifactNotFoundError):  # the node says so itself when they are nowhere

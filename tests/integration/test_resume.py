@@ -172,6 +172,34 @@ def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
     assert kernalyse("rerun", "last", *server).returncode == 0
 
 
+def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(services: ServiceProcesses, own: Path) -> None:
+    own.write_text(OWN.replace("T sum = T();", "T sum = T(); if (REPEAT == 2) b[1ll << 40] = sum;"))
+    _, analyzer, options = connect(services)
+    bench = ("bench", f"{own}:own<float>", "-p", "N=1000", "-D", "REPEAT=1,2,3", "--no-shuffle")
+    crashed = kernalyse(*bench, *QUICK, *options)
+    assert (crashed.returncode, "SIGSEGV" in crashed.stderr) == (1, True)
+    (first,) = listed(options)
+    assert (first["completed_configuration_count"], first["failed_configuration_count"]) == (2, 1)
+
+    done = kernalyse("resume", "last", *options)
+    assert "1 configuration that failed is left out; --retry-failed tries it again." in done.stderr
+    assert done.returncode == 1, "the sweep has a configuration without a measurement"
+    second = listed(options)[0]
+    assert second["state"] == "SUCCEEDED"
+    assert (second["completed_configuration_count"], second["failed_configuration_count"]) == (3, 1)
+
+    refused = kernalyse("resume", "last", *options)
+    assert "every configuration measured, the one left failed" in refused.stderr
+    assert "--retry-failed" in refused.stderr
+    own.unlink()
+    assert kernalyse("resume", "last", "--retry-failed", *options).returncode == 1
+    third = listed(options)[0]
+    assert (third["state"], third["failed_configuration_count"]) == ("FAILED", 1)
+    with AnalyzerClient(analyzer.endpoint) as client:
+        failures = [client.table("failures", [run["run_id"]]) for run in (first, third)]
+    assert [frame["reason"].to_list() for frame in failures] == [["WORKER_CRASHED"]] * 2
+
+
 def test_a_search_whose_budget_is_spent_goes_on_with_another(services: ServiceProcesses, own: Path) -> None:
     _, analyzer, options = connect(services)
     bench = ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", "REPEAT=1..40:1", "--max-time", "0.3", "--min-time", "0.3")

@@ -29,7 +29,7 @@ def best_row(index: int, runner_up_index: int | None) -> dict[str, Any]:
 
 
 def stopped(run: Run, *measured: int) -> StoppedSweep:
-    return StoppedSweep(run, [row(index) for index in measured])
+    return StoppedSweep(run, measurements=[row(index) for index in measured])
 
 
 def sweep_of(spec: RunSpec) -> KernelSweep:
@@ -48,9 +48,16 @@ def test_a_run_that_continued_another_goes_on_without_what_both_have_measured() 
     assert (sweep_of(spec).done_configuration_indexes, spec.continues_run_id) == ((0, 1, 4), "s")
 
 
-def test_a_run_with_failed_configurations_has_these_left() -> None:
-    run = replace(RUN, state=RunState.SUCCEEDED, failed_configuration_count=1)
-    assert continued(SPEC, stopped(run, *range(5))).continues_run_id == "r"
+def test_what_failed_is_left_out_until_it_is_asked_for() -> None:
+    failed = StoppedSweep(RUN, [{"configuration_index": 2}, {"configuration_index": 1}], [row(0), row(1)])  # 1: went well at last
+    spec = continued(SPEC, failed)
+    assert (sweep_of(spec).done_configuration_indexes, sweep_of(spec).failed_configuration_indexes) == ((0, 1), (2,))
+    further = stopped(RUN, 3, 4, 5)
+    with pytest.raises(UnmetConditionError, match=r"the one left failed; .* kernalyse resume --retry-failed"):
+        continued(spec, further)
+    retried = sweep_of(continued(spec, further, retries_failed=True))
+    assert (retried.done_configuration_indexes, retried.failed_configuration_indexes) == ((0, 1, 3, 4, 5), ())
+    assert repeated(spec) == SPEC
 
 
 def test_a_run_that_never_began_is_left_whole() -> None:
@@ -59,7 +66,7 @@ def test_a_run_that_never_began_is_left_whole() -> None:
 
 
 def test_a_repetition_of_a_continuation_is_the_whole_sweep() -> None:
-    rivals = StoppedSweep(RUN, [row(1)], [best_row(1, None)])
+    rivals = StoppedSweep(RUN, (), [row(1)], [best_row(1, None)])
     assert sweep_of(continued(SPEC, rivals)).rivals == (Rival(1, 11.0),)
     assert repeated(continued(SPEC, rivals)) == SPEC
     assert repeated(SPEC) == SPEC
@@ -67,12 +74,12 @@ def test_a_repetition_of_a_continuation_is_the_whole_sweep() -> None:
 
 def test_a_search_goes_on_with_what_its_budget_has_left_for_those_that_it_has_not_measured_whole() -> None:
     cut_short = [row(0), row(1, "ELIMINATED"), row(2), row(3, "BUDGET_SPENT", 7)]
-    spec = continued(SEARCH, StoppedSweep(RUN, cut_short, [best_row(2, 0), best_row(3, 1)]))
+    spec = continued(SEARCH, StoppedSweep(RUN, (), cut_short, [best_row(2, 0), best_row(3, 1)]))
     sweep = sweep_of(spec)
     assert sweep.done_configuration_indexes == (0, 1, 2)
     assert sweep.rivals == (Rival(2, 12.0), Rival(0, 10.0))  # not what was left behind, nor what is measured again
     assert sweep.budget_ns == 38 * 10**9
-    further = continued(spec, StoppedSweep(RUN, [row(0), row(3, elapsed_s=8)]))
+    further = continued(spec, StoppedSweep(RUN, measurements=[row(0), row(3, elapsed_s=8)]))
     assert sweep_of(further).budget_ns == 30 * 10**9  # of its own
 
 
@@ -92,7 +99,7 @@ def test_a_search_goes_on_for_as_long_as_it_is_told_to() -> None:
         (SPEC, stopped(RUN, 1), 10**9, UnmetConditionError, "found a sweep over everything; expected a search, for a budget"),
         (RunSpec(CeilingMeasurement()), stopped(RUN), None, UnmetConditionError, "found ceilings; expected a sweep of kernels"),
         (SEARCH, stopped(replace(RUN, state=RunState.SUCCEEDED), 1), None, UnmetConditionError, "found its budget of 60 s spent"),
-        (SEARCH, StoppedSweep(RUN, [row(1, elapsed_s=60)]), None, UnmetConditionError, "kernalyse resume r --budget SECONDS"),
+        (SEARCH, StoppedSweep(RUN, measurements=[row(1, elapsed_s=60)]), None, UnmetConditionError, "kernalyse resume r --budget SECONDS"),
         (SEARCH, stopped(RUN, *range(6)), 10**9, UnmetConditionError, "every configuration measured"),
     ],
     ids=["running", "succeeded", "all measured", "budget of none", "ceilings", "spent search", "spent", "whole search"],

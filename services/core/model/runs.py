@@ -145,6 +145,7 @@ class KernelSweep:
     with_counters: bool = False  # once more under ncu
     done_configuration_indexes: tuple[int, ...] = ()  # measured by an earlier run, left out here
     rivals: tuple[Rival, ...] = ()  # of these, the fastest of their problems: what is measured here is compared with them
+    failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here too, and counted as failed
 
 
 @dataclass(frozen=True, slots=True)

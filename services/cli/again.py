@@ -34,7 +34,7 @@ def resume(
 
     What was measured is not measured again, and what failed is left out. Status 1: as for bench, also for what is left out.
     """
-    from services.cli.run_specs import earlier_runs, kept_spec, stopped_sweep
+    from services.cli.run_specs import kept_spec, stopped_sweep
     from services.cli.session import analyzer_session
     from services.core.continuing import continued
     from services.core.words.search_words import parse_budget
@@ -44,8 +44,7 @@ def resume(
         run = client.run(run_id)
         kept = kept_spec(client, run)
         spec = continued(kept.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
-        earlier = [run.run_id, *(one.run_id for one in earlier_runs(client, run))]
-        is_good = _start_and_show(client, run, spec, (*kept.notices, *_left_out(spec)), json_path, tuple(earlier))
+        is_good = _start_and_show(client, run, spec, (*kept.notices, *_left_out(spec)), json_path)
     if not is_good:
         raise typer.Exit(1)
 
@@ -88,7 +87,6 @@ def _start_and_show(
     spec: RunSpec,
     notices: tuple[str, ...],
     json_path: Path | None,
-    earlier_run_ids: tuple[str, ...] = (),
 ) -> bool:
     from services.cli.model_results import follow_and_show_model
     from services.cli.profile_results import follow_profile
@@ -105,9 +103,9 @@ def _start_and_show(
         console.print(notice, markup=False, highlight=False)
     upload_headers(client, run, spec)
     started = client.start_run(spec, node_id=run.node_id)
-    console.print(f"{'Continuing' if earlier_run_ids else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
+    console.print(f"{'Continuing' if spec.continues_run_id else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
     if isinstance(spec.work, CommandProfile):
         return follow_profile(client, started, console)
     if isinstance(spec.work, ModelRun):
         return follow_and_show_model(client, started, json_path, console)
-    return follow_and_show(client, started, json_path, console, earlier_run_ids)
+    return follow_and_show(client, started, json_path, console)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from services.core import wire
 from services.core.continuing import KEPT_COLUMNS, StoppedSweep
-from services.core.errors import ArtifactNotFoundError, RunNotFoundError, UnmetConditionError
+from services.core.errors import ArtifactNotFoundError, UnmetConditionError
 from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, TableQuery
 from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
 
@@ -47,14 +46,6 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         catalogue_names = [kernel.kernel_name for kernel in run.spec.work.kernels if kernel.source is None]
         notice = f"Its node no longer has {SPEC_ARTIFACT}: taken from the catalogue as they are now: {', '.join(catalogue_names)}."
         return KeptSpec(run.spec, (notice,) if catalogue_names and run.start_time is not None else ())
-
-
-def earlier_runs(client: AnalyzerClient, run: Run) -> Iterator[Run]:
-    """Those that the run continues, the latest first; ends where one has been deleted."""
-    with suppress(RunNotFoundError):
-        while run.spec.continues_run_id is not None:
-            run = client.run(run.spec.continues_run_id)
-            yield run
 
 
 def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:

@@ -74,9 +74,12 @@ def bench_with_two_measured(own: Path, options: tuple[str, ...]) -> Iterator[sub
         bench.communicate(timeout=90)
 
 
-def assert_everything_was_measured_once(first: pl.DataFrame, second: pl.DataFrame) -> None:
-    assert 2 <= first.height < COUNT
-    assert sorted([*first["configuration_index"], *second["configuration_index"]]) == list(range(COUNT))
+def assert_measured_once(first: pl.DataFrame, whole: pl.DataFrame) -> None:
+    """whole: of the run that continued `first`, which has the rows of both."""
+    assert whole["configuration_index"].is_unique().all()
+    kept = whole.join(first, on="configuration_index", how="semi")
+    assert kept["measured_unix_ns"].to_list() == first["measured_unix_ns"].to_list()
+    assert whole.height > first.height >= 2
 
 
 def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(services: ServiceProcesses, own: Path) -> None:
@@ -88,22 +91,31 @@ def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(serv
     services.stop_all()
     own.unlink()  # the run knows its sources
 
-    done = kernalyse("resume", "last")
+    written = own.with_suffix(".json")
+    done = kernalyse("resume", "last", "--json", written)
     assert done.returncode == 0, done.stderr
+    document = json.loads(written.read_text())
+    assert [row["configuration_index"] for row in document["measurements"]] == list(range(COUNT))
+    assert [samples["configuration_index"] for samples in document["samples"]] == list(range(COUNT))
+    assert {row["run_id"] for row in document["configurations"]} == {document["run"]["run_id"]} != {cancelled["run_id"]}
     assert f"Continuing run {cancelled['run_id']}" in done.stderr
     assert all(f"REPEAT={repeat} " in done.stdout for repeat in range(1, COUNT + 1))  # of both runs
     assert f"best of {COUNT}: own<float> N=100000 REPEAT=" in done.stdout  # which one, noise may decide
     with running_analyzer(), analyzer_session(Server(), with_profiler=False) as client:
-        shown = kernalyse("show", "last")
+        shown, exported = kernalyse("show", "last"), kernalyse("export", "last")
         resumed = client.run("last")
         assert (resumed.state, resumed.spec.continues_run_id) == (RunState.SUCCEEDED, cancelled["run_id"])
         assert (resumed.completed_configuration_count, resumed.total_configuration_count) == (COUNT, COUNT)
         run_ids = [cancelled["run_id"], resumed.run_id]
-        assert_everything_was_measured_once(*(client.table("measurements", [run_id]) for run_id in run_ids))
+        parts = [client.table("measurements", [run_id]) for run_id in run_ids]
+        assert_measured_once(*parts)
+        assert parts[1].height == COUNT
         candidate_counts = [client.table("best", [run_id])["candidate_count"].to_list() for run_id in run_ids]
         assert candidate_counts[0][0] < COUNT
         assert candidate_counts[1] == [COUNT]
-    assert f"run {run_ids[1]} continues run {run_ids[0]}: kernalyse show {run_ids[0]}" in shown.stderr
+    assert f"run {run_ids[1]} continues run {run_ids[0]}: what both have measured is shown" in shown.stderr
+    assert all(f"REPEAT={repeat} " in shown.stdout for repeat in range(1, COUNT + 1))
+    assert json.loads(exported.stdout)["measurements"] == document["measurements"]
 
 
 def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(services: ServiceProcesses, own: Path) -> None:
@@ -118,7 +130,7 @@ def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(servi
     resumed = listed(options)[0]
     assert (resumed["state"], resumed["continues_run_id"]) == ("SUCCEEDED", lost["run_id"])
     with AnalyzerClient(analyzer.endpoint) as client:
-        assert_everything_was_measured_once(*(client.table("measurements", [run["run_id"]]) for run in (lost, resumed)))
+        assert_measured_once(*(client.table("measurements", [run["run_id"]]) for run in (lost, resumed)))
     nothing_left = kernalyse("resume", "last", *options)
     assert (nothing_left.returncode, "every configuration measured" in nothing_left.stderr) == (1, True)
 
@@ -186,6 +198,7 @@ def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(se
     assert done.returncode == 1, "the sweep has a configuration without a measurement"
     second = listed(options)[0]
     assert second["state"] == "SUCCEEDED"
+    assert "failed: own<float> N=1000 REPEAT=2: worker while" in done.stdout
     assert (second["completed_configuration_count"], second["failed_configuration_count"]) == (3, 1)
 
     refused = kernalyse("resume", "last", *options)
@@ -215,7 +228,7 @@ def test_a_search_whose_budget_is_spent_goes_on_with_another(services: ServicePr
     assert second["continues_run_id"] == first["run_id"]
     assert second["completed_configuration_count"] > first["completed_configuration_count"]
     with AnalyzerClient(analyzer.endpoint) as client:
-        indexes = [set(client.table("measurements", [run["run_id"]])["configuration_index"]) for run in (first, second)]
+        parts = [client.table("measurements", [run["run_id"]]) for run in (first, second)]
         (best,) = client.table("best", [second["run_id"]]).rows(named=True)
-    assert not indexes[0] & indexes[1]
-    assert best["candidate_count"] == len(indexes[0] | indexes[1])
+    assert_measured_once(*parts)
+    assert best["candidate_count"] == parts[1].height == second["completed_configuration_count"]

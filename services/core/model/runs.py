@@ -146,6 +146,7 @@ class KernelSweep:
     done_configuration_indexes: tuple[int, ...] = ()  # measured by an earlier run, left out here
     rivals: tuple[Rival, ...] = ()  # of these, the fastest of their problems: what is measured here is compared with them
     failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here too, and counted as failed
+    skip_confirmation: bool = False  # else the best of each problem is compared with its runner-up in alternating blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class SearchWords:
     is_paired: bool = False
     paired_block_count: int | None = None
     with_counters: bool = False
+    is_confirmed: bool = True
 
     def budget_ns(self) -> int | None:
         """Raises UsageError."""

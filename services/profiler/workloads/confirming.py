@@ -1,6 +1,6 @@
-"""The best configuration of a search once more against the runner-up, in alternating blocks: is it really faster?
+"""The best configuration once more against the runner-up, in alternating blocks: is it really faster?
 
-A search measures one after the other, and takes the fastest of many: the winner is also the luckiest. Only a comparison
+A sweep measures one after the other, and the fastest of many is taken: the winner is also the luckiest. Only a comparison
 that is made after the choice, and under equal conditions, says what the margin is.
 """
 
@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from services.core.comparison import load_statistics
 from services.core.errors import KernalyseError
-from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, StopReason, VerificationState
+from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, SearchStrategy, StopReason, VerificationState
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import run_pair
@@ -24,6 +25,12 @@ from services.profiler.workloads.turns import CPU_BLOCK_NS
 
 CONFIRMING_RATIO: Final = 0.2
 """Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
+
+CONFIRMING_SHARE_OF_ALL: Final = 0.1
+"""Of the time that a sweep over everything took. With more, large sweeps would take noticeably longer than they used to."""
+
+LEAST_CONFIRMING_NS: Final = 3_000_000_000  # for small sweeps, but no longer than they took: a comparison needs a second or two
+SPARE_RATIO: Final = 1.5  # over the least time of the blocks: between them a launch warms the cache and clocks are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +60,42 @@ class Contests:
 
     def confirm(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
         """Compares the fastest two of each, after everything is measured: a comparison that takes longer than thought must
-        cost no configuration its look."""
-        for position, candidates in enumerate(self._candidates.values()):
-            confirm_best(candidates, bench, progress, budget.part(1 / (len(self._candidates) - position)))
+        cost no configuration its look.
+
+        Raises:
+            KernalyseError: a kernel has taken the session with it.
+        """
+        if bench.sweep.skip_confirmation:
+            return
+        fastest = [sorted(candidates, key=lambda one: one.duration_median_ns)[:2] for candidates in self._candidates.values()]
+        contested = [two for two in fastest if len(two) == 2]
+        for position, two in enumerate(contested):
+            least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
+            confirm_best(two, bench, progress, budget.part(1 / (len(contested) - position), least_ns))
 
 
-def confirm_best(candidates: Sequence[Candidate], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-    """Compares the fastest two of one contest, if the budget allows it; says so where it does not.
+def confirming_ns(measuring_ns: float) -> float:
+    """For the comparisons of a sweep over everything, which took so long."""
+    return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
+
+
+def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+    """Compares the fastest two of one contest, if the budget allows it; a search says so where it does not.
 
     Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
 
     Raises:
         KernalyseError: a kernel has taken the session with it.
     """
-    fastest = sorted(candidates, key=lambda one: one.duration_median_ns)[:2]
-    if len(fastest) < 2:
-        return
     verified = replace(bench.sweep.measuring, skip_verification=True)  # when they were measured
     quiet = replace(bench, sink=_WithoutSamples(bench.sink), sweep=replace(bench.sweep, measuring=verified))
     best, runner_up = (ConfigurationRun(one.planned, quiet) for one in fastest)
     if budget.left_ns() < _shortest_comparison_ns(fastest):
         _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
         return
+    load_statistics()
     try:
-        comparison = run_pair(runner_up, best, MIN_BLOCK_COUNT, progress.tell, budget.left_ns())
+        comparison = run_pair(runner_up, best, MIN_BLOCK_COUNT, progress.tell, budget.left_ns)
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise
@@ -97,6 +116,9 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
 
 
 def _tell_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:
+    """Of a sweep over everything, which keeps no time for comparisons, table best says what each margin rests on."""
+    if bench.sweep.strategy is SearchStrategy.ALL:
+        return
     line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"
     bench.sink.write(LogLines(LogLevel.WARNING, "worker", tuple(line.splitlines())))
 

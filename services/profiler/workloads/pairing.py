@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -29,7 +28,7 @@ def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, 
 
 
 def run_pair(
-    baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink, max_duration_ns: float = math.inf
+    baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink, left_ns: Callable[[], float]
 ) -> PairedComparison:
     """Compares two announced configurations. What has not been started is started; what has gets its inputs anew.
 
@@ -37,7 +36,7 @@ def run_pair(
 
     Args:
         block_count: of each side, at least; more are taken until the interval is narrow enough, or time is up.
-        max_duration_ns: of taking turns; fewer than 20 blocks, which it may cut them to, come out as undecided.
+        left_ns: for all of it; fewer than 20 blocks, which it may cut them to, come out as undecided.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.
@@ -50,7 +49,7 @@ def run_pair(
             side.reload()
         else:
             side.start(on_activity)
-    return Turns(baseline, judged, on_activity).compare(block_count, max_duration_ns)
+    return Turns(baseline, judged, on_activity).compare(block_count, left_ns())
 
 
 class ProblemRun:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from services.core.comparison import load_statistics
 from services.core.model import LogLevel, LogLines, StoppingCriterion, StopReason
 from services.core.statistics import MedianInterval, median_interval
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
@@ -43,8 +44,8 @@ def search_at_random(
     order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
-    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
-    searching = budget.part(1 - CONFIRMING_RATIO)
+    budget = _whole_budget(bench, clock_ns)
+    searching = _searching_part(budget, bench)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
         contests.enter(planned, measure_configuration(planned, _limited(bench, searching.left_ns()), progress))
@@ -63,14 +64,25 @@ def search_by_halving(
     by_contest: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         by_contest.setdefault(planned.contest, []).append(planned)
-    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
-    searching = budget.part(1 - CONFIRMING_RATIO)
+    budget = _whole_budget(bench, clock_ns)
+    searching = _searching_part(budget, bench)
     left_count = 0
     for position, contest in enumerate(by_contest.values()):
         halving = _Halving(bench, progress, searching.part(1 / (len(by_contest) - position)), contests)
         left_count += halving.hold(contest)
     _tell_left(left_count, bench)
     contests.confirm(bench, progress, budget)
+
+
+def _whole_budget(bench: Bench, clock_ns: ClockNs) -> SearchBudget:
+    """From here on: what loads once, whatever is searched, comes before."""
+    if not bench.sweep.skip_confirmation:
+        load_statistics()
+    return SearchBudget.of(bench.sweep.budget_ns, clock_ns)
+
+
+def _searching_part(budget: SearchBudget, bench: Bench) -> SearchBudget:
+    return budget if bench.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
 
 
 def _limited(bench: Bench, left_ns: float) -> Bench:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from services.core.model import KernelSweep, SearchStrategy
@@ -11,12 +12,13 @@ from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.workloads.configuration_run import Bench
-from services.profiler.workloads.confirming import Candidate, Contests
+from services.profiler.workloads.confirming import Candidate, Contests, confirming_ns
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.search import search_at_random, search_by_halving
+from services.profiler.workloads.search_budget import ClockNs, SearchBudget
 from services.profiler.workloads.sweep_compiler import SweepCompiler
-from services.profiler.workloads.sweep_plan import SweepPlan
+from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
 from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
 
 
@@ -70,12 +72,25 @@ def _measure(plan: SweepPlan, process_index: int, bench: Bench, progress: SweepP
     contests = Contests(_rivals(plan, bench.sweep))
     match bench.sweep.strategy:
         case SearchStrategy.ALL:
-            for planned in configurations:
-                measure_configuration(planned, bench, progress)
+            _measure_all(configurations, bench, progress, contests)
         case SearchStrategy.RANDOM:
             search_at_random(configurations, bench, progress, contests)
         case SearchStrategy.HALVING:
             search_by_halving(configurations, bench, progress, contests)
+
+
+def _measure_all(
+    configurations: Sequence[PlannedConfiguration],
+    bench: Bench,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> None:
+    start_ns = clock_ns()
+    for planned in configurations:
+        contests.enter(planned, measure_configuration(planned, bench, progress))
+    if bench.sweep.process_count == 1:  # several decide by themselves
+        contests.confirm(bench, progress, SearchBudget.of(int(confirming_ns(clock_ns() - start_ns)), clock_ns))
 
 
 def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:

@@ -195,7 +195,7 @@ def test_sweep_tells_everything_in_order_and_verifies(tmp_path: Path) -> None:
 
 def assert_told_in_order(payloads: list[EventPayload], index: int) -> None:
     """Configuration, then batches numbered without gap, then the measurement, all within the configuration."""
-    mine = [payload for payload in payloads if getattr(payload, "configuration_index", None) == index]
+    mine = [one for one in payloads if getattr(one, "configuration_index", None) == index and not isinstance(one, Progress)]
     assert isinstance(mine[0], Configuration)
     assert isinstance(mine[-1], Measurement)
     expected_index = 0

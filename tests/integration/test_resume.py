@@ -66,10 +66,10 @@ def listed(options: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def bench_with_two_measured(own: Path, options: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
-    """A sweep under way."""
-    with subprocess.Popen([*COMMAND, *sweep_of(own), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
-        wait_for(lambda: any(run["completed_configuration_count"] >= 2 for run in listed(options)), "two measurements")
+def bench_under_way(command: tuple[str, ...], options: tuple[str, ...], count: int = 2) -> Iterator[subprocess.Popen[str]]:
+    """A sweep that has measured so many."""
+    with subprocess.Popen([*COMMAND, *command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
+        wait_for(lambda: any(run["completed_configuration_count"] >= count for run in listed(options)), f"{count} measurements")
         yield bench
         bench.communicate(timeout=90)
 
@@ -84,7 +84,7 @@ def assert_measured_once(first: pl.DataFrame, whole: pl.DataFrame) -> None:
 
 def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(services: ServiceProcesses, own: Path) -> None:
     _, _, options = connect(services)
-    with bench_with_two_measured(own, options):
+    with bench_under_way(sweep_of(own), options):
         assert kernalyse("cancel", "last", *options).returncode == 0
     (cancelled,) = listed(options)
     assert cancelled["state"] == "CANCELLED"
@@ -120,7 +120,7 @@ def test_a_cancelled_sweep_goes_on_where_it_stopped_in_a_session_of_its_own(serv
 
 def test_a_sweep_that_was_lost_with_its_profiler_goes_on_when_that_is_back(services: ServiceProcesses, own: Path) -> None:
     profiler, analyzer, options = connect(services)
-    with bench_with_two_measured(own, options):
+    with bench_under_way(sweep_of(own), options):
         profiler.kill()
         services.start("profiler")
     (lost,) = listed(options)
@@ -182,6 +182,27 @@ def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
     done = kernalyse("resume", "last", "--budget", "5", *server)
     assert (done.returncode, "every configuration measured" in done.stderr, "kernalyse rerun" in done.stderr) == (1, True, True)
     assert kernalyse("rerun", "last", *server).returncode == 0
+
+
+def test_a_cancelled_search_by_halving_goes_on_with_those_that_it_has_not_left_behind(services: ServiceProcesses, own: Path) -> None:
+    _, analyzer, options = connect(services)
+    bench = ("bench", f"{own}:own<float>", "-p", "N=100000,200000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "2", "--min-time", "2")
+    with bench_under_way((*bench, "--strategy", "halving", "--budget", "60"), options, COUNT):  # the first problem is done
+        assert kernalyse("cancel", "last", *options).returncode == 0
+    (cancelled,) = listed(options)
+    assert cancelled["completed_configuration_count"] < 2 * COUNT
+    done = kernalyse("resume", "last", *options)
+    assert done.returncode == 0, done.stderr
+    resumed = listed(options)[0]
+    assert (resumed["completed_configuration_count"], resumed["total_configuration_count"]) == (2 * COUNT, 2 * COUNT)
+    with AnalyzerClient(analyzer.endpoint) as client:
+        assert_measured_once(*(client.table("measurements", [run["run_id"]]) for run in (cancelled, resumed)))
+        best = client.table("best", [resumed["run_id"]])
+        (run,) = [run for run in client.runs(9) if run.run_id == resumed["run_id"]]
+    assert best["candidate_count"].to_list() == [COUNT, COUNT]
+    assert best["reason"].str.starts_with("Alternating blocks").all()  # both problems, though one was measured by the run before
+    assert isinstance(run.spec.work, KernelSweep)
+    assert 0 < (run.spec.work.budget_ns or 0) < 60e9
 
 
 def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(services: ServiceProcesses, own: Path) -> None:

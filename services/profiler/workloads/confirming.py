@@ -6,22 +6,22 @@ that is made after the choice, and under equal conditions, says what the margin 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.core.comparison import load_statistics
 from services.core.errors import KernalyseError
 from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, SearchStrategy, StopReason, VerificationState
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink
-from services.profiler.workloads.pairing import run_pair
+from services.profiler.workloads.pairing import start_pair
 from services.profiler.workloads.search_budget import SearchBudget
 from services.profiler.workloads.sweep_checks import MIN_BLOCK_COUNT
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress
-from services.profiler.workloads.turns import CPU_BLOCK_NS
+from services.profiler.workloads.turns import CPU_BLOCK_NS, Turns
 
 CONFIRMING_RATIO: Final = 0.2
 """Of a budget, kept for the comparison. With less, close rivals stay undecided; with more, the search itself goes short."""
@@ -30,7 +30,7 @@ CONFIRMING_SHARE_OF_ALL: Final = 0.1
 """Of the time that a sweep over everything took. With more, large sweeps would take noticeably longer than they used to."""
 
 LEAST_CONFIRMING_NS: Final = 3_000_000_000  # for small sweeps, but no longer than they took: a comparison needs a second or two
-SPARE_RATIO: Final = 1.5  # over the least time of the blocks: between them a launch warms the cache and clocks are read
+SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and between them warming the cache and reading clocks, take as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,19 @@ class Contests:
         """
         if bench.sweep.skip_confirmation:
             return
-        fastest = [sorted(candidates, key=lambda one: one.duration_median_ns)[:2] for candidates in self._candidates.values()]
-        contested = [two for two in fastest if len(two) == 2]
+        contested = self._contested()
         for position, two in enumerate(contested):
             least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
             confirm_best(two, bench, progress, budget.part(1 / (len(contested) - position), least_ns))
+
+    def shortest_comparison_ns(self) -> float:
+        """Infinity: there is none to make."""
+        return min(map(_shortest_comparison_ns, self._contested()), default=math.inf)
+
+    def _contested(self) -> list[Sequence[Candidate]]:
+        """The fastest two of each contest that has as many."""
+        ranked = (sorted(candidates, key=lambda one: one.duration_median_ns) for candidates in self._candidates.values())
+        return [candidates[:2] for candidates in ranked if len(candidates) > 1]
 
 
 def confirming_ns(measuring_ns: float) -> float:
@@ -90,12 +98,14 @@ def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProg
     verified = replace(bench.sweep.measuring, skip_verification=True)  # when they were measured
     quiet = replace(bench, sink=_WithoutSamples(bench.sink), sweep=replace(bench.sweep, measuring=verified))
     best, runner_up = (ConfigurationRun(one.planned, quiet) for one in fastest)
-    if budget.left_ns() < _shortest_comparison_ns(fastest):
-        _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
-        return
-    load_statistics()
+    shortest_ns = _shortest_comparison_ns(fastest)
     try:
-        comparison = run_pair(runner_up, best, MIN_BLOCK_COUNT, progress.tell, budget.left_ns)
+        if budget.left_ns() >= shortest_ns:
+            start_pair(runner_up, best, progress.tell)
+        if budget.left_ns() < shortest_ns:  # also when starting has taken it
+            _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
+            return
+        comparison = Turns(runner_up, best, progress.tell).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise

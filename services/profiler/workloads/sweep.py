@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from services.core.comparison import load_statistics
 from services.core.model import KernelSweep, SearchStrategy
 from services.profiler.backends.base import DeviceSession
 from services.profiler.measuring.busy import Neighbours, open_use_meter
@@ -89,8 +90,11 @@ def _measure_all(
     start_ns = clock_ns()
     for planned in configurations:
         contests.enter(planned, measure_configuration(planned, bench, progress))
-    if bench.sweep.process_count == 1:  # several decide by themselves
-        contests.confirm(bench, progress, SearchBudget.of(int(confirming_ns(clock_ns() - start_ns)), clock_ns))
+    allowed_ns = confirming_ns(clock_ns() - start_ns)
+    is_decided_by_processes = bench.sweep.process_count > 1
+    if not (is_decided_by_processes or bench.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
+        load_statistics()
+        contests.confirm(bench, progress, SearchBudget.of(int(allowed_ns), clock_ns))
 
 
 def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:

@@ -166,9 +166,8 @@ COPY_TEXT = (
 
 def test_sweep_tells_everything_in_order_and_verifies(tmp_path: Path) -> None:
     matmul = (KernelSelection("matmul_naive"), KernelSelection("matmul_tiled"))
-    ended = run_worker(
-        sweep_of(KernelSelection("saxpy"), *matmul, axes=(Axis("N", (64, 128)),), ties=(Tie("M", "N"), Tie("K", "N"))), tmp_path
-    )
+    axes, ties = (Axis("N", (64, 128)),), (Tie("M", "N"), Tie("K", "N"))
+    ended = run_worker(sweep_of(KernelSelection("saxpy"), *matmul, axes=axes, ties=ties, skip_confirmation=True), tmp_path)
     assert (ended.exit_code, ended.stderr) == (0, "")
     measurements, configurations = ended.of(Measurement), ended.of(Configuration)
     assert [one.configuration_index for one in measurements] == list(range(6))

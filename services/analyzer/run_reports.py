@@ -10,9 +10,9 @@ import polars as pl
 
 from services.analyzer.analyses.compare import Difference
 from services.analyzer.history_tables import HISTORY
-from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
+from services.analyzer.whole_sweeps import whole_table
 from services.analyzer.writers.comparison_sections import comparison_report
 from services.analyzer.writers.drawing import LazyTableOf, drawn
 from services.analyzer.writers.report import written_report
@@ -72,7 +72,7 @@ def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes
 
 
 def _rows(store: Store, run_ids: Sequence[str], allowed: frozenset[Difference] = frozenset()) -> LazyTableOf:
-    return lambda name: run_table(store, table_named(name), run_ids, allowed)
+    return lambda name: whole_table(store, table_named(name), run_ids, allowed)
 
 
 def _device(store: Store, run: Run) -> Device | None:

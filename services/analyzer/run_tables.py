@@ -7,11 +7,9 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.best import best
-from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.answer_tables import ANSWERED_TABLES
-from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
+from services.analyzer.comparison_table import TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.model_tables import MODEL_TABLES
@@ -24,9 +22,7 @@ from services.analyzer.schema import (
     CONFIGURATIONS,
     COUNTED_ROOFLINE,
     KERNELS,
-    MEASUREMENTS,
     ROOFLINE,
-    SAMPLES,
     table_named,
 )
 from services.analyzer.store import Store
@@ -58,18 +54,16 @@ def run_table(
     store: Store,
     table: Table,
     run_ids: Sequence[str] | None,
-    allowed_differences: frozenset[Difference] = frozenset(),
     question: TraceQuestion = PLAIN_QUESTION,
 ) -> pl.LazyFrame:
-    """Rows of the table.
+    """Rows of the table, apart from comparison.
 
     Args:
         run_ids: None for all runs.
-        allowed_differences: of table comparison.
         question: of tables that are worked out from traces.
 
     Raises:
-        InvalidRequestError: table comparison, and not two runs, or two that cannot be compared.
+        InvalidRequestError: a comparison of traces, and not two runs, or one that is no trace.
     """
     if table is COUNTED_WORK:
         return sweep_table(table, lambda part: run_table(store, part, run_ids))
@@ -85,13 +79,11 @@ def run_table(
     if table in ANSWERED_TABLES:
         return together(table, _of_traces(store, table, run_ids, question))
     if table is BEST:
-        return best(*(_with_continued(store, part, run_ids) for part in (MEASUREMENTS, PAIRED_COMPARISONS, ROOFLINE)))
+        return sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))
     if table is CEILINGS:
         return pl.concat([ceilings(store, run_ids), *_of_traces(store, table, run_ids, question)])
     if table is THRESHOLDS:
         return thresholds(store, run_ids)
-    if table is COMPARISON:
-        return _comparison(store, run_ids or (), allowed_differences)
     if table in TRACE_COMPARISON_TABLES:
         return _trace_comparison(store, table, run_ids or (), question)
     if table is RUNS:
@@ -159,14 +151,8 @@ def _trace(store: Store, run_id: str) -> TraceFrames:
     return {table.table_name: store.read(table, [run_id]) for table in TRACE_TABLES}
 
 
-def _comparison(store: Store, run_ids: Sequence[str], allowed_differences: frozenset[Difference]) -> pl.LazyFrame:
-    _refuse_other_than_two(COMPARISON, run_ids)
-    baseline, judged = (_compared_run(store, store.runs.get(run_id).run) for run_id in run_ids)
-    return compare_runs(baseline, judged, allowed_differences).lazy()
-
-
 def _trace_comparison(store: Store, table: Table, run_ids: Sequence[str], question: TraceQuestion) -> pl.LazyFrame:
-    _refuse_other_than_two(table, run_ids)
+    refuse_other_than_two(table, run_ids)
     others = set(run_ids) - set(store.trace_run_ids(run_ids))
     if others:
         raise InvalidRequestError(
@@ -186,7 +172,8 @@ def _trace_comparison(store: Store, table: Table, run_ids: Sequence[str], questi
     )
 
 
-def _refuse_other_than_two(table: Table, run_ids: Sequence[str]) -> None:
+def refuse_other_than_two(table: Table, run_ids: Sequence[str]) -> None:
+    """Raises InvalidRequestError."""
     if len(set(run_ids)) != 2:
         raise InvalidRequestError(
             f"table {table.table_name}",
@@ -194,40 +181,6 @@ def _refuse_other_than_two(table: Table, run_ids: Sequence[str]) -> None:
             expected="two different ones: the baseline, then the one to judge",
             remedy="Name both.",
         )
-
-
-def _compared_run(store: Store, run: Run) -> ComparedRun:
-    measurements = store.read(MEASUREMENTS, [run.run_id]).collect()
-    devices = {device_id: store.hardware.device(run.node_id, device_id) for device_id in measurements["device_id"].drop_nulls().unique()}
-    return ComparedRun(
-        run_id=run.run_id,
-        measurements=measurements,
-        samples=store.read(SAMPLES, [run.run_id]).collect(),
-        node_id=run.node_id or None,
-        devices={device_id: device for device_id, device in devices.items() if device is not None},
-    )
-
-
-def _with_continued(store: Store, table: Table, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    """Rows of the table; those of the runs that a run continues count as its own, for together they are one sweep."""
-    runs = store.runs.of(run_ids)
-    owners = [(run.run.run_id, run.run.run_id) for run in runs]
-    for record in runs:
-        owners += [(earlier, record.run.run_id) for earlier in _continued_run_ids(store, record.run)]
-    if len(owners) == len(runs):
-        return run_table(store, table, run_ids)
-    owner = pl.LazyFrame(owners, schema={"run_id": pl.String, "owner": pl.String}, orient="row")
-    rows = run_table(store, table, sorted({run_id for run_id, _ in owners})).join(owner, on="run_id")
-    return rows.with_columns(run_id=pl.col("owner")).drop("owner")
-
-
-def _continued_run_ids(store: Store, run: Run) -> list[str]:
-    found: list[str] = []
-    waiting = [run.spec.continues_run_id]
-    while waiting and waiting[0] is not None and waiting[0] not in found:
-        found.append(waiting[0])
-        waiting = [record.run.spec.continues_run_id for record in store.runs.of(found[-1:])]  # none: it has been deleted
-    return found
 
 
 def _run_row(record: RunRecord) -> dict[str, object]:

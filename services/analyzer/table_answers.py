@@ -18,13 +18,14 @@ from services.analyzer.history_tables import HISTORY, HISTORY_ROWS, HISTORY_SERI
 from services.analyzer.kept_kernels import KeptKernels
 from services.analyzer.querying import FAR_ROW_COUNT, QueryResult, condition, run_far_query, run_query
 from services.analyzer.run_history import run_history
-from services.analyzer.run_tables import run_table, timeline_of
+from services.analyzer.run_tables import timeline_of
 from services.analyzer.schema import KERNELS, STORED_TABLES
 from services.analyzer.store import Store
 from services.analyzer.table import COUNT, Table
 from services.analyzer.timeline_tables import TIMELINE_MATCHES
 from services.analyzer.trace_answers import PLAIN_QUESTION, answer_name, question_of
 from services.analyzer.trace_tables import TRACE_TABLES
+from services.analyzer.whole_sweeps import whole_table
 from services.core.errors import InvalidRequestError
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 
@@ -70,7 +71,7 @@ class TableAnswers:
             return run_query(self._history(table, run_ids, query.filters), table, query)
         if table is KERNELS and run_ids is None and question == PLAIN_QUESTION:
             return run_query(self._kept_kernels.rows(), table, query)
-        rows = run_table(self._store, table, run_ids, allowed_differences, question)
+        rows = whole_table(self._store, table, run_ids, allowed_differences, question)
         is_settled = table in (*TRACE_TABLES, GAPS, COLLECTIVES) and run_ids is not None and len(run_ids) == 1
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
             height = rows.select(pl.len()).collect().item()

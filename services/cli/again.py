@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,25 +24,27 @@ def register(app: typer.Typer) -> None:
 @takes_server
 def resume(
     run_id: RunArgument,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="SECONDS", help="Of a search, instead of what it has left.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try configurations that failed once more.")] = False,
     json_path: JsonOption = None,
     *,
     server: Server,
 ) -> None:
-    """Continue a sweep that was cancelled, failed or was lost, as a new run; what it has measured is not measured again.
+    """Continue a sweep that was cancelled, failed or was lost, or a search that has spent its budget, as a new run.
 
-    Configurations that failed are tried once more. Status 1: as for bench.
+    What was measured is not measured again, and what failed is left out. Status 1: as for bench, also for what is left out.
     """
-    from services.cli.run_specs import earlier_runs, kept_spec
+    from services.cli.run_specs import kept_spec, stopped_sweep
     from services.cli.session import analyzer_session
-    from services.core.repeating import continued
+    from services.core.continuing import continued
+    from services.core.words.search_words import parse_budget
 
+    budget_ns = parse_budget(budget)
     with analyzer_session(server) as client:
         run = client.run(run_id)
         kept = kept_spec(client, run)
-        measured = client.table("measurements", [run.run_id])
-        spec = continued(kept.spec, run, frozenset(measured["configuration_index"].to_list() if measured.height else ()))
-        earlier = [run.run_id, *(one.run_id for one in earlier_runs(client, run))]
-        is_good = _start_and_show(client, run, spec, kept.notices, json_path, tuple(earlier))
+        spec = continued(kept.spec, stopped_sweep(client, run), budget_ns, retries_failed=retry_failed)
+        is_good = _start_and_show(client, run, spec, (*kept.notices, *_left_out(spec)), json_path)
     if not is_good:
         raise typer.Exit(1)
 
@@ -69,13 +72,21 @@ def rerun(
         raise typer.Exit(1)
 
 
+def _left_out(spec: RunSpec) -> Iterator[str]:
+    from services.core.model import KernelSweep
+
+    count = len(spec.work.failed_configuration_indexes) if isinstance(spec.work, KernelSweep) else 0
+    if count:
+        which = f"{count} configurations that failed are" if count > 1 else "1 configuration that failed is"
+        yield f"{which} left out; --retry-failed tries {'them' if count > 1 else 'it'} again."
+
+
 def _start_and_show(
     client: AnalyzerClient,
     run: Run,
     spec: RunSpec,
     notices: tuple[str, ...],
     json_path: Path | None,
-    earlier_run_ids: tuple[str, ...] = (),
 ) -> bool:
     from services.cli.model_results import follow_and_show_model
     from services.cli.profile_results import follow_profile
@@ -92,9 +103,9 @@ def _start_and_show(
         console.print(notice, markup=False, highlight=False)
     upload_headers(client, run, spec)
     started = client.start_run(spec, node_id=run.node_id)
-    console.print(f"{'Continuing' if earlier_run_ids else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
+    console.print(f"{'Continuing' if spec.continues_run_id else 'Repeating'} run {run.run_id}…", markup=False, highlight=False)
     if isinstance(spec.work, CommandProfile):
         return follow_profile(client, started, console)
     if isinstance(spec.work, ModelRun):
         return follow_and_show_model(client, started, json_path, console)
-    return follow_and_show(client, started, json_path, console, earlier_run_ids)
+    return follow_and_show(client, started, json_path, console)

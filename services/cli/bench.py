@@ -46,6 +46,7 @@ def bench(
     shuffle: options.ShuffleOption = True,
     strategy: options.StrategyOption = options.StrategyChoice.ALL,
     budget: options.BudgetOption = None,
+    confirm: options.ConfirmOption = True,
     processes: options.ProcessesOption = 1,
     paired: options.PairedOption = False,
     paired_blocks: options.PairedBlocksOption = None,
@@ -120,6 +121,7 @@ def bench(
             is_paired=paired,
             paired_block_count=paired_blocks,
             with_counters=counters,
+            is_confirmed=confirm,
         ),
     )
     console = make_console(stderr=True)

@@ -179,6 +179,14 @@ StrategyOption = Annotated[
 BudgetOption = Annotated[
     float | None, typer.Option("--budget", metavar="SECONDS", help="Of a random or halving search.", rich_help_panel=SEARCH)
 ]
+ConfirmOption = Annotated[
+    bool,
+    typer.Option(
+        "--confirm/--no-confirm",
+        help="Compare the best with its runner-up in alternating blocks, in at most a tenth of the time or 3 s.",
+        rich_help_panel=SEARCH,
+    ),
+]
 ProcessesOption = Annotated[
     int,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -15,19 +15,18 @@ if TYPE_CHECKING:
     from services.core.model import Run
 
 
-def follow_and_show(
-    client: AnalyzerClient, run: Run, json_path: Path | None, console: Console, earlier_run_ids: tuple[str, ...] = ()
-) -> bool:
+SHOWN_TABLES: Final = ("measurements", "roofline", "paired_comparisons", "failures", "best")
+
+
+def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
     """Follows and shows the run; answers whether everything was measured and right.
 
     json_path: where results are written; "-" for standard output, which then has nothing else.
-    earlier_run_ids: of the runs that this one continues; what they have measured is shown with the rest.
     """
     from services.cli.run_display import outcome_line
 
     run = follow(client, run, console)
-    frames = {name: client.table(name, [*earlier_run_ids, run.run_id]) for name in ("measurements", "roofline", "paired_comparisons")}
-    frames |= {name: client.table(name, [run.run_id]) for name in ("failures", "best")}
+    frames = {name: client.table(name, [run.run_id]) for name in SHOWN_TABLES}
     writes_to_standard_output = json_path is not None and str(json_path) == "-"
     _print_results(frames, quiet=writes_to_standard_output)
     console.print(outcome_line(run), markup=False, highlight=False)

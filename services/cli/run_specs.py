@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from services.core import wire
-from services.core.errors import ArtifactNotFoundError, RunNotFoundError, UnmetConditionError
-from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec
+from services.core.continuing import KEPT_COLUMNS, StoppedSweep
+from services.core.errors import ArtifactNotFoundError, UnmetConditionError
+from services.core.model import CeilingMeasurement, CommandProfile, KernelSweep, ModelRun, Run, RunSpec, TableQuery
 from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
 
 if TYPE_CHECKING:
@@ -48,12 +48,10 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
         return KeptSpec(run.spec, (notice,) if catalogue_names and run.start_time is not None else ())
 
 
-def earlier_runs(client: AnalyzerClient, run: Run) -> Iterator[Run]:
-    """Those that the run continues, the latest first; ends where one has been deleted."""
-    with suppress(RunNotFoundError):
-        while run.spec.continues_run_id is not None:
-            run = client.run(run.spec.continues_run_id)
-            yield run
+def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
+    """The run with what it has measured."""
+    frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
+    return StoppedSweep(run, **{name: frame.to_dicts() for name, frame in frames.items()})
 
 
 def upload_headers(client: AnalyzerClient, run: Run, spec: RunSpec) -> None:

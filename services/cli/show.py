@@ -244,7 +244,7 @@ def _tables_of_run(
             frame, total_row_count = client.rows(replace(query, run_ids=(run.run_id,)))
             results[query.table_name] = QueryResult(of_its_kind(frame), total_row_count)
     earlier = run.spec.continues_run_id
-    notes = [f"run {run.run_id} continues run {earlier}: kernalyse show {earlier} has what was measured before"] if earlier else []
+    notes = [f"run {run.run_id} continues run {earlier}: what both have measured is shown"] if earlier else []
     return results, notes + (run.notes.splitlines() if run.is_trace else [])
 
 

@@ -151,6 +151,11 @@ def judge(duration: RatioInterval, cycles: RatioInterval | None, margin_ratio: f
 # ---------------------------------------------------------------- ratios and intervals
 
 
+def load_statistics() -> None:
+    """What a comparison loads at its first interval. It takes most of a second: whoever has little time loads it before."""
+    from scipy import stats  # noqa: F401
+
+
 def paired_ratio(judged: Samples, baseline: Samples) -> RatioInterval:
     """Median over the pairs of the ratios, with its percentile bootstrap interval over the pairs.
 

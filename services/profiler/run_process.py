@@ -10,14 +10,14 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kernalyse.v1 import run_pb2
 from services.core import wire
 from services.core.errors import InternalError, KernalyseError, MemoryLimitError, TimeLimitError, WorkerCrashedError
-from services.core.model import EventPayload, LogLevel, LogLines, RunError, RunState, StateChanged
+from services.core.model import ConfigurationFailed, EventPayload, LogLevel, LogLines, Progress, RunError, RunState, StateChanged
 from services.core.rpc import run_error
 from services.profiler import supervisor
 from services.profiler.event_channel import event_message, open_pipe, read_events
@@ -45,6 +45,7 @@ class Outcome:
 
     state: RunState
     error: RunError | None = None
+    is_over_configuration: bool = False  # what was being measured has ended the worker, which could not say so itself
 
 
 class RunProcess:
@@ -68,6 +69,7 @@ class RunProcess:
         self._reported_error: RunError | None = None
         self._stderr = OutputLines()
         self._last_event_time = time.monotonic()
+        self._progress: Progress | None = None
 
     def end(self, cause: str) -> None:
         """Asks the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
@@ -118,7 +120,10 @@ class RunProcess:
             silence.cancel()
             self._control_fd = None
             os.close(control_fd)
-        return self._outcome(status_line)
+        outcome = self._outcome(status_line)
+        if outcome.is_over_configuration and outcome.error is not None:
+            await self._tell_failed(outcome.error)
+        return outcome
 
     def _send_cause(self) -> None:
         if self._control_fd is not None and self._cause_to_send is not None:
@@ -133,6 +138,7 @@ class RunProcess:
         try:
             async for events in read_events(reader):
                 self._last_event_time = time.monotonic()
+                self._note_progress(events)
                 await self._pass_on([event for event in events if not self._is_outcome(event)])
         except WorkerCrashedError as error:
             self._give_up(error)
@@ -140,6 +146,28 @@ class RunProcess:
                 pass  # so that the worker does not hang on a full pipe while it is being ended
         finally:
             transport.close()
+
+    def _note_progress(self, events: Sequence[run_pb2.RunEvent]) -> None:
+        told = next((event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress"), None)
+        if told is not None:
+            self._progress = wire.decode(told, Progress)
+
+    async def _tell_failed(self, error: RunError) -> None:
+        """The configuration that was being measured, if it was one."""
+        progress = self._progress
+        if progress is None or progress.configuration_index is None:
+            return
+        await self._pass_payload(ConfigurationFailed(progress.configuration_index, error))
+        completed_count, failed_count = progress.completed_configuration_count + 1, progress.failed_configuration_count + 1
+        await self._pass_payload(
+            replace(
+                progress,
+                completed_configuration_count=completed_count,
+                failed_configuration_count=failed_count,
+                activity="",
+                configuration_index=None,
+            )
+        )
 
     def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
         """The worker's last word on a failure is kept back: the final state is the service's to say, once all processes are gone."""
@@ -203,7 +231,7 @@ class RunProcess:
                     )
                 )
             case "hung":
-                return _failed(
+                return _failed_over_configuration(
                     TimeLimitError(
                         f"worker while {self._activity() or 'starting'}",
                         found=f"no sign of life for {self._limits.silence_limit_s:g} s",
@@ -212,7 +240,7 @@ class RunProcess:
                     )
                 )
             case supervisor.MEMORY_LIMIT:
-                return _failed(
+                return _failed_over_configuration(
                     MemoryLimitError(
                         f"run while {self._activity() or 'starting'}",
                         found=f"{status['peak_resident_bytes']} bytes resident",
@@ -232,7 +260,7 @@ class RunProcess:
             return Outcome(RunState.SUCCEEDED)
         ending = f"exit code {exit_code}" if signal_number is None else _signal_name(signal_number)
         tail = "\n".join(self._stderr.tail)
-        return _failed(
+        return _failed_over_configuration(
             WorkerCrashedError(
                 f"worker while {self._activity() or 'starting'}",
                 found=f"{ending}{'; it last said:' if tail else ''}\n{tail}".rstrip(),
@@ -244,6 +272,10 @@ class RunProcess:
 
 def _failed(error: KernalyseError) -> Outcome:
     return Outcome(RunState.FAILED, run_error(error))
+
+
+def _failed_over_configuration(error: KernalyseError) -> Outcome:
+    return replace(_failed(error), is_over_configuration=True)
 
 
 def _signal_name(number: int) -> str:

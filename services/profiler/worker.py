@@ -140,6 +140,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     from services.profiler.catalog import load_catalog
     from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
     from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
+    from services.profiler.workloads.counting_trial import try_counting
     from services.profiler.workloads.events import store_artifact
     from services.profiler.workloads.resolved_spec import kept_headers, resolved_spec
     from services.profiler.workloads.sweep import run_sweep
@@ -147,7 +148,7 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
 
     plan = plan_sweep(sweep, load_catalog(order.catalog_file), sys.maxsize)  # the service has held it against its limit
     process_index = order.process_index or 0
-    counts = FailedCounts(order.folder)
+    counts = FailedCounts(order.folder, len(sweep.failed_configuration_indexes))
     if process_index == 0:
         if plan.notices:
             sink.write(LogLines(LogLevel.INFO, "worker", plan.notices))
@@ -160,6 +161,8 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     # The first process tells the ceilings for all of them, and has counted what it measures.
     are_settled = process_index > 0 or tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
+    if counting is not None:
+        counting = try_counting(counting, sweep, order.folder, sink)
     measured = MeasuredLaunches(sink)
     counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.folder, process_index, counts.read()))
     if not are_settled:
@@ -179,13 +182,18 @@ def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
 
 
 class FailedCounts:
-    """How many configurations have failed so far, passed on from process to process in the run's folder."""
+    """How many configurations have failed so far, passed on from process to process in the run's folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        earlier_count: of an earlier run of the sweep.
+    """
+
+    def __init__(self, folder: Path, earlier_count: int) -> None:
         self._file = folder / "failed_configuration_count"
+        self._earlier_count = earlier_count
 
     def read(self) -> int:
-        return int(self._file.read_text()) if self._file.is_file() else 0
+        return int(self._file.read_text()) if self._file.is_file() else self._earlier_count
 
     def write(self, count: int) -> None:
         self._file.write_text(str(count))

@@ -12,10 +12,22 @@ from typing import Any, Final
 
 from kernalyse.bundle import pack
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.core.continuing import KEPT_COLUMNS, StoppedSweep, continued
 from services.core.errors import ArtifactNotFoundError, InvalidSourceError, KernalyseError, NotFoundError
 from services.core.header_layout import FOLDER_LIST
-from services.core.model import CommandProfile, KernelDefinition, KernelSource, KernelSweep, ModelRun, Run, RunSpec, Work
-from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name, continued, repeated
+from services.core.model import (
+    CommandProfile,
+    KernelDefinition,
+    KernelSource,
+    KernelSweep,
+    ModelRun,
+    Run,
+    RunSpec,
+    RunState,
+    TableQuery,
+    Work,
+)
+from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name, repeated
 from services.core.wire import decode, decode_json, encode
 from services.ui.client import CALL_TIMEOUT_S, AnalyzerClient
 from services.ui.forms.form import SourceKernels
@@ -66,19 +78,34 @@ async def start_run(client: AnalyzerClient, spec: RunSpec, bundle: Sequence[Give
     return await _start(client, spec, node_id, validate_only=False)
 
 
-async def start_again(client: AnalyzerClient, run: Run, *, is_rest: bool) -> Run:
-    """The run once more, as exactly as its node has kept it; is_rest: what of a stopped sweep is left. Raises KernalyseError."""
-    spec = await _kept_spec(client, run)
-    if is_rest:
-        rows = await client.run_table("measurements", (run.run_id,))
-        spec = continued(spec, run, frozenset(rows["configuration_index"].to_list() if rows.height else ()))
-    else:
-        spec = repeated(spec)
+async def start_again(client: AnalyzerClient, run: Run) -> Run:
+    """The run once more, as exactly as its node has kept it. Raises KernalyseError."""
+    return await _start_kept(client, run, repeated(await _kept_spec(client, run)))
+
+
+async def start_rest(client: AnalyzerClient, run: Run, *, retries_failed: bool) -> Run:
+    """What is left of a sweep. Raises KernalyseError."""
+    spec, stopped = await _kept_spec(client, run), await _stopped_sweep(client, run)
+    return await _start_kept(client, run, continued(spec, stopped, further_budget_ns(run), retries_failed=retries_failed))
+
+
+async def _start_kept(client: AnalyzerClient, run: Run, spec: RunSpec) -> Run:
     kernels = spec.work.kernels if isinstance(spec.work, KernelSweep) else ()
     for digest in sorted({kernel.bundle_digest for kernel in kernels if kernel.bundle_digest is not None}):
         with suppress(ArtifactNotFoundError):  # the node says so itself when they are nowhere
             await _upload(client, await client.artifact(run.run_id, bundle_artifact_name(digest)), run.node_id)
     return await _start(client, spec, run.node_id, validate_only=False)
+
+
+async def _stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
+    pages = {name: await client.table(TableQuery(name, (run.run_id,), columns=columns)) for name, columns in KEPT_COLUMNS.items()}
+    return StoppedSweep(run, **{name: page.rows.to_dicts() for name, page in pages.items()})
+
+
+def further_budget_ns(run: Run) -> int | None:
+    """The same once more for a search that has spent its own; None: what is left."""
+    sweep = run.spec.work
+    return sweep.budget_ns if isinstance(sweep, KernelSweep) and run.state is RunState.SUCCEEDED else None
 
 
 async def _kept_spec(client: AnalyzerClient, run: Run) -> RunSpec:

@@ -240,3 +240,17 @@ def test_a_stopped_sweep_is_continued_and_repeated(visit: Visit) -> None:
         visit.dashboard.cancel(again.run_id)
         assert again.run_id != run.run_id
         assert again.spec.continues_run_id == continues
+
+
+def test_what_failed_is_tried_again_by_a_button_of_its_own(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", sizes=(1024, 2**38))  # no device has room for the second
+    eventually(lambda: visit.dashboard.run(run.run_id).state.is_final)
+    page = visit.open(f"/start?runs={run.run_id}")
+    expect(page.get_by_role("button", name="Try what failed again")).to_be_visible()
+    expect(page.get_by_role("button", name="Measure what is left")).to_have_count(0)
+    page.get_by_role("button", name="Try what failed again").click()
+    page.wait_for_url(re.compile(r"/live\?runs="))
+    again = visit.dashboard.run(page.url.partition("runs=")[2].partition("&")[0])
+    assert isinstance(again.spec.work, KernelSweep)
+    assert (again.spec.work.done_configuration_indexes, again.spec.work.failed_configuration_indexes) == ((0,), ())
+    expect(page.get_by_role("link", name=run.run_id)).to_be_visible()  # it says which run it continues

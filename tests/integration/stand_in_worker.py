@@ -36,7 +36,7 @@ class StandIn:
         self._argument = argument
 
     def begin(self) -> None:
-        self._writer.write(Progress(0, 0, 1, "measuring saxpy N=1024"))
+        self._writer.write(Progress(0, 0, 1, "measuring saxpy N=1024", configuration_index=0))
         block = Dim3(1)
         self._writer.write(Configuration(0, "saxpy", (), block, block, 0, "elementwise", DataType.FLOAT32, None, None))
         self.write_samples(0)

@@ -27,6 +27,7 @@ from services.core.wire import encode_bytes
 from services.profiler.catalog import load_catalog
 from services.profiler.collectors.ncu_metrics import metric_names
 from services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, count_launches
+from services.profiler.workloads.counting_trial import try_counting
 from services.profiler.workloads.sweep_plan import plan_sweep
 from tests.integration.profiler_node import is_alive
 from tests.integration.told import Told
@@ -66,6 +67,13 @@ class Counter:
         counting = Counting(str(self.program), METRICS, has_ranges=False, silence_limit_s=silence_limit_s)
         count_launches(counting, plan, measured, CountingFiles(spec_file, self.folder))
         return told
+
+    def try_counting(self, behaviour: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Counting | None, Told]:
+        monkeypatch.setenv("STAND_IN_NCU", behaviour)
+        monkeypatch.setenv("STAND_IN_NCU_CALLS", str(self.folder / "calls"))
+        told = Told()
+        counting = Counting(str(self.program), METRICS, has_ranges=False, silence_limit_s=60)
+        return try_counting(counting, SAXPY, self.folder, told), told
 
     def calls(self) -> list[dict[str, str]]:
         return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
@@ -166,6 +174,36 @@ def test_without_a_report_the_warning_has_the_words_of_ncu_and_the_remedy(
     assert told.of(ArtifactStored) == []
     assert told.of(CountersStored) == []
     assert told.activities[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "remedy"),
+    [
+        ("permission", "options nvidia NVreg_RestrictProfilingToAdminUsers=0"),
+        ("dcgm", "dcgmi profile --pause"),
+        ("driver", "of the driver's own version"),
+    ],
+)
+def test_what_only_ncu_knows_is_said_before_the_sweep(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch, behaviour: str, remedy: str
+) -> None:
+    counting, told = counter.try_counting(behaviour, monkeypatch)
+    assert counting is None
+    assert told.warnings.startswith("No counters, timings alone: hardware counters: ")
+    assert remedy in told.warnings
+
+
+@pytest.mark.parametrize("behaviour", ["count", "killed"])
+def test_a_trial_that_goes_well_or_says_nothing_of_the_machine_is_not_told(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch, behaviour: str
+) -> None:
+    counting, told = counter.try_counting(behaviour, monkeypatch)
+    assert counting is not None
+    assert counting.metrics == METRICS
+    assert told.payloads == []
+    (call,) = counter.calls()
+    assert (call["--metrics"], call["--kernel-name"]) == ("dram__bytes.sum", "regex:^(saxpy)$")
+    assert not list((counter.folder / "artifacts").glob("*")), "the run has no artifact of it"
 
 
 def test_a_program_that_has_gone_since_the_preflight_is_a_refusal_too(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,9 @@ async def test_a_worker_that_crashes_costs_its_run_only(calls: Calls) -> None:
     assert "measuring saxpy N=1024" in crashed.error.message
     assert "SIGSEGV" in crashed.error.message
     assert "about to write out of bounds" in crashed.error.message
+    (failed,) = (event.configuration_failed for event in events if event.WhichOneof("payload") == "configuration_failed")
+    assert (failed.configuration_index, failed.error.reason, failed.error.message) == (0, "WORKER_CRASHED", crashed.error.message)
+    assert (crashed.completed_configuration_count, crashed.failed_configuration_count) == (1, 1)
     assert (await ended(calls, "succeed")).state is RunState.SUCCEEDED
 
 
@@ -92,6 +95,7 @@ async def test_an_endless_worker_deaf_to_term_is_ended_by_the_time_limit(calls: 
     assert run.state is RunState.FAILED
     assert run.error is not None
     assert run.error.reason == "TIME_LIMIT"
+    assert run.failed_configuration_count == 0  # what was being measured is no worse than what was before it
     assert "after 0.8 s" in run.error.message  # a worker on a loaded machine may not have begun to measure by then
 
 
@@ -103,6 +107,7 @@ async def test_a_silent_worker_counts_as_hung(own_node: ProfilerNode) -> None:
     assert run.error is not None
     assert run.error.reason == "TIME_LIMIT"
     assert "no sign of life for 1.5 s" in run.error.message
+    assert run.failed_configuration_count == 1
 
 
 async def test_a_worker_over_the_memory_limit_is_ended(calls: Calls) -> None:

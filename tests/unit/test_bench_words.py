@@ -61,7 +61,9 @@ def test_axes_of_macros_and_blocks_options_and_search_reach_the_sweep() -> None:
         macros=("TILE=2**3..2**4",),
         blocks="16x16,32x8",
         compiler_options=("--use_fast_math",),
-        search=SearchWords(strategy=SearchStrategy.HALVING, budget_s=1.5, process_count=2, paired_block_count=30, with_counters=True),
+        search=SearchWords(
+            strategy=SearchStrategy.HALVING, budget_s=1.5, process_count=2, paired_block_count=30, with_counters=True, is_confirmed=False
+        ),
         measuring=MeasuringWords(seed=7),
     )
     assert sweep.axes == (Axis("N", (1, 2)), Axis("block_x", (32, 64)))
@@ -69,7 +71,7 @@ def test_axes_of_macros_and_blocks_options_and_search_reach_the_sweep() -> None:
     assert sweep.blocks == (Dim3(16, 16), Dim3(32, 8))
     assert sweep.compiler_options == ("--use_fast_math",)
     assert (sweep.strategy, sweep.budget_ns, sweep.process_count) == (SearchStrategy.HALVING, 1_500_000_000, 2)
-    assert (sweep.pairing, sweep.with_counters, sweep.order_seed) == (Pairing(30), True, 7)
+    assert (sweep.pairing, sweep.with_counters, sweep.skip_confirmation, sweep.order_seed) == (Pairing(30), True, True, 7)
 
 
 def test_the_order_is_shuffled_unless_told_not_to_and_nothing_is_paired_unless_told_to() -> None:

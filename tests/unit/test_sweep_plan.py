@@ -35,6 +35,7 @@ from services.core.model import (
     MeasuringOptions,
     Pairing,
     ParameterDefinition,
+    Rival,
     SearchStrategy,
     Tie,
 )
@@ -165,8 +166,8 @@ def test_count_is_that_of_the_configurations_listed(n_values: list[int], m_value
             plan(sweep)
 
 
-def test_what_is_done_is_left_out_and_keeps_its_index() -> None:
-    chosen = plan(replace(SWEEP, done_configuration_indexes=(0, 4), process_count=2, order_seed=1))
+def test_what_is_done_or_failed_is_left_out_and_keeps_its_index() -> None:
+    chosen = plan(replace(SWEEP, done_configuration_indexes=(0,), failed_configuration_indexes=(4,), process_count=2, order_seed=1))
     left = [planned.configuration_index for process_index in range(2) for planned in chosen.to_measure(process_index)]
     assert sorted(left) == [1, 2, 3, *range(5, 12)]
     assert (chosen.configuration_count, chosen.completed_count(0), chosen.completed_count(1)) == (12, 2, 6)
@@ -245,7 +246,12 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
         InvalidParameterError,
         "found 3 configurations",
     ),
-    ("search that goes on", replace(SEARCH, done_configuration_indexes=(1,)), InvalidParameterError, "found 1 of them; expected none"),
+    (
+        "rival that is not done",
+        replace(SEARCH, done_configuration_indexes=(1,), rivals=(Rival(2, 1.0),)),
+        InvalidParameterError,
+        "rivals: found one that is not done",
+    ),
     ("all done", replace(SWEEP, done_configuration_indexes=tuple(range(6))), InvalidParameterError, "found every configuration"),
     (
         "done that are none",

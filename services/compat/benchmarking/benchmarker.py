@@ -203,6 +203,6 @@ def _plan(kernel: KernelConfig, ranges: ParameterRanges, measuring: MeasuringOpt
     """Of one kernel alone: ties and axes go by name, and another kernel may use the names otherwise."""
     axes, ties = ranges.of(kernel)
     selection = KernelSelection(kernel.kernel_name, kernel.source, kernel.definition)
-    sweep = KernelSweep(kernels=(selection,), axes=axes, ties=ties, measuring=measuring)
+    sweep = KernelSweep(kernels=(selection,), axes=axes, ties=ties, measuring=measuring, skip_confirmation=True)
     plan = plan_sweep(sweep, NO_CATALOG, sys.maxsize)
     return _PlannedSweep(sweep, replace(plan, kernels=tuple(replace(one, callables=kernel.callables) for one in plan.kernels)))

@@ -57,6 +57,7 @@ class Progress:
     total_configuration_count: int
     activity: str
     device_id: str | None = None
+    configuration_index: int | None = None  # that is being measured: if the worker ends over it, it has failed
 
     def of(self, run: Run) -> Run:
         """The run when it has come so far."""

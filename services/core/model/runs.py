@@ -115,6 +115,14 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
+class Rival:
+    """A configuration that an earlier run of the sweep has measured, among the fastest of its problem."""
+
+    configuration_index: int
+    duration_median_ns: float  # as that run measured it
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSweep:
     """Every kernel over the cartesian product of the axes, first axis slowest; macro axes after them, then blocks."""
 
@@ -136,6 +144,9 @@ class KernelSweep:
     pairing: Pairing | None = None
     with_counters: bool = False  # once more under ncu
     done_configuration_indexes: tuple[int, ...] = ()  # measured by an earlier run, left out here
+    rivals: tuple[Rival, ...] = ()  # of these, the fastest of their problems: what is measured here is compared with them
+    failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here too, and counted as failed
+    skip_confirmation: bool = False  # else the best of each problem is compared with its runner-up in alternating blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,4 +57,5 @@ class SweepWords:
             process_count=self.search.process_count,
             pairing=self.search.pairing(),
             with_counters=self.search.with_counters,
+            skip_confirmation=not self.search.is_confirmed,
         )

@@ -15,6 +15,7 @@ DCGM_REMEDY: Final = (
     "If DCGM watches this GPU, pause it as root while you count (dcgmi profile --pause), and let it go on after that "
     "(dcgmi profile --resume). It is not paused by itself: others may rely on it."
 )
+NOTHING_PROFILED: Final = "No kernels were profiled"
 REMEDIES: Final = {
     "ERR_NVGPUCTRPERM": PERMISSION_REMEDY,
     "driver resource was unavailable": DCGM_REMEDY,
@@ -26,7 +27,7 @@ REMEDIES: Final = {
         "Use the ncu of a toolkit no newer than the driver. Sandboxes such as gVisor hide the counters altogether: count on the host then."
     ),
     "Failed to open/create lock file": "Set TMPDIR to a folder that this user can write.",
-    "No kernels were profiled": "The launches did not come about, or ncu did not see them; the run's log may say why.",
+    NOTHING_PROFILED: "The launches did not come about, or ncu did not see them; the run's log may say why.",
 }
 """By words of ncu's message; the first that occurs counts."""
 
@@ -52,6 +53,11 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
 
 def not_counted(refused: Iterable[str]) -> str:
     return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
+
+
+def is_refused_for_good(said: str) -> bool:
+    """Whether ncu's words name a reason that lies in the machine, and holds for any kernel."""
+    return any(words in said for words in REMEDIES if words != NOTHING_PROFILED)
 
 
 def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:

@@ -143,10 +143,6 @@ class ConfigurationRun:
         return self.benchmark.sample(rule)
 
     @property
-    def is_started(self) -> bool:
-        return self._benchmark is not None
-
-    @property
     def benchmark(self) -> Benchmark:
         assert self._benchmark is not None
         return self._benchmark

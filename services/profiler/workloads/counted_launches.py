@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from services.core.errors import InternalError, InvalidRequestError, KernalyseError
-from services.core.model import BackendName, EventPayload, KernelSweep, RunSpec
+from services.core.model import BackendName, KernelSweep, RunSpec
 from services.core.wire import decode_bytes
+from services.profiler.workloads.events import Unheard
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
 
 if TYPE_CHECKING:
@@ -40,13 +41,6 @@ class LaunchOrder:
     folder: Path
     catalog_file: Path | None
     cache_folder: Path | None
-
-
-class Unheard:
-    """The sweep has told of every configuration already."""
-
-    def write(self, payload: EventPayload) -> None:
-        pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

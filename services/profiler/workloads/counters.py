@@ -68,6 +68,10 @@ class Counting:
     has_ranges: bool
     silence_limit_s: float
 
+    def of(self, metrics: tuple[str, ...]) -> Counting:
+        """The same for other metrics."""
+        return replace(self, metrics=metrics)
+
 
 @dataclass(slots=True)
 class MeasuredLaunches:
@@ -132,6 +136,11 @@ def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunch
         except OSError as error:
             _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error}.")
     measured.tell_activity("")
+
+
+def count_one(counting: Counting, cache_mode: CacheMode, function_name: str, measured: MeasuredLaunches, files: CountingFiles) -> None:
+    """Counts the first configuration of the sweep in `files`. Raises UnmetConditionError, TimeLimitError, OSError."""
+    _Pass(counting, cache_mode, {0: function_name}, measured, files, "counters").run()
 
 
 @dataclass(slots=True)

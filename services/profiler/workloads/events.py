@@ -21,6 +21,13 @@ class EventSink(Protocol):
     def write(self, payload: EventPayload) -> None: ...
 
 
+class Unheard:
+    """A sink for what nobody is to hear."""
+
+    def write(self, payload: EventPayload) -> None:
+        pass
+
+
 def run_error(error: KernalyseError) -> RunError:
     """The error as an event carries it."""
     return RunError(code=error.code, reason=error.reason, message=error.message, metadata=tuple(sorted(error.metadata.items())))

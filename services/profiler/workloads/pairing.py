@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -28,29 +27,16 @@ def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, 
         ProblemRun([ConfigurationRun(planned, bench) for planned in sides], bench, progress).measure(block_count)
 
 
-def run_pair(
-    baseline: ConfigurationRun, judged: ConfigurationRun, block_count: int, on_activity: ActivitySink, max_duration_ns: float = math.inf
-) -> PairedComparison:
-    """Compares two announced configurations. What has not been started is started; what has gets its inputs anew.
-
-    Samples are told as those of any configuration; the comparison itself is not, and nothing is finished.
-
-    Args:
-        block_count: of each side, at least; more are taken until the interval is narrow enough, or time is up.
-        max_duration_ns: of taking turns; fewer than 20 blocks, which it may cut them to, come out as undecided.
+def start_pair(baseline: ConfigurationRun, judged: ConfigurationRun, on_activity: ActivitySink) -> None:
+    """Two configurations that are to take turns, with the buffers of both on the device.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.
-        UnmetConditionError: the device was throttled all the time.
         KernalyseError: what `ConfigurationRun.start` raises.
     """
     _share_device(baseline, judged)
     for side in (baseline, judged):
-        if side.is_started:
-            side.reload()
-        else:
-            side.start(on_activity)
-    return Turns(baseline, judged, on_activity).compare(block_count, max_duration_ns)
+        side.start(on_activity)
 
 
 class ProblemRun:

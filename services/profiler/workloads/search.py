@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from services.core.comparison import load_statistics
 from services.core.model import LogLevel, LogLines, StoppingCriterion, StopReason
 from services.core.statistics import MedianInterval, median_interval
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
-from services.profiler.workloads.confirming import CONFIRMING_RATIO, Candidate, confirm_best
+from services.profiler.workloads.confirming import CONFIRMING_RATIO, Contests
 from services.profiler.workloads.search_budget import ClockNs, SearchBudget
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
@@ -34,40 +34,55 @@ FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no mar
 
 
 def search_at_random(
-    configurations: Iterable[PlannedConfiguration], bench: Bench, progress: SweepProgress, clock_ns: ClockNs = time.monotonic_ns
+    configurations: Iterable[PlannedConfiguration],
+    bench: Bench,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Measures one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
     order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
-    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
-    searching = budget.part(1 - CONFIRMING_RATIO)
-    contests: defaultdict[object, list[Candidate]] = defaultdict(list)
+    budget = _whole_budget(bench, clock_ns)
+    searching = _searching_part(budget, bench)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
-        measurement = measure_configuration(planned, _limited(bench, searching.left_ns()), progress)
-        if measurement is not None:
-            contests[planned.contest].append(Candidate(planned, measurement))
+        contests.enter(planned, measure_configuration(planned, _limited(bench, searching.left_ns()), progress))
     _tell_left(len(waiting), bench)
-    _confirm_each(list(contests.values()), bench, progress, budget)
+    contests.confirm(bench, progress, budget)
 
 
 def search_by_halving(
-    configurations: Iterable[PlannedConfiguration], bench: Bench, progress: SweepProgress, clock_ns: ClockNs = time.monotonic_ns
+    configurations: Iterable[PlannedConfiguration],
+    bench: Bench,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     """Finds the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
-    contests: dict[object, list[PlannedConfiguration]] = {}
+    by_contest: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
-        contests.setdefault(planned.contest, []).append(planned)
-    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
-    searching = budget.part(1 - CONFIRMING_RATIO)
-    left_count, finished = 0, list[list[Candidate]]()
-    for position, contest in enumerate(contests.values()):
-        halving = _Halving(bench, progress, searching.part(1 / (len(contests) - position)))
+        by_contest.setdefault(planned.contest, []).append(planned)
+    budget = _whole_budget(bench, clock_ns)
+    searching = _searching_part(budget, bench)
+    left_count = 0
+    for position, contest in enumerate(by_contest.values()):
+        halving = _Halving(bench, progress, searching.part(1 / (len(by_contest) - position)), contests)
         left_count += halving.hold(contest)
-        finished.append(halving.candidates)
     _tell_left(left_count, bench)
-    _confirm_each(finished, bench, progress, budget)
+    contests.confirm(bench, progress, budget)
+
+
+def _whole_budget(bench: Bench, clock_ns: ClockNs) -> SearchBudget:
+    """From here on: what loads once, whatever is searched, comes before."""
+    if not bench.sweep.skip_confirmation:
+        load_statistics()
+    return SearchBudget.of(bench.sweep.budget_ns, clock_ns)
+
+
+def _searching_part(budget: SearchBudget, bench: Bench) -> SearchBudget:
+    return budget if bench.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
 
 
 def _limited(bench: Bench, left_ns: float) -> Bench:
@@ -87,28 +102,23 @@ def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
     return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
 
 
-def _confirm_each(contests: Sequence[Sequence[Candidate]], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-    """After everything is measured: a comparison that takes longer than thought must cost no configuration its look."""
-    for position, candidates in enumerate(contests):
-        confirm_best(candidates, bench, progress, budget.part(1 / (len(contests) - position)))
-
-
 def _tell_left(left_count: int, bench: Bench) -> None:
     if left_count:
         budget_s = (bench.sweep.budget_ns or 0) / 1e9
         text = f"The budget of {budget_s:g} s is spent: {left_count} configuration{'s were' if left_count > 1 else ' was'} not measured."
-        bench.sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
+        remedy = "kernalyse resume with --budget SECONDS goes on with what is left."
+        bench.sink.write(LogLines(LogLevel.WARNING, "worker", (f"{text} {remedy}",)))
 
 
 class _Halving:
     """One contest: configurations of which the fastest is wanted."""
 
-    def __init__(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+    def __init__(self, bench: Bench, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
         self._bench = bench
         self._progress = progress
         self._budget = budget
         self._on_device: ConfigurationRun | None = None
-        self.candidates: list[Candidate] = []  # what is finished
+        self._contests = contests
 
     def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
         """Measures until two are left and thoroughly known, or the budget is spent; answers with how many had no look at all."""
@@ -181,8 +191,7 @@ class _Halving:
             run.finish(ending(run))
 
         if self._progress.attempt(run, finish):
-            assert run.measurement is not None
-            self.candidates.append(Candidate(run.planned, run.measurement))
+            self._contests.enter(run.planned, run.measurement)
             self._progress.complete()
 
     def _bring(self, run: ConfigurationRun | None) -> None:

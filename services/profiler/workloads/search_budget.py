@@ -29,6 +29,7 @@ class SearchBudget:
     def is_spent(self) -> bool:
         return self.left_ns() <= 0
 
-    def part(self, ratio: float) -> Self:
-        """The first part of what is left."""
-        return replace(self, end_ns=self.clock_ns() + self.left_ns() * ratio)
+    def part(self, ratio: float, least_ns: float = 0) -> Self:
+        """The first part of what is left; where that is less than `least_ns`, so much of it as there is."""
+        left_ns = self.left_ns()
+        return replace(self, end_ns=self.clock_ns() + max(left_ns * ratio, min(left_ns, least_ns)))

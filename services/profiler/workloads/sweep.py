@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from services.core.comparison import load_statistics
 from services.core.model import KernelSweep, SearchStrategy
 from services.profiler.backends.base import DeviceSession
 from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.workloads.configuration_run import Bench
+from services.profiler.workloads.confirming import Candidate, Contests, confirming_ns
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.search import search_at_random, search_by_halving
+from services.profiler.workloads.search_budget import ClockNs, SearchBudget
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.sweep_plan import PlannedConfiguration, SweepPlan
 from services.profiler.workloads.sweep_progress import SweepProgress, measure_configuration
@@ -54,22 +58,49 @@ def run_sweep(
     )
     progress = SweepProgress(sink, plan, session.device.device_id, process_index, failed_count)
     try:
-        _measure(plan.to_measure(process_index), bench, progress)
+        _measure(plan, process_index, bench, progress)
     finally:
         bench.buffers.release()
     progress.raise_if_nothing_was_measured()
     return progress.failed_count
 
 
-def _measure(configurations: Sequence[PlannedConfiguration], bench: Bench, progress: SweepProgress) -> None:
+def _measure(plan: SweepPlan, process_index: int, bench: Bench, progress: SweepProgress) -> None:
+    configurations = plan.to_measure(process_index)
     if bench.sweep.pairing is not None:
         measure_pairs(configurations, bench.sweep.pairing.block_count, bench, progress)
         return
+    contests = Contests(_rivals(plan, bench.sweep))
     match bench.sweep.strategy:
         case SearchStrategy.ALL:
-            for planned in configurations:
-                measure_configuration(planned, bench, progress)
+            _measure_all(configurations, bench, progress, contests)
         case SearchStrategy.RANDOM:
-            search_at_random(configurations, bench, progress)
+            search_at_random(configurations, bench, progress, contests)
         case SearchStrategy.HALVING:
-            search_by_halving(configurations, bench, progress)
+            search_by_halving(configurations, bench, progress, contests)
+
+
+def _measure_all(
+    configurations: Sequence[PlannedConfiguration],
+    bench: Bench,
+    progress: SweepProgress,
+    contests: Contests,
+    clock_ns: ClockNs = time.monotonic_ns,
+) -> None:
+    start_ns = clock_ns()
+    for planned in configurations:
+        contests.enter(planned, measure_configuration(planned, bench, progress))
+    allowed_ns = confirming_ns(clock_ns() - start_ns)
+    is_decided_by_processes = bench.sweep.process_count > 1
+    if not (is_decided_by_processes or bench.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
+        load_statistics()
+        contests.confirm(bench, progress, SearchBudget.of(int(allowed_ns), clock_ns))
+
+
+def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
+    """What an earlier run of the sweep has measured, as far as it may be the fastest."""
+    medians_ns = {rival.configuration_index: rival.duration_median_ns for rival in sweep.rivals}
+    if medians_ns:
+        for planned in plan.configurations():
+            if planned.configuration_index in medians_ns:
+                yield Candidate(planned, medians_ns[planned.configuration_index])

@@ -138,7 +138,7 @@ def _check_block_axis(name: str, values: tuple[int, ...]) -> None:
 def _check_search(sweep: KernelSweep) -> None:
     is_search = sweep.strategy is not SearchStrategy.ALL
     pairing = sweep.pairing or Pairing()
-    process_count = sweep.process_count
+    process_count, done = sweep.process_count, frozenset(sweep.done_configuration_indexes)
     correct = "Correct it, or leave it out."
     for subject, found, is_good, expected, remedy in (
         ("budget_ns", sweep.budget_ns, sweep.budget_ns is None or sweep.budget_ns > 0, "more than 0", correct),
@@ -167,11 +167,11 @@ def _check_search(sweep: KernelSweep) -> None:
         ("pairing.block_count", pairing.block_count, pairing.block_count >= MIN_BLOCK_COUNT, f"at least {MIN_BLOCK_COUNT}", correct),
         ("order_seed", sweep.order_seed, sweep.order_seed is None or sweep.order_seed >= 0, "at least 0", correct),
         (
-            "done_configuration_indexes",
-            f"{len(sweep.done_configuration_indexes)} of them",
-            not (sweep.done_configuration_indexes and is_search),
-            "none: a search cannot be continued",
-            "Run it again.",
+            "rivals",
+            "one that is not done, or without a duration",
+            all(one.configuration_index in done and 0 < one.duration_median_ns < math.inf for one in sweep.rivals),
+            "configurations that an earlier run has measured",
+            "Take them from the table best of the run that is to be continued.",
         ),
     ):
         if not is_good:

@@ -152,7 +152,7 @@ class SweepPlan:
     cache_modes: tuple[CacheMode, ...]
     process_count: int
     configuration_count: int  # those done before included
-    done_indexes: frozenset[int] = frozenset()  # measured by an earlier run
+    left_out_indexes: frozenset[int] = frozenset()  # measured by an earlier run, or failed there
     order_seed: int | None = None
     notices: tuple[str, ...] = ()  # what was assumed where a definition was derived, one sentence each
 
@@ -174,7 +174,7 @@ class SweepPlan:
         left = [
             planned
             for planned in self.configurations()
-            if planned.process_index == process_index and planned.configuration_index not in self.done_indexes
+            if planned.process_index == process_index and planned.configuration_index not in self.left_out_indexes
         ]
         if self.order_seed is not None:
             random.Random(f"{self.order_seed}/{process_index}").shuffle(left)
@@ -182,7 +182,7 @@ class SweepPlan:
 
     def completed_count(self, process_index: int) -> int:
         """What an earlier run and the processes before this one have done."""
-        return len(self.done_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
+        return len(self.left_out_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
 
     def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
         parts = [f"{name}={value}" for name, value in candidate.macros.items()]
@@ -234,25 +234,26 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
         cache_modes=cache_modes,
         process_count=sweep.process_count,
         configuration_count=configuration_count,
-        done_indexes=frozenset(sweep.done_configuration_indexes),
+        left_out_indexes=frozenset((*sweep.done_configuration_indexes, *sweep.failed_configuration_indexes)),
         order_seed=sweep.order_seed,
         notices=tuple(notice for kernel in resolved for notice in kernel.notices),
     )
-    _check_done(plan)
+    _check_left_out(plan)
     if sweep.pairing is not None:
         check_pairing([planned.problem for planned in plan.configurations()])
     return plan
 
 
-def _check_done(plan: SweepPlan) -> None:
+def _check_left_out(plan: SweepPlan) -> None:
     """Raises InvalidParameterError for indexes that the sweep does not have, and when it has no others."""
-    unknown = max(plan.done_indexes, default=-1) >= plan.configuration_count
-    if unknown or len(plan.done_indexes) == plan.configuration_count:
+    highest = max(plan.left_out_indexes, default=-1)
+    unknown = highest >= plan.configuration_count
+    if unknown or len(plan.left_out_indexes) == plan.configuration_count:
         raise InvalidParameterError(
-            "sweep option done_configuration_indexes",
-            found=f"{max(plan.done_indexes)} of {plan.configuration_count} configurations" if unknown else "every configuration",
+            "sweep options done_configuration_indexes and failed_configuration_indexes",
+            found=f"{highest} of {plan.configuration_count} configurations" if unknown else "every configuration",
             expected=f"some of 0 to {plan.configuration_count - 1}, and not all",
-            remedy="Take them from the measurements of the run that is to be continued.",
+            remedy="Take them from the measurements and failures of the run that is to be continued.",
         )
 
 

@@ -15,7 +15,7 @@ class SweepProgress:
     """Counts what is done, and tells it. Earlier processes and an earlier run of the sweep are counted in.
 
     Args:
-        failed_count: configurations that failed in earlier processes of this run.
+        failed_count: configurations that failed in earlier processes and runs of the sweep.
     """
 
     def __init__(self, sink: EventSink, plan: SweepPlan, device_id: str, process_index: int = 0, failed_count: int = 0) -> None:
@@ -25,6 +25,7 @@ class SweepProgress:
         self._completed_count = plan.completed_count(process_index)
         self._measured_count = 0
         self._first_error: KernalyseError | None = None
+        self._attempted_index: int | None = None
         self.failed_count = failed_count
 
     def tell(self, activity: str) -> None:
@@ -35,6 +36,7 @@ class SweepProgress:
                 total_configuration_count=self._plan.configuration_count,
                 activity=activity,
                 device_id=self._device_id,
+                configuration_index=self._attempted_index,
             )
         )
 
@@ -56,13 +58,16 @@ class SweepProgress:
         Raises:
             KernalyseError: the session is lost with it, so nothing can be measured after it in this process.
         """
+        self._attempted_index = run.configuration_index
         try:
             action()
         except KernalyseError as error:
+            self._attempted_index = None
             self.fail(run.planned, error)
             if run.is_session_lost:
                 raise
             return False
+        self._attempted_index = None
         return True
 
     def raise_if_nothing_was_measured(self) -> None:

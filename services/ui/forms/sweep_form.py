@@ -142,6 +142,7 @@ SEARCH_FIELDS: Final = (
     Field("budget", "Budget, s", "number", hint="Of a search: random or halving."),
     Field("processes", "Processes", "number", placeholder="1", hint="Everything in each, one after the other."),
     Field("paired", "Alternate two kernels, block by block, and judge them", "check"),
+    Field("unconfirmed", "Best ones uncompared with their runners-up", "check"),
     Field("counters", "Once more under ncu, for hardware counters", "check"),
     Field("in_order", "In order, not shuffled", "check"),
 )
@@ -233,6 +234,7 @@ def _search(values: Values, problems: Problems) -> SearchWords:
         process_count=count_of(values, "processes", problems, 1),
         is_paired="paired" in values,
         with_counters="counters" in values,
+        is_confirmed="unconfirmed" not in values,
     )
 
 
@@ -292,6 +294,7 @@ def _command(names: tuple[str, ...], words: SweepWords, values: Values, place: P
         *option("--processes", text_of(values, "processes")),
         *(("--paired",) if search.is_paired else ()),
         *(("--counters",) if search.with_counters else ()),
+        *(() if search.is_confirmed else ("--no-confirm",)),
         *(() if search.is_shuffled else ("--no-shuffle",)),
         *place_options(values, place),
         *option("--title", text_of(values, "title")),

@@ -127,6 +127,7 @@ class RunCard:
     problem: str
     notes: str
     tags: tuple[str, ...]
+    continues_run_id: str  # empty: none
 
 
 def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
@@ -159,6 +160,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         problem=run.error.message if run.error else "",
         notes=run.notes,
         tags=run.tags,
+        continues_run_id=run.spec.continues_run_id or "",
     )
 
 

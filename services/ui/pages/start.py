@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
 from services.core.errors import KernalyseError
-from services.core.model import KernelDefinition, KernelSweep, Node, Run, RunState, SearchStrategy
+from services.core.model import KernelDefinition, KernelSweep, Node, Run
+from services.core.quantities import duration
 from services.ui.client import AnalyzerClient
 from services.ui.forms.ceilings_form import CeilingsForm
 from services.ui.forms.command_form import CommandForm
@@ -19,7 +21,7 @@ from services.ui.pages.form_panel import FormPanel
 from services.ui.pages.import_cards import import_card
 from services.ui.pages.shell import PageBase, fragment, run_card
 from services.ui.question import Question
-from services.ui.run_starting import check_run, kernels_of_node, kernels_of_source, start_again, start_run
+from services.ui.run_starting import check_run, further_budget_ns, kernels_of_node, kernels_of_source, start_again, start_rest, start_run
 from services.ui.state import Page, StartTab, ViewState
 from services.ui.uploads.given_files import GivenFile
 from services.ui.uploads.uploads import Uploads
@@ -66,8 +68,10 @@ class StartPage(PageBase):
                 form_name, _, file_id = value.partition("=")
                 panel = self._panels[_form_name(form_name)]
                 panel.file_ids = tuple(kept for kept in panel.file_ids if kept != file_id)
-            case "again" | "continue":
-                return self._start_again(value, is_rest=name == "continue")
+            case "again":
+                return self._start_again(value, start_again)
+            case "continue" | "retry":
+                return self._start_again(value, partial(start_rest, retries_failed=name == "retry"))
             case "cancel-import":
                 return self._uploads.imports.find(value).cancel()
             case "forget-import":
@@ -106,13 +110,13 @@ class StartPage(PageBase):
         finally:
             self._is_starting = False
 
-    async def _start_again(self, run_id: str, *, is_rest: bool) -> None:
+    async def _start_again(self, run_id: str, start: Callable[[AnalyzerClient, Run], Awaitable[Run]]) -> None:
         run = next((run for run in self.client.nodes.overview().runs if run.run_id == run_id), None)
         if run is not None and not self._is_starting:
             self._is_starting = True
             self.wake()
             try:
-                self._started = await start_again(self.client, run, is_rest=is_rest)
+                self._started = await start(self.client, run)
             finally:
                 self._is_starting = False
 
@@ -140,7 +144,7 @@ class StartPage(PageBase):
     def _again(self, overview: Overview) -> str:
         """What can be done again of the runs that the view names."""
         named = [run for run in overview.runs if run.run_id in self.state.runs and run.state.is_final and not run.is_imported]
-        entries = [{"card": run_card(run, overview, 0.0), "has_rest": _has_rest(run)} for run in named]
+        entries = [{"card": run_card(run, overview, 0.0), "rest_label": _rest_label(run), "has_failed": _has_failed(run)} for run in named]
         return fragment("again.html", entries=entries, is_starting=self._is_starting)
 
     def _nodes(self) -> tuple[Node, ...]:
@@ -194,7 +198,13 @@ def _form_name(name: str) -> FormName:
     return {form.name: form.name for form in FORMS}[name]  # type: ignore[index]
 
 
-def _has_rest(run: Run) -> bool:
-    """Of a sweep over everything that was stopped, or in which something failed."""
-    is_whole = run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0
-    return isinstance(run.spec.work, KernelSweep) and run.spec.work.strategy is SearchStrategy.ALL and not is_whole
+def _rest_label(run: Run) -> str:
+    """Of a sweep that was stopped, or whose budget did not reach for everything; else empty."""
+    if not isinstance(run.spec.work, KernelSweep) or run.completed_configuration_count == run.total_configuration_count:
+        return ""
+    budget_ns = further_budget_ns(run)
+    return "Measure what is left" if budget_ns is None else f"Measure what is left, {duration(budget_ns)} more"
+
+
+def _has_failed(run: Run) -> bool:
+    return isinstance(run.spec.work, KernelSweep) and run.failed_configuration_count > 0

@@ -294,7 +294,7 @@ class AnalyzerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTable(self, request, context):
-        """Rows of a table or analysis of one or more runs.
+        """Rows of a table or analysis of one or more runs. A run that continues another, asked for by its id, has the rows of both.
         Reasons: TABLE_NOT_FOUND, RUN_NOT_FOUND, INVALID_REQUEST (column, value, runs that cannot be compared), STORED_RUN_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -215,8 +215,16 @@ class Pairing(_message.Message):
     block_count: int
     def __init__(self, block_count: _Optional[int] = ...) -> None: ...
 
+class Rival(_message.Message):
+    __slots__ = ("configuration_index", "duration_median_ns")
+    CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MEDIAN_NS_FIELD_NUMBER: _ClassVar[int]
+    configuration_index: int
+    duration_median_ns: float
+    def __init__(self, configuration_index: _Optional[int] = ..., duration_median_ns: _Optional[float] = ...) -> None: ...
+
 class KernelSweep(_message.Message):
-    __slots__ = ("kernels", "axes", "ties", "where", "arguments", "blocks", "backend", "device_id", "measuring", "macro_axes", "compiler_options", "order_seed", "strategy", "budget_ns", "process_count", "pairing", "with_counters", "done_configuration_indexes")
+    __slots__ = ("kernels", "axes", "ties", "where", "arguments", "blocks", "backend", "device_id", "measuring", "macro_axes", "compiler_options", "order_seed", "strategy", "budget_ns", "process_count", "pairing", "with_counters", "done_configuration_indexes", "rivals", "failed_configuration_indexes", "skip_confirmation")
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     AXES_FIELD_NUMBER: _ClassVar[int]
     TIES_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +243,9 @@ class KernelSweep(_message.Message):
     PAIRING_FIELD_NUMBER: _ClassVar[int]
     WITH_COUNTERS_FIELD_NUMBER: _ClassVar[int]
     DONE_CONFIGURATION_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    RIVALS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_CONFIGURATION_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    SKIP_CONFIRMATION_FIELD_NUMBER: _ClassVar[int]
     kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelSelection]
     axes: _containers.RepeatedCompositeFieldContainer[Axis]
     ties: _containers.RepeatedCompositeFieldContainer[Tie]
@@ -253,7 +264,10 @@ class KernelSweep(_message.Message):
     pairing: Pairing
     with_counters: bool
     done_configuration_indexes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelSelection, _Mapping]]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., where: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[_kernel_pb2.ArgumentDefinition, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[_device_pb2.Dim3, _Mapping]]] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., macro_axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiler_options: _Optional[_Iterable[str]] = ..., order_seed: _Optional[int] = ..., strategy: _Optional[_Union[SearchStrategy, str]] = ..., budget_ns: _Optional[int] = ..., process_count: _Optional[int] = ..., pairing: _Optional[_Union[Pairing, _Mapping]] = ..., with_counters: _Optional[bool] = ..., done_configuration_indexes: _Optional[_Iterable[int]] = ...) -> None: ...
+    rivals: _containers.RepeatedCompositeFieldContainer[Rival]
+    failed_configuration_indexes: _containers.RepeatedScalarFieldContainer[int]
+    skip_confirmation: bool
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelSelection, _Mapping]]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., where: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[_kernel_pb2.ArgumentDefinition, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[_device_pb2.Dim3, _Mapping]]] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., macro_axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiler_options: _Optional[_Iterable[str]] = ..., order_seed: _Optional[int] = ..., strategy: _Optional[_Union[SearchStrategy, str]] = ..., budget_ns: _Optional[int] = ..., process_count: _Optional[int] = ..., pairing: _Optional[_Union[Pairing, _Mapping]] = ..., with_counters: _Optional[bool] = ..., done_configuration_indexes: _Optional[_Iterable[int]] = ..., rivals: _Optional[_Iterable[_Union[Rival, _Mapping]]] = ..., failed_configuration_indexes: _Optional[_Iterable[int]] = ..., skip_confirmation: _Optional[bool] = ...) -> None: ...
 
 class EnvironmentVariable(_message.Message):
     __slots__ = ("name", "value")
@@ -437,18 +451,20 @@ class StateChanged(_message.Message):
     def __init__(self, state: _Optional[_Union[RunState, str]] = ..., error: _Optional[_Union[RunError, _Mapping]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("completed_configuration_count", "failed_configuration_count", "total_configuration_count", "activity", "device_id")
+    __slots__ = ("completed_configuration_count", "failed_configuration_count", "total_configuration_count", "activity", "device_id", "configuration_index")
     COMPLETED_CONFIGURATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     FAILED_CONFIGURATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_CONFIGURATION_COUNT_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_INDEX_FIELD_NUMBER: _ClassVar[int]
     completed_configuration_count: int
     failed_configuration_count: int
     total_configuration_count: int
     activity: str
     device_id: str
-    def __init__(self, completed_configuration_count: _Optional[int] = ..., failed_configuration_count: _Optional[int] = ..., total_configuration_count: _Optional[int] = ..., activity: _Optional[str] = ..., device_id: _Optional[str] = ...) -> None: ...
+    configuration_index: int
+    def __init__(self, completed_configuration_count: _Optional[int] = ..., failed_configuration_count: _Optional[int] = ..., total_configuration_count: _Optional[int] = ..., activity: _Optional[str] = ..., device_id: _Optional[str] = ..., configuration_index: _Optional[int] = ...) -> None: ...
 
 class ParameterValue(_message.Message):
     __slots__ = ("name", "value")

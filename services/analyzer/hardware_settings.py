@@ -13,9 +13,10 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.hardware_records import USER
+from services.analyzer.roofline_tables import ROOFLINE
 from services.analyzer.run_hardware import thresholds
 from services.analyzer.run_tables import run_table
-from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE
+from services.analyzer.schema import CEILINGS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError
 from services.core.model import Ceiling, Device, Hardware, HardwareKey, Thresholds

@@ -19,9 +19,10 @@ from services.analyzer.answer_tables import LAYERS
 from services.analyzer.event_rows import unix_ns
 from services.analyzer.history_tables import HISTORY_ROWS
 from services.analyzer.model_tables import MODELS
+from services.analyzer.roofline_tables import ROOFLINE
 from services.analyzer.run_records import RunRecord
 from services.analyzer.run_tables import run_table
-from services.analyzer.schema import KERNELS, MEASUREMENTS, ROOFLINE
+from services.analyzer.schema import KERNELS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.trace_tables import TRACE_DEVICES
 from services.core.model import ModelRun

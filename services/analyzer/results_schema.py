@@ -13,8 +13,9 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.roofline_tables import ROOFLINE
 from services.analyzer.runs_table import RUNS
-from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, ROOFLINE, SAMPLES, TELEMETRY
+from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, SAMPLES, TELEMETRY
 from services.analyzer.table import COUNT, FLAG, NUMBER, TEXT, Column, Table
 from services.analyzer.threshold_table import THRESHOLDS
 from services.core.model import Device

@@ -13,18 +13,11 @@ from services.analyzer.comparison_table import TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.model_tables import MODEL_TABLES
+from services.analyzer.roofline_tables import COUNTED_LAYER_ROOFLINE, COUNTED_ROOFLINE, ROOFLINE
 from services.analyzer.run_hardware import ceilings, hand_settings, thresholds
 from services.analyzer.run_records import RunRecord
 from services.analyzer.runs_table import RUNS
-from services.analyzer.schema import (
-    BEST,
-    CEILINGS,
-    CONFIGURATIONS,
-    COUNTED_ROOFLINE,
-    KERNELS,
-    ROOFLINE,
-    table_named,
-)
+from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, KERNELS, table_named
 from services.analyzer.store import Store
 from services.analyzer.sweep_tables import LAYERED_TABLES, sweep_table
 from services.analyzer.table import Table, together
@@ -43,7 +36,7 @@ from services.analyzer.trace_tables import TRACE_TABLES
 from services.core.errors import InvalidRequestError
 from services.core.model import ModelRun, Run
 
-TABLES_UNDER_CEILINGS: Final = (ROOFLINE, COUNTED_ROOFLINE, *LAYERED_TABLES)
+TABLES_UNDER_CEILINGS: Final = (ROOFLINE, COUNTED_ROOFLINE, COUNTED_LAYER_ROOFLINE, *LAYERED_TABLES)
 """Of traces: other for other ceilings and thresholds."""
 
 MEASURED_TABLES: Final = (KERNELS, ROOFLINE, COUNTED_ROOFLINE, *LAYERED_TABLES)
@@ -76,7 +69,7 @@ def run_table(
         return _of_models(store, table, run_ids, question)
     if table in LAYERED_TABLES:
         return together(table, [_of_models(store, table, run_ids, question), *_of_traces(store, table, run_ids, question)])
-    if table in ANSWERED_TABLES:
+    if table in (*ANSWERED_TABLES, COUNTED_LAYER_ROOFLINE):
         return together(table, _of_traces(store, table, run_ids, question))
     if table is BEST:
         return sweep_table(table, lambda part: _of_sweeps(store, part, run_ids))

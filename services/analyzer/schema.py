@@ -8,11 +8,32 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES, LAYER, LAYER_SOURCE
+from services.analyzer.answer_tables import ANSWERED_TABLES, KERNEL_FIGURES
+from services.analyzer.columns import (
+    BATCH_SIZE,
+    BYTES,
+    CATEGORY,
+    DTYPE,
+    DURATION_MEDIAN_NS,
+    FLOP,
+    LAYER_PATH,
+    MACROS,
+    MESSAGE,
+    MODEL_NAME,
+    PARAMETERS,
+    PATH,
+    PROCESS_INDEX,
+    REASON,
+    SYMBOL,
+    THROTTLE_REASONS,
+    VARIANT,
+    VERIFICATION_STATE,
+)
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS, TRACE_COMPARISON_TABLES
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.history_tables import HISTORY_TABLES
 from services.analyzer.model_tables import MODEL_TABLES
+from services.analyzer.roofline_tables import COUNTED_LAYER_ROOFLINE, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.runs_table import RUNS
 from services.analyzer.table import (
     CONFIGURATION_INDEX,
@@ -32,26 +53,6 @@ from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.analyzer.tree_tables import TREE_TABLES
 from services.core.errors import TableNotFoundError
-
-PARAMETERS: Final = Column("parameters", TEXT, "JSON object of integers.")
-CATEGORY: Final = Column("category", TEXT, "Kind of kernel, e.g. matmul.")
-DTYPE: Final = Column("dtype", TEXT, "Data type of the arithmetic.")
-PATH: Final = Column("path", TEXT, "fma or tensor: picks the compute ceiling.")
-MACROS: Final = Column("macros", TEXT, "JSON object of compile-time constants.")
-PROCESS_INDEX: Final = Column("process_index", COUNT, "Process of the run that measured it, from 0.")
-VARIANT: Final = Column("variant", TEXT, "What tells it from others of the same kernel and parameters, e.g. TILE=16.")
-FLOP: Final = Column("flop", NUMBER, "Floating-point operations of one launch.")
-BYTES: Final = Column("bytes", NUMBER, "Bytes one launch must move to and from device memory.")
-VERIFICATION_STATE: Final = Column("verification_state", TEXT, "Result against the reference.")
-DURATION_MEDIAN_NS: Final = Column("duration_median_ns", NUMBER, "Median device time of one launch.")
-REASON: Final = Column("reason", TEXT, "Name of the error, e.g. COMPILE_FAILED.")
-MESSAGE: Final = Column("message", TEXT, "Subject, found, expected, remedy.")
-MODEL_NAME: Final = Column("model_name", TEXT, "Model that it belongs to; null: to none, or not known.")
-BATCH_SIZE: Final = Column("batch_size", COUNT, "Of the model's input; null: not known.")
-SYMBOL: Final = Column("symbol", TEXT, "Shape to draw it in, by Plotly's names, e.g. square; star: its work is not known; null: any.")
-LAYER_PATH: Final = Column("layer_path", TEXT, "Layer of the model that it belongs to, e.g. blocks.3.attn.qkv; null: to none.")
-THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")
-
 
 CONFIGURATIONS: Final = _table(
     "configurations",
@@ -175,97 +176,6 @@ MEASUREMENTS: Final = _table(
     Column("device_memory_bytes", COUNT, "Of the buffers that a launch uses, or of all those of a model's whole pass; null: not told."),
 )
 
-_POINT: Final = (
-    CONFIGURATION_INDEX,
-    KERNEL_NAME,
-    LABEL,
-    PARAMETERS,
-    CATEGORY,
-    DTYPE,
-    PATH,
-    DEVICE_ID,
-    Column(
-        "memory_level",
-        TEXT,
-        "Memory whose ceiling counts: dram, or l2 or l1 for hot bytes that came faster than the one before can, and of counted ones.",
-    ),
-    DURATION_MEDIAN_NS,
-    Column("duration_mean_ns", NUMBER, "Mean of the samples; rates are over it where there is no median."),
-    FLOP,
-    BYTES,
-    Column("intensity_flop_per_byte", NUMBER, "Arithmetic intensity; null without flop or bytes."),
-    Column("achieved_flop_per_s", NUMBER, "Measured."),
-    Column("achieved_bytes_per_s", NUMBER, "Measured."),
-    Column("attainable_flop_per_s", NUMBER, "The roof at this intensity."),
-    Column("efficiency_ratio", NUMBER, "Achieved over attainable."),
-    Column("bound", TEXT, "memory or compute."),
-    Column("compute_ceiling_flop_per_s", NUMBER, "Of the kernel's data type."),
-    Column("memory_ceiling_bytes_per_s", NUMBER, "Of the memory level."),
-    Column("ridge_flop_per_byte", NUMBER, "Intensity at which both ceilings meet."),
-    Column("ceiling_source", TEXT, "Source of the ceiling that binds: user, measured, datasheet or clock."),
-    VERIFICATION_STATE,
-    Column("sm_clock_hz", COUNT, "Mean while sampling."),
-    Column("efficiency_datasheet_ratio", NUMBER, "Achieved over attainable by the datasheet's ceilings alone."),
-    Column(
-        "efficiency_clock_ratio", NUMBER, "By those at the measured clock, else at the maximum; memory by the datasheet, else as measured."
-    ),
-    Column("efficiency_measured_ratio", NUMBER, "By the measured ceilings alone."),
-    Column("bound_datasheet", TEXT, "memory or compute, by the datasheet's ceilings."),
-    Column("bound_clock", TEXT, "By those at the measured clock."),
-    Column("bound_measured", TEXT, "By the measured ones."),
-    Column("is_implausible", FLAG, "More than 5 % over what the device can do at all; null: no ceiling that could tell."),
-    Column("implausible_reason", TEXT, "Why, one sentence."),
-    Column(
-        "work_source",
-        TEXT,
-        "What flop and bytes stand on: formula, of the kernel's definition, or counters; of traces recorded and op model; null: unknown.",
-    ),
-    Column("counted_flop", NUMBER, "Of one launch, by hardware counters, whatever the source; null: not counted."),
-    Column("counted_dram_bytes", NUMBER, "To and from device memory, by hardware counters."),
-    MODEL_NAME,
-    BATCH_SIZE,
-    SYMBOL,
-    Column(
-        "efficiency_category",
-        TEXT,
-        "compute bound or memory bound (over 0.7 of what is attainable), compute inefficient or memory inefficient (below the threshold "
-        "of that side), normal (between them); null: efficiency or bound are not known.",
-    ),
-    Column("efficiency_category_datasheet", TEXT, "The same by the datasheet's ceilings alone."),
-    Column("efficiency_category_clock", TEXT, "By those at the measured clock."),
-    Column("efficiency_category_measured", TEXT, "By the measured ones."),
-    VARIANT,
-    LAYER_PATH,
-)
-
-_OF_LAUNCHES: Final = (
-    Column("launch_count", COUNT, "Of a trace: launches whose work is known; flop and bytes are those of the mean one."),
-    Column("duration_sum_ns", COUNT, "Of a trace: device time of these."),
-    Column("share_ratio", NUMBER, "Of a trace: of the device time of all its kernels."),
-)
-
-ROOFLINE: Final = _table(
-    "roofline",
-    "One row per measured configuration, of a trace per kernel, data type and device: achieved against possible. "
-    "New ceilings and counters emit rows anew.",
-    *_POINT,
-    *_OF_LAUNCHES,
-)
-
-LAYER_ROOFLINE: Final = _table(
-    "layer_roofline",
-    "One row per layer of a trace or of a model's run whose work is known: the same of all its launches together.",
-    *(LAYER, LAYER_SOURCE, *_POINT, *_OF_LAUNCHES),
-)
-
-COUNTED_ROOFLINE: Final = _table(
-    "counted_roofline",
-    "One row per measured configuration, of a trace per kernel, data type and device, and memory level: the same with work by hardware "
-    "counters alone.",
-    *_POINT,
-    *_OF_LAUNCHES,
-)
-
 KERNELS: Final = _table(
     "kernels",
     "One row per run and kernel, of traces with figures of its launches; event_index is that of the last row that contributed.",
@@ -380,7 +290,18 @@ IMPORTED_TABLES: Final = (THRESHOLDS, *TRACE_TABLES)
 
 TABLES: Final = (
     *(CONFIGURATIONS, SAMPLES, MEASUREMENTS, ROOFLINE, KERNELS, PAIRED_COMPARISONS, CEILINGS, TELEMETRY, LOG_LINES, FAILURES, ARTIFACTS),
-    *(THRESHOLDS, COUNTER_REPORTS, COUNTERS, COUNTED_WORK, COUNTED_ROOFLINE, LAYER_ROOFLINE, BEST, COMPARISON, RUNS),
+    *(
+        THRESHOLDS,
+        COUNTER_REPORTS,
+        COUNTERS,
+        COUNTED_WORK,
+        COUNTED_ROOFLINE,
+        LAYER_ROOFLINE,
+        COUNTED_LAYER_ROOFLINE,
+        BEST,
+        COMPARISON,
+        RUNS,
+    ),
     *(*TRACE_TABLES, *ANSWERED_TABLES, *TRACE_COMPARISON_TABLES, *MODEL_TABLES, *TREE_TABLES, *HISTORY_TABLES),
 )
 

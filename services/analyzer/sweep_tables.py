@@ -19,18 +19,8 @@ from services.analyzer.answer_tables import LAYERS, OPPORTUNITIES
 from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.model_tables import LAYER_VARIANTS, MODELS
-from services.analyzer.schema import (
-    BEST,
-    CEILINGS,
-    CONFIGURATIONS,
-    COUNTED_ROOFLINE,
-    FAILURES,
-    KERNELS,
-    LAYER_ROOFLINE,
-    MEASUREMENTS,
-    ROOFLINE,
-    SAMPLES,
-)
+from services.analyzer.roofline_tables import COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, SAMPLES
 from services.analyzer.table import Table
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE, TREE_TABLES

@@ -31,7 +31,13 @@ from services.analyzer.analyses.timeline_questions import Matches, window_summar
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_comparison import kernel_comparison, layer_comparison
 from services.analyzer.analyses.trace_points import LEVEL_BYTES
-from services.analyzer.analyses.trace_roofline import layer_roofline, trace_counted_roofline, trace_roofline, with_layer_work
+from services.analyzer.analyses.trace_roofline import (
+    counted_layer_roofline,
+    layer_roofline,
+    trace_counted_roofline,
+    trace_roofline,
+    with_layer_work,
+)
 from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
 from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
@@ -39,7 +45,8 @@ from services.analyzer.compiled import sources_digest
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.hardware import tables_digest
 from services.analyzer.readers.selection import WORK
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.roofline_tables import COUNTED_LAYER_ROOFLINE, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS
 from services.analyzer.table import Table
 from services.analyzer.timeline_tables import TIMELINE, TIMELINE_MATCHES, WINDOW_SUMMARY
 from services.analyzer.trace_tables import TRACE_TABLES, WORK_COLUMNS
@@ -148,6 +155,8 @@ _OF_LEVELS: Final = {
     "launch_work": tuple(dict.fromkeys((*WORK_COLUMNS["launch_work"], *LEVEL_BYTES.values()))),
 }
 
+_OF_LAYERS_AT_LEVELS: Final = {**WORK_COLUMNS, "launch_work": _OF_LEVELS["launch_work"]}
+
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
     LAYERS.table_name: TraceAnalysis(
@@ -165,6 +174,9 @@ TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
     COUNTED_ROOFLINE.table_name: TraceAnalysis(_OF_LEVELS, lambda trace, _: trace_counted_roofline(trace)),
     LAYER_ROOFLINE.table_name: TraceAnalysis(
         {**WORK_COLUMNS, WORK: ()}, lambda trace, question: layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
+    ),
+    COUNTED_LAYER_ROOFLINE.table_name: TraceAnalysis(
+        _OF_LAYERS_AT_LEVELS, lambda trace, question: counted_layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
     ),
     OPPORTUNITIES.table_name: TraceAnalysis(
         _OF_OPPORTUNITIES, lambda trace, _: opportunities(trace, _kernels(trace), _layers(trace), _breakdown(trace))

@@ -20,9 +20,10 @@ from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, samples_frame
 from services.analyzer.live_rows import RunCommit
 from services.analyzer.querying import chunks
+from services.analyzer.roofline_tables import LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.run_hardware import ceilings, thresholds
 from services.analyzer.run_tables import run_table
-from services.analyzer.schema import CEILINGS, LAYER_ROOFLINE, MEASUREMENTS, ROOFLINE, SAMPLES, WATCHED_TABLES
+from services.analyzer.schema import CEILINGS, MEASUREMENTS, SAMPLES, WATCHED_TABLES
 from services.analyzer.store import Store
 from services.core.errors import ShuttingDownError
 from services.core.model import Run, TableChunk

@@ -10,17 +10,9 @@ import polars as pl
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs
 from services.analyzer.comparison_table import COMPARISON, PAIRED_COMPARISONS
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
+from services.analyzer.roofline_tables import COUNTED_ROOFLINE, ROOFLINE
 from services.analyzer.run_tables import refuse_other_than_two, run_table
-from services.analyzer.schema import (
-    BEST,
-    CONFIGURATIONS,
-    COUNTED_ROOFLINE,
-    FAILURES,
-    KERNELS,
-    MEASUREMENTS,
-    ROOFLINE,
-    SAMPLES,
-)
+from services.analyzer.schema import BEST, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, SAMPLES
 from services.analyzer.store import Store
 from services.analyzer.sweep_tables import sweep_table
 from services.analyzer.table import Table, together

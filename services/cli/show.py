@@ -54,6 +54,10 @@ OVERVIEW_COLUMNS: Final = {
         "layer", "variant", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
         "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
     ),
+    "counted_layer_roofline": (
+        "layer", "memory_level", "launch_count", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
+    ),
     "opportunities": (
         "subject_kind", "subject", "variant", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason",
     ),

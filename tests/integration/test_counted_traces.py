@@ -55,17 +55,24 @@ def test_a_trace_with_a_report_is_shown_and_imported_alike(private_folders: Path
 @pytest.mark.usefixtures("analyzer_that_runs")
 def test_kernels_of_a_counted_trace_are_placed_at_every_level_that_was_counted(private_folders: Path, trace: Path, tmp_path: Path) -> None:
     report = write_report(tmp_path / "caches.csv", [launch("saxpy(float *)", ffma=50, bytes=640, l2_bytes=1280, l1_bytes=4000)])
-    shown = answers(trace, "--counters", report, tables=("counted_roofline",))
+    tables = ("counted_roofline", "counted_layer_roofline")
+    shown = answers(trace, "--counters", report, tables=tables)
     columns = ("label", "memory_level", "launch_count", "flop", "bytes", "intensity_flop_per_byte", "duration_sum_ns")
     assert [tuple(row[name] for name in columns) for row in shown["counted_roofline"]] == [
         ("saxpy(float *) float32", "dram", 2, 100.0, 640.0, 100 / 640, 450),
         ("saxpy(float *) float32", "l2", 2, 100.0, 1280.0, 100 / 1280, 450),
         ("saxpy(float *) float32", "l1", 2, 100.0, 4000.0, 100 / 4000, 450),
     ]
+    layers = shown["counted_layer_roofline"]
+    assert [(row["memory_level"], row["bytes"], row["duration_sum_ns"]) for row in layers] == [
+        ("dram", 640.0, 450),
+        ("l2", 1280.0, 450),
+        ("l1", 4000.0, 450),
+    ]
     done = kernalyse("import", trace, "--counters", report)
     assert done.returncode == 0, done.stderr
-    assert answers(done.stdout.split()[0], tables=("counted_roofline",)) == shown
-    assert answers(trace, tables=("counted_roofline",))["counted_roofline"] == []
+    assert answers(done.stdout.split()[0], tables=tables) == shown
+    assert answers(trace, tables=tables) == {name: [] for name in tables}
 
 
 @pytest.mark.usefixtures("analyzer_that_runs")

@@ -11,7 +11,8 @@ import pytest
 from services.analyzer.analyses.best import best
 from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import BEST, MEASUREMENTS, ROOFLINE
+from services.analyzer.roofline_tables import ROOFLINE
+from services.analyzer.schema import BEST, MEASUREMENTS
 from services.cli.best_display import MAX_PROBLEM_COUNT, best_lines
 
 

@@ -12,7 +12,8 @@ from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.roofline import counted_roofline, roofline
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, COUNTED_ROOFLINE, MEASUREMENTS, ROOFLINE
+from services.analyzer.roofline_tables import COUNTED_ROOFLINE, ROOFLINE
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, MEASUREMENTS
 from services.analyzer.threshold_table import THRESHOLDS
 
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"

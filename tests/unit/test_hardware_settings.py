@@ -15,8 +15,9 @@ from services.analyzer.archive import write_frames
 from services.analyzer.event_rows import frame_of
 from services.analyzer.hardware_settings import HardwareSettings
 from services.analyzer.imported_run import numbered
+from services.analyzer.roofline_tables import ROOFLINE
 from services.analyzer.run_tables import run_table
-from services.analyzer.schema import CEILINGS, MEASUREMENTS, ROOFLINE
+from services.analyzer.schema import CEILINGS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.threshold_table import THRESHOLDS
 from services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError, RunNotFoundError

@@ -11,7 +11,8 @@ from services.analyzer.analyses.roofline import roofline
 from services.analyzer.analyses.summary import kernel_summary
 from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS, ROOFLINE
+from services.analyzer.roofline_tables import ROOFLINE
+from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, KERNELS, MEASUREMENTS
 from services.analyzer.threshold_table import THRESHOLDS
 
 MEMORY = {"ceiling_name": "dram", "unit": "bytes_per_s", "value": 100e9, "path": "copy", "source": "datasheet"}

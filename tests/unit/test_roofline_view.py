@@ -63,6 +63,19 @@ def test_points_of_a_trace_have_levels_by_what_tells_them_apart() -> None:
     assert {row.point for row in listed} == set(keys)
 
 
+def test_layers_have_levels_by_their_name_and_what_tells_them() -> None:
+    of_trace: dict[str, Any] = {"configuration_index": None, "path": None, "label": "mlp"}
+    rows, counted = (
+        points(*(of_trace | row for row in frame)).with_columns(pl.col("configuration_index").cast(pl.Int64), layer="label", source=source)
+        for frame, source in (
+            (({}, {"duration_sum_ns": 5}), pl.Series(["module", "guessed"])),
+            (tuple({"path": "fma", "memory_level": level, "duration_sum_ns": 90} for level in ("dram", "l2")), pl.lit("module")),
+        )
+    )
+    assert at_level(rows, counted, "l2").select("source", "path", "duration_sum_ns").rows() == [("module", "fma", 90)]
+    assert at_level(rows, counted, "all")["source"].to_list() == ["module", "module", "guessed"]
+
+
 def test_the_level_decides_which_slopes_are_drawn_and_what_is_missing_is_said() -> None:
     ceilings = pl.DataFrame([ceiling("dram", 24e9), ceiling("l2", 48e9), ceiling("float32", 240e9)])
     ceilings = pl.concat([ceilings, pl.DataFrame([ceiling("l2", 96e9) | {"ceiling_name": "l1"}])])

@@ -10,8 +10,9 @@ import polars as pl
 
 from services.analyzer.archive import write_frames
 from services.analyzer.event_rows import frame_of
+from services.analyzer.roofline_tables import ROOFLINE
 from services.analyzer.run_tables import run_table
-from services.analyzer.schema import MEASUREMENTS, ROOFLINE
+from services.analyzer.schema import MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.threshold_table import THRESHOLDS
 from services.core.model import Ceiling, CeilingsMeasured, Run, RunState, StateChanged, Thresholds

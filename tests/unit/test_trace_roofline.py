@@ -114,14 +114,19 @@ def test_flop_of_which_a_part_has_no_bytes_have_no_intensity() -> None:
 # ---------------------------------------------------------------- counted levels
 
 
-def test_counters_place_a_kernel_at_each_level_over_the_launches_whose_bytes_they_know_there() -> None:
+def counted_trace() -> TraceFrames:
+    """`model_trace` with counters of both products."""
     counted = [
         {"launch_index": 0, "flop": 8e9, "bytes": 2e6, "l2_bytes": 4e6, "l1_bytes": 8e6, "work_source": "counters"},
         {"launch_index": 1, "flop": 8e9, "bytes": 2e6, "l2_bytes": 6e6, "work_source": "counters of the same launch configuration"},
         {"launch_index": 2, "flop": 1e6, "bytes": 6e6, "work_source": "op model"},
     ]
     work = LAUNCH_WORK.own_rows({"dtype": "float32", "path": "fma"} | row for row in counted)
-    rows = answer({**model_trace(), "launch_work": work.lazy()}, "counted_roofline")
+    return {**model_trace(), "launch_work": work.lazy()}
+
+
+def test_counters_place_a_kernel_at_each_level_over_the_launches_whose_bytes_they_know_there() -> None:
+    rows = answer(counted_trace(), "counted_roofline")
     assert [(row["label"], row["memory_level"], row["launch_count"], row["duration_sum_ns"]) for row in rows] == [
         ("gemm float32", "dram", 2, 500_000),
         ("gemm float32", "l2", 2, 500_000),
@@ -136,8 +141,20 @@ def test_counters_place_a_kernel_at_each_level_over_the_launches_whose_bytes_the
     assert l2["share_ratio"] == pytest.approx(500 / 600)
 
 
+def test_counters_place_a_layer_at_each_level_at_any_depth() -> None:
+    for depth, name in ((None, "mlp"), (0, "step")):
+        rows = answer(counted_trace(), "counted_layer_roofline", TraceQuestion(depth=depth))
+        assert [(row["layer"], row["memory_level"], row["launch_count"], row["bytes"]) for row in rows] == [
+            (name, "dram", 2, 2e6),
+            (name, "l2", 2, 5e6),
+            (name, "l1", 1, 8e6),
+        ]
+        assert [row["intensity_flop_per_byte"] for row in rows] == [16e9 / 4e6, 16e9 / 10e6, 8e9 / 8e6]
+        assert {row["source"] for row in rows} == {"module"}
+
+
 def test_without_counters_no_level_has_points() -> None:
-    assert answer(model_trace(), "counted_roofline") == []
+    assert answer(model_trace(), "counted_roofline") == answer(model_trace(), "counted_layer_roofline") == []
 
 
 # ---------------------------------------------------------------- ceilings

@@ -12,7 +12,7 @@ from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.answer_tables import LAYERS
 from services.analyzer.model_tables import LAYER_VARIANTS
-from services.analyzer.schema import LAYER_ROOFLINE
+from services.analyzer.roofline_tables import LAYER_ROOFLINE
 from services.analyzer.table import COUNT, NUMBER
 
 ANNOTATION: Final = "annotation"

@@ -10,7 +10,7 @@ import polars as pl
 
 from services.analyzer.analyses.counted_roofline import COUNTERS, counted_levels, with_counted_work
 from services.analyzer.analyses.efficiency_category import with_efficiency_category
-from services.analyzer.schema import COUNTED_ROOFLINE, ROOFLINE
+from services.analyzer.roofline_tables import COUNTED_ROOFLINE, ROOFLINE
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
 """The first that knows a ceiling counts: what a person set, then what the device was seen to reach, for a datasheet's peak

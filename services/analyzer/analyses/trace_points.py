@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -33,6 +33,7 @@ TIE_BREAKERS: Final = ("source", "dtype", "path", "device_id")
 KERNEL_POINT: Final[dict[str, DataType]] = {"name": TEXT, **FIGURES}
 LAYER_POINT: Final[dict[str, DataType]] = {"name": TEXT, "source": TEXT, **FIGURES}
 COUNTED_POINT: Final[dict[str, DataType]] = {**KERNEL_POINT, "counted_level": TEXT}
+COUNTED_LAYER_POINT: Final[dict[str, DataType]] = {**LAYER_POINT, "counted_level": TEXT}
 
 LEVEL_BYTES: Final = {"dram": "bytes", "l2": "l2_bytes", "l1": "l1_bytes"}
 """Columns of launch_work."""
@@ -60,7 +61,7 @@ def counted_points(trace: TraceFrames) -> pl.LazyFrame:
 
     Of launches that lack the bytes of a level neither work nor time counts at it.
     """
-    return pl.defer(lambda: _counted_points(trace), schema=COUNTED_POINT)
+    return pl.defer(lambda: _at_levels(trace, _kernel_points), schema=COUNTED_POINT)
 
 
 def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFrame | None = None) -> pl.LazyFrame:
@@ -78,6 +79,11 @@ def layer_points(trace: TraceFrames, depth: int | None = None, work: pl.DataFram
     return pl.defer(lambda: _layer_points(trace, depth, work), schema=LAYER_POINT)
 
 
+def counted_layer_points(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """`layer_points` by counters alone, a row for each memory level as in `counted_points`: COUNTED_LAYER_POINT."""
+    return pl.defer(lambda: _at_levels(trace, lambda launched, work: _layer_points(launched, depth, work)), schema=COUNTED_LAYER_POINT)
+
+
 def work_of_launches(trace: TraceFrames) -> pl.DataFrame:
     """See `launch_work`."""
     return launch_work(trace["kernel_launches"], trace["ranges"], trace["trace_names"], trace.get("launch_work"))
@@ -93,16 +99,17 @@ def _kernel_points(trace: TraceFrames, work: pl.DataFrame | None) -> pl.DataFram
     return points_of(pl.concat(sums).lazy().join(names, on="name_index", how="left"), ("name", "dtype", "path", "device_id"), KERNEL_POINT)
 
 
-def _counted_points(trace: TraceFrames) -> pl.DataFrame:
+def _at_levels(trace: TraceFrames, points: Callable[[TraceFrames, pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
     counted = trace["launch_work"].filter(pl.col("work_source") != MODELLED).collect()
     launched = {name: frame for name, frame in trace.items() if name != "kernel_totals"}
     levels = []
     for level, column in LEVEL_BYTES.items():
         work = counted.filter(pl.col(column).is_not_null()).with_columns(bytes=column).sort("launch_index")
         work = work.select(pl.col(name).cast(dtype, strict=False) for name, dtype in WORK_SCHEMA.items())
-        levels.append(_kernel_points(launched, work).with_columns(counted_level=pl.lit(level)))
-    keys = (pl.col("duration_sum_ns").neg(), "name", "dtype", "path", "device_id")
-    return pl.concat(levels).sort(keys, nulls_last=True, maintain_order=True)
+        levels.append(points(launched, work).with_columns(counted_level=pl.lit(level)))
+    found = pl.concat(levels)
+    keys = (pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in found.columns))
+    return found.sort(keys, nulls_last=True, maintain_order=True)
 
 
 def _layer_points(trace: TraceFrames, depth: int | None, work: pl.DataFrame | None) -> pl.DataFrame:

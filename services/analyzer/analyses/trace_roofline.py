@@ -10,9 +10,10 @@ from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
-from services.analyzer.analyses.trace_points import TraceFrames, counted_points, kernel_points, layer_points
+from services.analyzer.analyses.trace_points import TraceFrames, counted_layer_points, counted_points, kernel_points, layer_points
 from services.analyzer.answer_tables import LAYERS
-from services.analyzer.schema import CEILINGS, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.roofline_tables import COUNTED_LAYER_ROOFLINE, COUNTED_ROOFLINE, LAYER_ROOFLINE, ROOFLINE
+from services.analyzer.schema import CEILINGS
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 from services.analyzer.threshold_table import THRESHOLDS
 
@@ -60,6 +61,12 @@ def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
 def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
     """Table layer_roofline: one row per layer with known work. depth: see `layer_points`."""
     return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label="name"))
+
+
+def counted_layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
+    """Table counted_layer_roofline: one row per layer and memory level that counters know. depth: see `layer_points`."""
+    found = placed_points(trace, counted_layer_points(trace, depth))
+    return COUNTED_LAYER_ROOFLINE.conform(found.with_columns(layer="name", label="name"))
 
 
 def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:

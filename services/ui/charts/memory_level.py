@@ -17,9 +17,8 @@ TITLES: Final[dict[LevelChoice, str]] = {
     "all": "all, side by side",
 }
 _KEY: Final = ["run_id", "configuration_index", "of_trace"]
-_OF_TRACE: Final = pl.when(pl.col("configuration_index").is_null()).then(pl.struct("label", "path", "device_id")).alias("of_trace")
-"""A point of a trace is of no configuration. One of a sweep may have another path by counters than by formula."""
-
+_KERNEL_OF_TRACE: Final = ("label", "path", "device_id")
+_LAYER_OF_TRACE: Final = ("label", "source")
 
 KNOWN_BY: Final = (
     "Bytes of caches are known to hardware counters alone: kernalyse bench --counters, or, of a trace, "
@@ -32,7 +31,7 @@ def at_level(rows: pl.DataFrame, counted: pl.DataFrame | None, level: LevelChoic
 
     Args:
         rows: table roofline or layer_roofline, each configuration once.
-        counted: table counted_roofline of the same runs, with a row for each level; None: not known.
+        counted: table counted_roofline or counted_layer_roofline of the same runs, with a row for each level; None: not known.
         level: "auto": rows as they are; "all": every level that was counted, and the others as they are.
     """
     if level == "auto":
@@ -40,12 +39,18 @@ def at_level(rows: pl.DataFrame, counted: pl.DataFrame | None, level: LevelChoic
     if counted is None or counted.is_empty():
         return rows if level == "all" else rows.filter(pl.col("memory_level") == level)
     of_level = counted if level == "all" else counted.filter(pl.col("memory_level") == level)
-    of_level, keyed = of_level.with_columns(_OF_TRACE), rows.with_columns(_OF_TRACE)
+    of_level, keyed = _with_keys(of_level), _with_keys(rows)
     of_level = of_level.join(keyed.select(_KEY), on=_KEY, how="semi", nulls_equal=True, maintain_order="left")
     others = keyed.join(of_level.select(_KEY), on=_KEY, how="anti", nulls_equal=True, maintain_order="left")
     kept = others if level == "all" else others.filter(pl.col("memory_level") == level)
     # Counted rows have not all columns that the page adds to the others.
     return pl.concat([of_level, kept], how="diagonal_relaxed").select(rows.columns)
+
+
+def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """A point of a trace is of no configuration. One of a sweep may have another path by counters than by formula, and so may a layer."""
+    names = _LAYER_OF_TRACE if "layer" in rows.columns else _KERNEL_OF_TRACE
+    return rows.with_columns(of_trace=pl.when(pl.col("configuration_index").is_null()).then(pl.struct(names)))
 
 
 def drawn_levels(level: LevelChoice, rows: pl.DataFrame | None) -> tuple[str, ...]:
@@ -66,8 +71,8 @@ def level_note(level: LevelChoice, missing_count: int, asking: bool) -> str:
         return "Asking for what hardware counters say of each level…"
     if level == "all":
         return (
-            "Each kernel with counters has a point for each memory level, at one height: the nearer its own ceiling, the more that level "
-            "limits it."
+            "Each kernel or layer with counters has a point for each memory level, at one height: the nearer its own ceiling, the more "
+            "that level limits it."
         )
     if not missing_count:
         return ""

@@ -27,7 +27,16 @@ from services.ui.pages.results import ResultRow, result_rows, results_fragment
 from services.ui.pages.roofline_figure import ROOFLINE, no_points
 from services.ui.pages.roofline_legend import legend_entries
 from services.ui.pages.roofline_point import PointPanel
-from services.ui.pages.roofline_rows import TABLE_OF_POINTS, HeldRows, OfRun, Shown, held_rows, named_ceilings, rows_of_run
+from services.ui.pages.roofline_rows import (
+    COUNTED_TABLE_OF_POINTS,
+    TABLE_OF_POINTS,
+    HeldRows,
+    OfRun,
+    Shown,
+    held_rows,
+    named_ceilings,
+    rows_of_run,
+)
 from services.ui.pages.shell import MAX_LISTED_RUNS, PageBase, filters_fragment, fragment, run_card
 from services.ui.question import Question
 from services.ui.state import Page, PointsOf, ViewState, to_query
@@ -150,8 +159,10 @@ class RooflinePage(PageBase):
         }
 
     def _ask_counted(self, run_ids: tuple[str, ...], progress: tuple[int, ...]) -> None:
-        if self.state.level != "auto" and self.state.points == "kernel" and run_ids:
-            self._counted.ask(run_ids, lambda: self.client.run_table("counted_roofline", run_ids), progress, min_interval_s=1.0)
+        points = self.state.points
+        if self.state.level != "auto" and run_ids:
+            name = COUNTED_TABLE_OF_POINTS[points]
+            self._counted.ask((points, run_ids), lambda: self.client.run_table(name, run_ids), progress, min_interval_s=1.0)
 
     def _draw(self, memories: tuple[RunMemory, ...], overview: Overview) -> None:
         state = self.state
@@ -174,7 +185,7 @@ class RooflinePage(PageBase):
     def _held(self, runs: Sequence[OfRun]) -> HeldRows | None:
         """Made anew when rows, level or ceilings changed, not with every filter."""
         state = self.state
-        counted = self._counted.answer_to(tuple(run.run_id for run in runs)) if state.points == "kernel" else None
+        counted = self._counted.answer_to((state.points, tuple(run.run_id for run in runs)))
         # The frames themselves, not their ids: what they are of stays as long as it is compared with.
         parts = (state.points, state.level, state.ceilings, counted, *(run.rows for run in runs))
         if self._held_parts is None or any(new is not old for new, old in zip_longest(parts, self._held_parts)):

@@ -20,6 +20,7 @@ from services.ui.pages.results import ResultRow
 from services.ui.state import CeilingChoice, LevelChoice, PointsOf
 
 TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "roofline", "layer": "layer_roofline"}
+COUNTED_TABLE_OF_POINTS: Final[dict[PointsOf, str]] = {"kernel": "counted_roofline", "layer": "counted_layer_roofline"}
 CEILING_FIGURES: Final = ["ceiling_name", "unit", "path", "source", "value"]
 
 

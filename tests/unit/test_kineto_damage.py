@@ -101,7 +101,7 @@ def test_numbers_that_fit_no_column_are_not_known(tmp_path: Path) -> None:
         trace(
             kernel(args={"device": 2**31}),
             kernel(args={"device": 1}),
-            kernel(cat="cpu_op", pid=9),
+            kernel(cat="cpu_op", pid=9, args={"Collective name": "half \ud83d"}),
             deviceProperties=[{"id": 1, "name": "half \ud83d", "numSms": 2**31, "totalGlobalMem": 10**40, "computeMajor": "9"}],
             distributedInfo={"rank": 2**31, "world_size": "--8"},
             host_name="\ud83d",
@@ -112,6 +112,7 @@ def test_numbers_that_fit_no_column_are_not_known(tmp_path: Path) -> None:
     processes = tables.frames["trace_processes"].select("rank_index", "world_size", "host_name")
     assert processes.rows() == [(None, None, "\ufffd")]
     assert tables.frames["kernel_launches"]["device_index"].to_list() == [None, 1]
+    assert tables.frames["ranges"].height == 1
 
 
 def test_annotations_of_the_device_are_counted_and_no_kernels(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
 from services.analyzer.readers.json_scan import NULL
 from services.analyzer.readers.kineto_collectives import with_dtypes, with_names
-from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name
+from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name, text
 from services.analyzer.readers.kineto_events import decoded
 from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
 from services.analyzer.readers.kineto_host import HOST_INDEX, HOST_NAME, is_of_host_alone, working_operators
@@ -388,8 +388,7 @@ def _compact(token: bytes) -> str:
 
 
 def _text(token: bytes) -> str | None:
-    value = decoded(token)
-    return value if isinstance(value, str) else None
+    return text(decoded(token))
 
 
 def _direction(token: bytes) -> str | None:

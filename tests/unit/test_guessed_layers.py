@@ -61,6 +61,10 @@ EXAMPLES = {
     "triton_poi_fused_native_layer_norm_2": "normalization kernels",
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>": "elementwise kernels",
     "SubTensorOpWithScalar1d": "elementwise kernels",
+    "aten::addmm": "matmul kernels",
+    "aten::sum": "reduction kernels",
+    "aten::clamp_min": "elementwise kernels",
+    "aten::uniform_": "random number kernels",
 }  # fmt: skip
 
 UNTOLD = ("saxpy(float *, float *, float)", "main_loop", "step_particles(Particle *, int)", "", "kernel", "lambda_17", "_Z6kernelv")

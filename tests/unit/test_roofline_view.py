@@ -15,7 +15,7 @@ from services.ui.diagnosis import diagnosis, point_key, rows_of_point
 from services.ui.legend import LegendEntry, hidden_names, hideable, series_key
 from services.ui.memory import Overview
 from services.ui.pages.roofline import foremost
-from services.ui.pages.roofline_rows import OfRun, named_ceilings, with_share_of_pass
+from services.ui.pages.roofline_rows import OfRun, held_rows, named_ceilings, with_share_of_pass
 from services.ui.theme import LIGHT
 from tests.unit.test_charts import POINT, ceiling, points
 
@@ -74,6 +74,13 @@ def test_layers_have_levels_by_their_name_and_what_tells_them() -> None:
     )
     assert at_level(rows, counted, "l2").select("source", "path", "duration_sum_ns").rows() == [("module", "fma", 90)]
     assert at_level(rows, counted, "all")["source"].to_list() == ["module", "module", "guessed"]
+
+
+def test_what_is_in_no_layer_has_a_name_on_the_page() -> None:
+    rows = points({"configuration_index": 0}).with_columns(label=pl.lit(None, dtype=pl.String), layer=pl.lit(None, dtype=pl.String))
+    held = held_rows([OfRun("aaaa-1", None, rows, None)], None, "auto", "best")
+    assert held is not None
+    assert held.rows["label"].to_list() == ["(outside of every layer)"]
 
 
 def test_the_level_decides_which_slopes_are_drawn_and_what_is_missing_is_said() -> None:

@@ -23,12 +23,16 @@ PATTERNS: Final = (
     ),
     (
         "matmul kernels",
-        r"(?i)gemm|gemv|cublas|nvjet|cutlass|xmma|wmma|tensorop_|\bbmm_|cijk_|matmul|dot_kernel|splitkreduce|epilogue::|triton_tem_|_mm_",
+        r"(?i)gemm|gemv|cublas|nvjet|cutlass|xmma|wmma|tensorop_|\bbmm_|cijk_|matmul|dot_kernel|splitkreduce|epilogue::|triton_tem_|_mm_|"
+        r"^aten::(?:(?:add|b|badd)?mm|linear|mv|addmv)$",
     ),
     ("pooling kernels", r"(?i)(?:max|avg|average|adaptive)_?pool|pool(?:ing)?_(?:fwd|bwd|forward|backward)"),
     ("quantization kernels", r"(?i)quant"),
     ("optimizer kernels", r"(?i)multi_tensor_apply|adam|\bsgd|_sgd|lambstage|adagrad|rmsprop"),
-    ("random number kernels", r"(?i)dropout|distribution_elementwise|philox|curand|rocrand|bernoulli|random"),
+    (
+        "random number kernels",
+        r"(?i)dropout|distribution_elementwise|philox|curand|rocrand|bernoulli|random|^aten::(?:rand|normal_|uniform_)",
+    ),
     ("sort kernels", r"(?i)sort|top_?k|devicescan|cumsum|cumprod|histogram|bitonic|deviceselect"),
     ("indexing kernels", r"(?i)embedding|index_?(?:select|put|add|copy|elementwise)|gather|scatter"),
     ("fft kernels", r"(?i)(?:vector|regular|cu)_?fft|\bfft|rocfft"),
@@ -36,11 +40,11 @@ PATTERNS: Final = (
         "copy kernels",
         r"(?i)copy|memcpy|memset|catarray|concat|transpose|permute|nchwtonhwc|nhwctonchw|fillfunctor|fill_kernel|\bcast_|padding",
     ),
-    ("reduction kernels", r"(?i)reduce|reduction|argmax|argmin|triton_(?:red|per)_"),
+    ("reduction kernels", r"(?i)reduce|reduction|argmax|argmin|triton_(?:red|per)_|^aten::(?:sum|mean|amax|amin|norm)$"),
     (
         "elementwise kernels",
         r"(?i)elementwise|pointwise|triton_poi_|tensorop(?:with|\d)|act_and_mul|activation|gelu|silu|relu|sigmoid|tanh|add_bias|bias_add|"
-        r"scalepackedtensor",
+        r"scalepackedtensor|^aten::(?:add|sub|rsub|mul|div|neg|exp|log|pow|sqrt|rsqrt|clamp|clamp_min|threshold|threshold_backward)_?$",
     ),
 )
 """What of a name tells what a kernel is for, and the layer that it is counted for; of several the first, special before general.

@@ -14,7 +14,7 @@ from bokeh.models import HoverTool
 from services.ui import theme
 from services.ui.charts import roofline
 from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.charts.names import elided
+from services.ui.charts.names import OUTSIDE, elided
 from services.ui.theme import Palette, Style
 
 MAX_CHARTED: Final = 30
@@ -241,7 +241,7 @@ def change_span(bars: Columns) -> tuple[float, float]:
 def compared_names(rows: pl.DataFrame, name_column: str) -> list[str]:
     """Of the second trace, or of the first where only it has the row; layers without a name are outside of every one."""
     names = rows.select(pl.coalesce(pl.col(name_column), pl.col(f"baseline_{name_column}"))).to_series()
-    return [name if name is not None else "(outside of every layer)" for name in names]
+    return [name if name is not None else OUTSIDE for name in names]
 
 
 # ---------------------------------------------------------------- on the roofline

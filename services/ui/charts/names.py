@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 MAX_NAME_LENGTH: Final = 40
+OUTSIDE: Final = "(outside of every layer)"
+"""What kernels count for that no layer has launched."""
 
 
 def elided(name: str, length: int = MAX_NAME_LENGTH) -> str:

@@ -15,6 +15,7 @@ from services.ui.charts import roofline
 from services.ui.charts.ceiling_choice import at_clock_of, held_against
 from services.ui.charts.elements import Columns
 from services.ui.charts.memory_level import at_level
+from services.ui.charts.names import OUTSIDE
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.results import ResultRow
 from services.ui.state import CeilingChoice, LevelChoice, PointsOf
@@ -80,12 +81,12 @@ def with_share_of_pass(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def held_rows(runs: Sequence[OfRun], counted: pl.DataFrame | None, level: LevelChoice, choice: CeilingChoice) -> HeldRows | None:
-    """Rows of all runs, at the memory level and against the ceilings chosen; None without any. counted: see `at_level`."""
+    """Rows of all runs, at the memory level and against the ceilings chosen, named; None without any. counted: see `at_level`."""
     found = [run.rows for run in runs if run.rows is not None]
     if not found:
         return None
     newest = pl.concat(found, how="vertical_relaxed")
-    rows = held_against(at_level(newest, counted, level), choice)
+    rows = held_against(at_level(newest, counted, level), choice).with_columns(pl.col("label").fill_null(OUTSIDE))
     return HeldRows(rows, filters.values_of(rows), 0 if level in ("auto", "all") else newest.height - rows.height)
 
 

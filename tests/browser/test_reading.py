@@ -38,6 +38,7 @@ class NodeInThread:
         self.do(self.stand_in.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
+        self._loop.close()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from services.core.model import (
     RunSpec,
     RunState,
     SampleBatch,
+    StopReason,
     VerificationState,
 )
 from services.profiler.backends.base import DeviceSession
@@ -196,7 +197,8 @@ async def test_both_variants_of_a_model_run_from_request_to_verdict(node: Profil
     measurements = [one for one in told if isinstance(one, Measurement)]
     assert sorted(one.configuration_index for one in measurements) == list(range(len(configurations)))
     for measurement in measurements:
-        assert len(samples[measurement.configuration_index]) == measurement.sample_count >= 3
+        assert len(samples[measurement.configuration_index]) == measurement.sample_count
+        assert measurement.sample_count >= 3 or measurement.stop_reason is StopReason.TIME_LIMIT
         assert measurement.verification.state is VerificationState.PASSED
         assert (measurement.verification.max_relative_error or 1) < 1e-4
         assert measurement.recheck is not None

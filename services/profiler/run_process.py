@@ -69,7 +69,7 @@ class RunProcess:
         self._reported_error: RunError | None = None
         self._stderr = OutputLines()
         self._last_event_time = time.monotonic()
-        self._progress: Progress | None = None
+        self._progress: run_pb2.Progress | None = None  # the last; hardly ever asked for, so not decoded
 
     def end(self, cause: str) -> None:
         """Asks the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
@@ -148,13 +148,12 @@ class RunProcess:
             transport.close()
 
     def _note_progress(self, events: Sequence[run_pb2.RunEvent]) -> None:
-        told = next((event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress"), None)
-        if told is not None:
-            self._progress = wire.decode(told, Progress)
+        told = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
+        self._progress = next(told, self._progress)
 
     async def _tell_failed(self, error: RunError) -> None:
         """The configuration that was being measured, if it was one."""
-        progress = self._progress
+        progress = None if self._progress is None else wire.decode(self._progress, Progress)
         if progress is None or progress.configuration_index is None:
             return
         await self._pass_payload(ConfigurationFailed(progress.configuration_index, error))

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.terminal import plain_table
-from services.core.quantities import UNKNOWN, percentage, rate
+from services.core.quantities import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,13 +47,13 @@ def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    unit = "B/s" if row["unit"] == "bytes_per_s" else "flop/s"
+    unit = row["unit"]
     return (
         row["ceiling_name"],
         row["path"] or UNKNOWN,
-        rate(row["measured"], unit),
-        rate(row["datasheet"], unit),
+        ceiling_rate(row["measured"], unit),
+        ceiling_rate(row["datasheet"], unit),
         percentage(row["datasheet_ratio"]),
-        rate(row["at_clock"], unit),
+        ceiling_rate(row["at_clock"], unit),
         percentage(row["clock_ratio"]),
     )

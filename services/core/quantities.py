@@ -31,6 +31,11 @@ def rate(value: float | None, unit: str) -> str:
     return f"{value / factor:.4g} {prefix}{unit}"
 
 
+def ceiling_rate(value: float | None, unit: str) -> str:
+    """4.32e12, "bytes_per_s" → "4.32 TB/s". unit: of a ceiling, as models and tables name it."""
+    return rate(value, "B/s" if unit == "bytes_per_s" else "flop/s")
+
+
 def percentage(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else f"{ratio * 100:.3g} %"
 

@@ -28,7 +28,7 @@ H200 = (
     ceiling("bfloat16", 1070e12, "clock", clock_hz=1_980_000_000),
     ceiling("float4", 2e15, "datasheet"),
     ceiling("dram", 4.32e12, "measured", "copy", 1_900_000_000),
-    ceiling("bfloat16", 792e12, "measured", clock_hz=1_485_000_000, note="Best launch of each form: wgmma 7.92e+14 flop_per_s."),
+    ceiling("bfloat16", 792e12, "measured", clock_hz=1_485_000_000, note="Best launch of each form: wgmma 792 Tflop/s."),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from services.core.errors import KernalyseError
 from services.core.model import Ceiling, Device
+from services.core.quantities import ceiling_rate
 from services.profiler.backends.base import DeviceSession
 from services.profiler.measuring.ceiling_bench import CeilingBench, CeilingPlan, CeilingSources, Rate
 from services.profiler.measuring.clocks import ClockMeter
@@ -65,7 +66,7 @@ def measure_ceilings(
 
 def _ceiling(device: Device, plan: CeilingPlan, rates: dict[str, Rate]) -> Ceiling:
     best = max(rates.values(), key=lambda rate: rate.per_s)
-    shown = ", ".join(f"{form_name} {rate.per_s:.4g}" for form_name, rate in rates.items())
+    shown = ", ".join(f"{form_name} {ceiling_rate(rate.per_s, plan.unit)}" for form_name, rate in rates.items())
     clock = "" if best.sm_clock_hz is None else f" SM clock {best.sm_clock_hz / 1e6:.0f} MHz."
     return Ceiling(
         device_id=device.device_id,
@@ -74,7 +75,7 @@ def _ceiling(device: Device, plan: CeilingPlan, rates: dict[str, Rate]) -> Ceili
         value=best.per_s,
         path=plan.path,
         source="measured",
-        note=f"Best launch of each form: {shown} {plan.unit}.{clock}",
+        note=f"Best launch of each form: {shown}.{clock}",
         clock_hz=None if best.sm_clock_hz is None else round(best.sm_clock_hz),
         measured_unix_ns=time.time_ns(),
     )

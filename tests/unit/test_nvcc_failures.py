@@ -32,6 +32,7 @@ from services.profiler.backends.stream_holding import may_hold_streams
         (702, "cudaErrorLaunchTimeout", TimeLimitError, False),
         (209, "cudaErrorNoKernelImageForDevice", CompileError, False),
         (35, "cudaErrorInsufficientDriver", BackendUnavailableError, False),
+        (36, "cudaErrorCallRequiresNewerDriver", BackendUnavailableError, False),
         (100, "cudaErrorNoDevice", BackendUnavailableError, False),
         (214, "cudaErrorECCUncorrectable", InternalError, False),
     ],

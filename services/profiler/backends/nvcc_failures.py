@@ -19,7 +19,8 @@ from services.core.errors import (
 OWN_CODE: Final = 0  # of the program, not of CUDA
 OUT_OF_MEMORY: Final = 2
 LAUNCH_TIMEOUT: Final = 702
-MISSING: Final = frozenset({3, 34, 35, 46, 100, 101, 802, 803, 804, 999})  # no driver, an old one, no device, one that is not ready
+OLD_DRIVER: Final = frozenset({35, 36})  # older than the toolkit that compiled the program
+MISSING: Final = frozenset({3, 34, 46, 100, 101, 802, 803, 804, 999})  # no driver, no device, one that is not ready
 LIMITS: Final = frozenset({1, 9, 98, 701, 720})  # a value, a configuration, a function, resources, a cooperative launch
 OTHER_CODE: Final = frozenset({200, 209, 218, 222})  # compiled for another device
 FAULTS: Final = frozenset({700, 710, 713, 714, 715, 716, 717, 718, 719})  # illegal address, assertion, … launch failure
@@ -46,6 +47,10 @@ def failure(subject: str, code: int, name: str, text: str) -> KernalyseError:
         )
     if code in OTHER_CODE:
         return CompileError(subject, found=found, remedy="Compile for this device: leave out -arch and -gencode, or name its own.")
+    if code in OLD_DRIVER:
+        return BackendUnavailableError(
+            subject, found=found, remedy="Update NVIDIA's driver, or use a toolkit no newer than the CUDA version that nvidia-smi names."
+        )
     if code in MISSING:
         return BackendUnavailableError(subject, found=found, remedy="Check NVIDIA's driver: nvidia-smi has to list the device.")
     if code in FAULTS:

@@ -1,6 +1,8 @@
 // C = A * B for row-major matrices: A is M x K, B is K x N, C is M x N.
 
+#ifndef TILE
 #define TILE 16
+#endif
 
 // One thread per element of C. Every thread reads a row of A and a column of B from global memory: the caches alone
 // keep it from moving 2 * M * N * K elements.
@@ -17,7 +19,7 @@ extern "C" __global__ void matmul_naive(const float* __restrict__ A, const float
     }
 }
 
-// The block walks over K in tiles of 16 x 16 kept in shared memory, so that each element is read from global memory
+// The block walks over K in tiles of TILE x TILE kept in shared memory, so that each element is read from global memory
 // once per block row or column instead of once per thread. Needs blocks of exactly TILE x TILE threads.
 extern "C" __global__ void __launch_bounds__(TILE * TILE)
     matmul_tiled(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, int M, int N, int K) {

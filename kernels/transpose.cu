@@ -1,6 +1,8 @@
 // output = transpose of input: input is M x N, output N x M, both row-major.
 
+#ifndef TILE
 #define TILE 16
+#endif
 
 // Reads rows, writes columns: neighbouring threads write addresses M elements apart.
 extern "C" __global__ void transpose_naive(const float* __restrict__ input, float* __restrict__ output, int M, int N) {

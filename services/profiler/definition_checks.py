@@ -31,7 +31,7 @@ def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expe
 def check_definition(
     definition: KernelDefinition, source: KernelSource | None = None, file_name: str = "request", *, macro_names: tuple[str, ...] = ()
 ) -> None:
-    """Checks one definition, against its source where there is one. macro_names: that its expressions may use.
+    """Checks one definition, against its source where there is one. macro_names: that its expressions may use beside the source's own.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -39,11 +39,11 @@ def check_definition(
     """
     name = definition.kernel_name
     _check_names(definition, file_name)
-    parameters = [*(parameter.name for parameter in definition.parameters), *macro_names]
-    with_block = [*parameters, *BLOCK_NAMES]
-    for field, texts, known in _expressions(definition, parameters, with_block):
+    constants = {} if source is None else parse_kernel_source(source).constants
+    parameters = [*(parameter.name for parameter in definition.parameters), *dict.fromkeys((*constants, *macro_names))]
+    for field, texts in expressions_of(definition):
         for text in texts:
-            _check_expression(file_name, name, field, text, known)
+            _check_expression(file_name, name, field, text, parameters if field == "block" else [*parameters, *BLOCK_NAMES])
     for field, extents in (("block", definition.launch.block), ("grid", definition.launch.grid)):
         if not 1 <= len(extents) <= 3:
             raise catalog_error(file_name, name, field, f"{len(extents)} expressions", "1 to 3")
@@ -68,17 +68,17 @@ def check_definition(
         _check_signature(definition, source, file_name)
 
 
-def _expressions(
-    definition: KernelDefinition, parameters: list[str], with_block: list[str]
-) -> Iterator[tuple[str, Iterable[str], list[str]]]:
-    yield "block", definition.launch.block, parameters
-    yield "grid", definition.launch.grid, with_block
-    yield "shared_memory_bytes", (definition.launch.shared_memory_bytes,), with_block
-    yield "requires", (definition.launch.requires,) if definition.launch.requires else (), with_block
-    yield from ((f"buffers.{buffer.name}.shape", buffer.shape, with_block) for buffer in definition.buffers)
-    yield from ((f"arguments.{argument.name}", (argument.expression,), with_block) for argument in definition.arguments)
-    yield "flop", () if definition.flop is None else (definition.flop,), with_block
-    yield "bytes", () if definition.bytes is None else (definition.bytes,), with_block
+def expressions_of(definition: KernelDefinition) -> Iterator[tuple[str, Iterable[str]]]:
+    """Every field that is an expression, or several, with its texts."""
+    launch = definition.launch
+    yield "block", launch.block
+    yield "grid", launch.grid
+    yield "shared_memory_bytes", (launch.shared_memory_bytes,)
+    yield "requires", (launch.requires,) if launch.requires else ()
+    yield from ((f"buffers.{buffer.name}.shape", buffer.shape) for buffer in definition.buffers)
+    yield from ((f"arguments.{argument.name}", (argument.expression,)) for argument in definition.arguments)
+    yield "flop", () if definition.flop is None else (definition.flop,)
+    yield "bytes", () if definition.bytes is None else (definition.bytes,)
 
 
 def _check_expression(file_name: str, kernel_name: str, field: str, text: str, known: list[str]) -> None:

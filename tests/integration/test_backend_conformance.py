@@ -296,8 +296,9 @@ def test_catalogue_kernel_agrees_with_its_reference_at_odd_sizes(session: Device
     definition, source = catalog.definition(kernel_name), catalog.source(kernel_name)
     assert definition.reference is not None
     values = {parameter.name: ODD_SIZES[parameter.name] for parameter in definition.parameters}
-    block = Dim3(*(parse_expression(text).evaluate_integer(values) for text in definition.launch.block))
-    names = {**values, "block_x": block.x, "block_y": block.y, "block_z": block.z}
+    settled = {**parse_kernel_source(source).constants, **values}
+    block = Dim3(*(parse_expression(text).evaluate_integer(settled) for text in definition.launch.block))
+    names = {**settled, "block_x": block.x, "block_y": block.y, "block_z": block.z}
     configuration = LaunchConfiguration(
         block,
         Dim3(*(parse_expression(text).evaluate_integer(names) for text in definition.launch.grid)),

@@ -316,9 +316,18 @@ def test_block_that_the_source_is_not_written_for_fails_its_configuration(tmp_pa
     )
     (failed,) = ended.of(ConfigurationFailed)
     assert failed.error.reason == "LAUNCH_LIMIT_EXCEEDED"
-    assert "block 8x8x1; expected block_x == 16 and block_y == 16" in failed.error.message
+    assert "found TILE=16, block_x=8, block_y=8; expected block_x == TILE and block_y == TILE" in failed.error.message
     (measured,) = ended.of(Measurement)
     assert measured.verification.state is VerificationState.PASSED
+
+
+def test_constants_of_a_catalogue_kernel_are_swept_with_the_blocks_that_they_ask_for(tmp_path: Path) -> None:
+    sizes = (Axis("N", (40,)), Axis("M", (40,)), Axis("K", (40,)))
+    ended = run_worker(sweep_of(KernelSelection("matmul_tiled"), axes=sizes, macro_axes=(Axis("TILE", (8, 32)),)), tmp_path)
+    found = {(configuration.label, configuration.block, configuration.grid) for configuration in ended.of(Configuration)}
+    label = "matmul_tiled M=40 N=40 K=40 TILE="
+    assert found == {(f"{label}8", Dim3(8, 8), Dim3(5, 5)), (f"{label}32", Dim3(32, 32), Dim3(2, 2))}
+    assert [measured.verification.state for measured in ended.of(Measurement)] == [VerificationState.PASSED] * 2
 
 
 def test_parameter_that_the_source_cannot_hold_fails_its_configuration(tmp_path: Path) -> None:

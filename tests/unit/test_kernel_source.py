@@ -7,6 +7,7 @@ import pytest
 from services.core.errors import InvalidSourceError, UnknownKernelError
 from services.core.model import DataType, KernelSource
 from services.profiler.backends.kernel_source import ParsedSource, parse_kernel_source
+from services.profiler.backends.source_constants import fixed_line, has_includes, is_mentioned
 
 TEXT = """#include <cuda_runtime.h>
 // __global__ void commented(float* y) {}
@@ -86,3 +87,31 @@ def test_deeply_nested_text_does_not_exhaust_the_stack() -> None:
     depth = 3000
     parsed = _parse("__global__ void k(float* y) { y[0] = " + "(" * depth + "1" + ")" * depth + "; }")
     assert parsed.kernel("k").name == "k"
+
+
+def test_constants_that_leave_room_for_another_value_are_told_from_those_that_do_not() -> None:
+    text = "\n".join(
+        [
+            "#ifndef TILE  // of a block",
+            "#define TILE 0x10  // threads",
+            "#define DEPTH 4",
+            "#endif",
+            "#ifdef FAST",
+            "#define WIDTH 4",
+            "#endif",
+            "#define EDGE (TILE / 4)",
+            "#ifndef HALF",
+            "#define HALF (TILE / 2)",
+            "#endif",
+            "__global__ void k(float* y) { y[0] = WIDTH; }",
+        ]
+    )
+    parsed = _parse(text)
+    assert parsed.constants == {"TILE": 16}
+    root = parsed.tree.root_node
+    assert {name: fixed_line(root, name) for name in ("TILE", "DEPTH", "WIDTH", "EDGE", "HALF", "y")} == {
+        **dict.fromkeys(("TILE", "DEPTH", "WIDTH", "HALF", "y")),
+        "EDGE": 8,
+    }
+    assert [name for name in ("TILE", "WIDTH", "FAST", "threads", "WID") if is_mentioned(root, name)] == ["TILE", "WIDTH", "FAST"]
+    assert (has_includes(root), has_includes(_parse(TEXT).tree.root_node)) == (False, True)

@@ -224,6 +224,22 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
     ("macro of the block", replace(SWEEP, macro_axes=(Axis("block_x", (1,)),)), InvalidParameterError, "macro block_x: found the name"),
     ("macro that is no name", replace(SWEEP, macro_axes=(Axis("2X", (1,)),)), InvalidParameterError, "macro 2X"),
     ("macro without values", replace(SWEEP, macro_axes=(Axis("T", ()),)), InvalidParameterError, "macro T"),
+    (
+        "macro that nothing uses",
+        replace(SWEEP, macro_axes=(Axis("T", (1, 2)),)),
+        InvalidParameterError,
+        "macro T: found a name that nothing",
+    ),
+    (
+        "macro that the source defines",
+        replace(
+            SWEEP,
+            kernels=(replace(SELECTION, source=replace(SOURCE, text=f"#define T 3\n{SOURCE.text}")),),
+            macro_axes=(Axis("T", (1, 2)),),
+        ),
+        InvalidParameterError,
+        "macro T: found #define T in line 1 of own.cu, whatever -D says",
+    ),
     ("macro twice", replace(SWEEP, macro_axes=(Axis("T", (1,)), Axis("T", (2,)))), InvalidParameterError, "axis T: found 2 times"),
     ("block twice", replace(SWEEP, blocks=(Dim3(8), Dim3(8))), InvalidParameterError, "block 8x1x1: found 2 times"),
     ("block axis of zero", replace(SWEEP, axes=(Axis("block_x", (0,)),)), InvalidParameterError, "axis block_x: found 0"),
@@ -242,7 +258,7 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
     ("few blocks", replace(SWEEP, pairing=Pairing(19)), InvalidParameterError, "pairing.block_count: found 19; expected at least 20"),
     (
         "pairs of three",
-        replace(SWEEP, macro_axes=(Axis("T", (1, 2, 3)),), pairing=Pairing()),
+        replace(SWEEP, macro_axes=(Axis("T", (1, 2, 3)),), pairing=Pairing(), arguments=(ArgumentDefinition("alpha", "T"),)),
         InvalidParameterError,
         "found 3 configurations",
     ),
@@ -262,6 +278,14 @@ REFUSED: list[tuple[str, KernelSweep, type[KernalyseError], str]] = [
     ("negative order", replace(SWEEP, order_seed=-1), InvalidParameterError, "order_seed: found -1"),
     ("empty block", replace(SWEEP, blocks=(Dim3(16, 0),)), InvalidParameterError, "the block: found 16x0x1"),
 ]
+
+
+def test_constants_of_the_source_count_in_expressions_until_a_sweep_sets_them() -> None:
+    product = KernelSweep((KernelSelection("matmul_tiled"),), axes=(Axis("M", (64,)), Axis("N", (64,)), Axis("K", (64,))))
+    own = plan(product)
+    assert [(one.block, one.kernel.grid(one.names), one.variant) for one in own.configurations()] == [(Dim3(16, 16), Dim3(4, 4), "")]
+    swept = plan(replace(product, macro_axes=(Axis("TILE", (8, 32)),), where="TILE < 32"))
+    assert [(one.block, one.kernel.grid(one.names), one.variant) for one in swept.configurations()] == [(Dim3(8, 8), Dim3(8, 8), "TILE=8")]
 
 
 @pytest.mark.parametrize(("sweep", "error", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])

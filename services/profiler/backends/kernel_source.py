@@ -7,7 +7,7 @@ an error here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -16,6 +16,7 @@ from tree_sitter import Node, Tree
 
 from services.core.errors import InvalidSourceError, UnknownKernelError
 from services.core.model import KernelSource
+from services.profiler.backends.source_constants import open_constants
 from services.profiler.backends.source_functions import SourceFunction, SourceParameter, read_function
 from services.profiler.backends.source_nodes import (
     descendants,
@@ -46,6 +47,7 @@ class ParsedSource:
     kernels: tuple[SourceFunction, ...]
     device_functions: tuple[SourceFunction, ...]
     problems: tuple[SyntaxProblem, ...]
+    constants: Mapping[str, int]  # that -D may set, with the values that they have without it
 
     def kernel(self, function_name: str) -> SourceFunction:
         """The kernel of that name; with template arguments, "scale<float, 4>", that instance of it.
@@ -113,6 +115,7 @@ def parse_kernel_source(source: KernelSource) -> ParsedSource:
         kernels=tuple(function for function in functions if has_qualifier(function.node, "__global__")),
         device_functions=tuple(function for function in functions if not has_qualifier(function.node, "__global__")),
         problems=tuple(_problems(tree.root_node)),
+        constants=open_constants(tree.root_node),
     )
 
 

@@ -72,11 +72,12 @@ def check_requirement(plan: LaunchPlan) -> None:
     """Raises LaunchLimitError for a launch that the kernel's source is not written for."""
     requires = plan.definition.launch.requires
     if requires and not parse_expression(requires).evaluate(plan.planned.names):
+        shown = ", ".join(f"{name}={value}" for name, value in plan.planned.names.items() if name in parse_expression(requires).names)
         raise LaunchLimitError(
             f"launch of {plan.configuration.label}",
-            found=f"block {plan.launch.block}",
+            found=shown,
             expected=f"{requires}, which the kernel's source relies on",
-            remedy="Choose another block (--block), or leave it to the definition.",
+            remedy="Choose other values, or leave the block to the definition.",
         )
 
 

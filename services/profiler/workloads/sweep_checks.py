@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -75,14 +75,19 @@ def check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> None
         )
 
 
-def parse_where(sweep: KernelSweep, definitions: list[KernelDefinition]) -> Expression | None:
-    """The constraint. Raises InvalidExpressionError, and UnknownParameterError for a name that a kernel does not have."""
+def parse_where(sweep: KernelSweep, kernels: Sequence[tuple[KernelDefinition, Mapping[str, int]]]) -> Expression | None:
+    """The constraint, over kernels with the constants of their sources.
+
+    Raises:
+        InvalidExpressionError: not arithmetic.
+        UnknownParameterError: a name that a kernel does not have.
+    """
     if not sweep.where.strip():
         return None
     where = parse_expression(sweep.where)
     macros = {axis.name for axis in sweep.macro_axes}
-    for definition in definitions:
-        known = {parameter.name for parameter in definition.parameters} | macros | set(BLOCK_NAMES)
+    for definition, constants in kernels:
+        known = {parameter.name for parameter in definition.parameters} | constants.keys() | macros | set(BLOCK_NAMES)
         unknown = where.names - known
         if unknown:
             raise UnknownParameterError(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.core.errors import InvalidParameterError, UnknownParameterError
 from services.core.expressions import parse_expression
 from services.core.model import ArgumentDefinition, Axis, KernelDefinition, KernelSelection, KernelSource, KernelSweep, Tie
 from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.source_constants import fixed_line, has_includes, is_mentioned
 from services.profiler.catalog import Catalog, check_definition, derive_definition
-from services.profiler.definition_checks import BLOCK_NAMES
+from services.profiler.definition_checks import BLOCK_NAMES, expressions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ def resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[ResolvedKernel
     resolved = [_resolve(selection, sweep, catalog) for selection in sweep.kernels]
     for kernel in resolved:
         _check_macro_names(kernel, sweep)
+    _check_macro_use(resolved, sweep)
     return resolved
 
 
@@ -56,8 +60,9 @@ def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -
 
 
 def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
-    """A macro of a template parameter's name would replace it in the template's own head."""
-    function = parse_kernel_source(kernel.source).kernel(kernel.definition.function)
+    """A macro of a template parameter's name would replace it in the template's own head; one that the source defines has no effect."""
+    parsed = parse_kernel_source(kernel.source)
+    function = parsed.kernel(kernel.definition.function)
     collisions = {axis.name for axis in sweep.macro_axes} & {name for name, _ in function.template_arguments}
     if collisions:
         raise InvalidParameterError(
@@ -66,11 +71,41 @@ def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
             expected="a name of its own",
             remedy=f"Rename the macro, and give it as an argument: {function.name}<…, MACRO>.",
         )
+    for axis in sweep.macro_axes:
+        line = fixed_line(parsed.tree.root_node, axis.name)
+        if line is not None:
+            raise InvalidParameterError(
+                f"macro {axis.name}",
+                found=f"#define {axis.name} in line {line} of {kernel.source.file_name}, whatever -D says",
+                expected=f"#ifndef {axis.name} before it and #endif after it",
+                remedy="Write these two lines, and the value there counts where none is given.",
+            )
 
 
-def merge_arguments(definition: KernelDefinition, sweep: KernelSweep) -> tuple[ArgumentDefinition, ...]:
+def _check_macro_use(kernels: Sequence[ResolvedKernel], sweep: KernelSweep) -> None:
+    """Raises InvalidParameterError for an axis of constants that nothing uses: the same would be measured again and again."""
+    for axis in sweep.macro_axes:
+        if len(axis.values) > 1 and not any(_may_use(kernel, axis.name, sweep) for kernel in kernels):
+            raise InvalidParameterError(
+                f"macro {axis.name}",
+                found="a name that nothing in the sweep uses",
+                expected="a constant of " + " or ".join(dict.fromkeys(kernel.source.file_name for kernel in kernels)),
+                remedy="Check the spelling: each of its values would compile to the same code.",
+            )
+
+
+def _may_use(kernel: ResolvedKernel, macro_name: str, sweep: KernelSweep) -> bool:
+    """Whether the source, a header of it, the instance of a template, or an expression has the name."""
+    root = parse_kernel_source(kernel.source).tree.root_node
+    expressions = (text for _, texts in expressions_of(kernel.definition) for text in texts)
+    texts = (kernel.definition.function, *expressions, *(argument.expression for argument in sweep.arguments))
+    return is_mentioned(root, macro_name) or has_includes(root) or any(macro_name in re.findall(r"\w+", text) for text in texts)
+
+
+def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: KernelSweep) -> tuple[ArgumentDefinition, ...]:
     """The definition's arguments, those of the request in their place. Raises UnknownParameterError for a name in them."""
     known = {parameter.name for parameter in definition.parameters} | {axis.name for axis in sweep.macro_axes} | set(BLOCK_NAMES)
+    known |= parse_kernel_source(source).constants.keys()
     chosen = {override.name: override for override in sweep.arguments}
     for argument in definition.arguments:
         unknown = parse_expression(chosen[argument.name].expression).names - known if argument.name in chosen else frozenset()

@@ -25,6 +25,7 @@ from services.core.model import (
     ParameterValue,
     Tie,
 )
+from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.catalog import Catalog
 from services.profiler.definition_checks import BLOCK_NAMES
 from services.profiler.workloads.sweep_checks import check_names, check_pairing, check_sweep, parse_where
@@ -67,6 +68,11 @@ class PlannedKernel:
         return Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in self.definition.launch.grid))
 
     @property
+    def constants(self) -> Mapping[str, int]:
+        """Those that its source leaves open, with the source's own values: what counts where no macro axis says otherwise."""
+        return parse_kernel_source(self.source).constants
+
+    @property
     def product_count(self) -> int:
         """Configurations before the constraint, of one cache mode and process."""
         axes = (*self.axes, *self.macro_axes, *self.block_axes)
@@ -82,7 +88,7 @@ class PlannedKernel:
             values = {name: chosen[name] for name in names}
             for macro_values in product(*(axis.values for axis in self.macro_axes)):
                 macros = dict(zip((axis.name for axis in self.macro_axes), macro_values, strict=True))
-                for block in self._blocks({**values, **macros}):
+                for block in self._blocks({**self.constants, **values, **macros}):
                     yield _Candidate(self, values, macros, block)
 
     def _blocks(self, names: Mapping[str, int]) -> Iterator[Dim3]:
@@ -102,7 +108,7 @@ class _Candidate:
 
     @property
     def names(self) -> dict[str, int]:
-        return {**self.values, **self.macros, **_block_values(self.block)}
+        return {**self.kernel.constants, **self.values, **self.macros, **_block_values(self.block)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +134,8 @@ class PlannedConfiguration:
 
     @property
     def names(self) -> dict[str, int]:
-        """Everything an expression may refer to: parameters, macros, and block_x, block_y, block_z."""
-        return {**self.values, **self.macros, **_block_values(self.block)}
+        """Everything an expression may refer to: parameters, the source's constants, macros, and block_x, block_y, block_z."""
+        return {**self.kernel.constants, **self.values, **self.macros, **_block_values(self.block)}
 
     @property
     def problem(self) -> tuple[object, ...]:
@@ -219,7 +225,7 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
             expected=f"at most {max_configuration_count}",
             remedy="Give the axes fewer values, tie some, or split the sweep.",
         )
-    where = parse_where(sweep, [kernel.definition for kernel in kernels])
+    where = parse_where(sweep, [(kernel.definition, kernel.constants) for kernel in kernels])
     configuration_count = product_count if where is None else sum(1 for _ in _allowed(kernels, where)) * repeat_count
     if configuration_count == 0:
         raise InvalidParameterError(
@@ -269,7 +275,7 @@ def _plan_kernel(definition: KernelDefinition, source: KernelSource, bundle_dige
         bundle_digest=bundle_digest,
         axes=values_checked(definition, axes + defaults, ties),
         ties=ties,
-        arguments=merge_arguments(definition, sweep),
+        arguments=merge_arguments(definition, source, sweep),
         macro_axes=sweep.macro_axes,
         blocks=sweep.blocks,
         block_axes=tuple(axis for axis in sweep.axes if axis.name in BLOCK_NAMES),

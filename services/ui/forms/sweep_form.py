@@ -128,7 +128,7 @@ SWEEP_FIELDS: Final = (
     Field("blocks", "Threads per block", placeholder="16x16,32x8", hint="Several are swept."),
     Field("ties", "Ties", placeholder="M=N, K=N", hint="M always has the value of N."),
     Field("where", "Only where", placeholder="block_x*block_y <= 1024", hint="Leaves out what this is false for."),
-    Field("macros", "Macros", "lines", placeholder="UNROLL=1,2,4", hint="Compile-time constants, one a line."),
+    Field("macros", "Macros", "lines", placeholder="TILE=8,16,32", hint="Compile-time constants, one a line."),
     Field("arguments", "Scalar arguments", "lines", placeholder="alpha=2.0", hint="One a line."),
     Field("compiler_options", "Compiler options", "lines", placeholder="--use_fast_math", hint="One a line."),
 )

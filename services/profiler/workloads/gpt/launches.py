@@ -93,7 +93,8 @@ def _planned_step(
 ) -> PlannedStep:
     kernel = _kernel(operation.kernel_name)
     launch = kernel.definition.launch
-    block = operation.block or Dim3(*(parse_expression(extent).evaluate_integer(operation.values) for extent in launch.block))
+    names = {**kernel.constants, **operation.values, **operation.macros}
+    block = operation.block or Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in launch.block))
     plan = plan_launch(PlannedConfiguration(configuration_index, kernel, operation.values, operation.macros, block, cache_mode, 0, variant))
     configuration = replace(plan.configuration, layer_path=operation.layer_path, parameters=(*shared, *plan.configuration.parameters))
     return PlannedStep(operation, replace(plan, configuration=configuration))

@@ -25,6 +25,7 @@ from services.profiler.output_lines import OutputLines
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
+CRASH_ADVICE: Final = "PLEASE submit a bug report"  # of LLVM, to its own makers: the fault is the kernel's
 PROBLEM: Final = "problem"  # the service cannot go on with the run; RunProcess.problem says why
 
 Record = Callable[[Sequence[run_pb2.RunEvent]], Awaitable[None]]
@@ -258,7 +259,7 @@ class RunProcess:
         if exit_code == 0:
             return Outcome(RunState.SUCCEEDED)
         ending = f"exit code {exit_code}" if signal_number is None else _signal_name(signal_number)
-        tail = "\n".join(self._stderr.tail)
+        tail = "\n".join(line for line in self._stderr.tail if not line.startswith(CRASH_ADVICE))
         return _failed_over_configuration(
             WorkerCrashedError(
                 f"worker while {self._activity() or 'starting'}",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.cli.options import JsonFlag, RunArgument, Server, takes_server
+from services.core.quantities import UNKNOWN
 
 if TYPE_CHECKING:
     from services.core.model import Run
@@ -128,13 +129,20 @@ def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
             Text(run.title),
             *([Text(", ".join(run.tags))] if has_tags else []),
             run.state if run.error is None else f"{run.state} {run.error.reason}",
-            f"{run.completed_configuration_count}/{'?' if run.total_configuration_count is None else run.total_configuration_count}",
-            str(run.failed_configuration_count),
-            run.device_id or "",
+            *_counts(run),
+            run.device_id or UNKNOWN,
             _local(run.start_time),
             _duration(run),
         )
     console().print(table)
+
+
+def _counts(run: Run) -> tuple[str, str]:
+    """Configurations done of all, and failed ones; a trace has none."""
+    if run.is_trace:
+        return UNKNOWN, UNKNOWN
+    total = "?" if run.total_configuration_count is None else run.total_configuration_count
+    return f"{run.completed_configuration_count}/{total}", str(run.failed_configuration_count)
 
 
 def _origin(run: Run, hostnames: Mapping[str, str]) -> str:

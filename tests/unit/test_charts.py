@@ -302,6 +302,16 @@ def test_a_name_keeps_clear_of_the_lines_of_other_sources() -> None:
     assert labels["y"][dram] / labels["x"][dram] == pytest.approx(20e9)  # right of the datasheet's slope too
 
 
+def test_roofs_of_one_height_share_a_short_name_and_the_slopes_name_stays_below_it() -> None:
+    roofs = [
+        ceiling("float32", 240e9) | {"ceiling_name": name, "path": "tensor"} for name in ("float16", "tfloat32_of_long_name", "bfloat16")
+    ]
+    lines = roofline.ceiling_columns(roofline.shown_ceilings(pl.DataFrame([ceiling("dram", 24e9), *roofs]), ()), SPAN, LIGHT)
+    labels = roofline.label_columns(lines)
+    assert labels["text"].tolist() == [" DRAM 24.0 GB/s ", " float16 tensor, bfloat16 tensor +1 240 Gflop/s "]
+    assert labels["y"][0] < labels["y"][1] / 2
+
+
 def test_samples_stay_within_their_strip() -> None:
     index = np.arange(1000)
     rows = SampleRows(index % 4, index // 4, (1000.0 + index).astype(np.float64), np.full(1000, 1_700_000_000_000_000_000), index % 3)

@@ -27,6 +27,7 @@ FARTHEST_FIRST: Final = tuple(LEVEL_TITLES)
 DRAWN_LEVELS: Final = ("dram", "l2")
 """Slopes that are drawn when nobody asks for others."""
 
+MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
 
 CeilingRow = dict[str, Any]
@@ -136,7 +137,7 @@ def _line(
 
 
 def label_columns(ceilings: Columns) -> Columns:
-    """A name for each ceiling that counts: flat ones at their right end, slopes near their upper end.
+    """A name for each ceiling that counts: flat ones at their right end, slopes above their middle.
 
     The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
     name that a line close by would strike through goes to the other side of its own line, or past the other slope. Roofs of one
@@ -147,7 +148,7 @@ def label_columns(ceilings: Columns) -> Columns:
     is_flat = y0 == y1
     steepness = np.where(is_flat, 0.0, y0 / x0)
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
-    place = np.where(is_flat, 1.0, np.where(is_right, 0.6, 0.9))  # along the line, 0 its lower and 1 its upper end
+    place = np.where(is_flat, 1.0, 0.6)  # along the line, 0 its lower and 1 its upper end, where the names of roofs would cover it
     all_flat = ceilings["y0"] == ceilings["y1"]
     roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
     is_crowded = np.array(
@@ -172,8 +173,14 @@ def _names_of(ceilings: Columns) -> tuple[npt.NDArray[np.int64], list[str]]:
             is_flat = ceilings["y0"][row] == ceilings["y1"][row]
             together.setdefault((ceilings["device"][row], ceilings["y1"][row]) if is_flat else (row,), []).append(row)
     rows = list(together.values())
-    texts = [f" {', '.join(ceilings['name'][row] for row in same)} {ceilings['value'][same[0]]} " for same in rows]
+    texts = [f" {_in_short([ceilings['name'][row] for row in same])} {ceilings['value'][same[0]]} " for same in rows]
     return np.array([same[0] for same in rows], dtype=np.int64), texts
+
+
+def _in_short(names: Sequence[str]) -> str:
+    """Two at most, the shortest, and how many more there are: the room is that of a phone."""
+    shown = sorted(names, key=len)[:MAX_NAME_COUNT]
+    return ", ".join(shown) + (f" +{len(names) - len(shown)}" if len(names) > len(shown) else "")
 
 
 def ridges(rows: Sequence[CeilingRow]) -> tuple[tuple[str, float], ...]:

@@ -9,6 +9,7 @@ from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.models import AllLabels, FixedTicker, NoOverlap, Range1d
 
 from services.ui.charts.elements import Columns
+from services.ui.charts.names import FLAT_LENGTH, lie_flat
 from services.ui.empty_charts import EmptyChart
 from services.ui.theme import Palette
 
@@ -27,6 +28,7 @@ class LiveFigure:
         for layer, source in self._sources.items():
             source.name = f"{name}:{layer}"
         self._set_spans: dict[str, tuple[float, float]] = {}
+        self._slant = self.figure.xaxis[0].major_label_orientation
 
     def replace(self, layer: str, columns: Columns) -> None:
         source = self._sources[layer]
@@ -102,8 +104,14 @@ class LiveFigure:
         """What is followed next is shown, although the user has moved the axes: something else is drawn now."""
         self._set_spans = {}
 
-    def name_ticks(self, names: Mapping[int, str] | Mapping[float, str], *, leaves_none_out: bool = False, on: str = "x") -> None:
-        """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted."""
+    def name_ticks(
+        self, names: Mapping[int, str] | Mapping[float, str], *, leaves_none_out: bool = False, on: str = "x", room: int = FLAT_LENGTH
+    ) -> None:
+        """Ticks of an axis ("x" or "y") at the keys; those that would overlap are left out by the browser, unless all are wanted.
+
+        Args:
+            room: letters that have their place beside each other, as of `lie_flat`.
+        """
         axis = (self.figure.xaxis if on == "x" else self.figure.yaxis)[0]
         if not isinstance(axis.ticker, FixedTicker):
             axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=AllLabels() if leaves_none_out else NoOverlap())
@@ -111,3 +119,5 @@ class LiveFigure:
         if axis.ticker.ticks != list(names):
             axis.ticker.ticks = list(names)
             axis.major_label_overrides = dict(names)
+            if on == "x":
+                axis.major_label_orientation = "horizontal" if lie_flat(names.values(), room) else self._slant

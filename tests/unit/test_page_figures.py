@@ -108,6 +108,19 @@ def test_a_model_that_comes_later_belongs_to_the_document(charts: list[EmptyChar
     assert old.document is None
 
 
+def test_names_lie_flat_below_a_chart_where_there_is_room(charts: list[EmptyChart]) -> None:
+    figure = LiveFigure("one", charts[0], LIGHT, LAYERS)
+    axis, slant = figure.figure.xaxis[0], 0.5
+    figure._slant = slant
+    found = []
+    for names in (["matmul_naive", "matmul_tiled"], ["matmul_naive", "matmul_tiled", "matmul_registers"], ["128"] * 8):
+        figure.name_ticks(dict(enumerate(names)))
+        found.append(axis.major_label_orientation)
+    assert found == ["horizontal", slant, "horizontal"]
+    figure.name_ticks({0: "matmul_naive", 1: "matmul_tiled"}, room=20)
+    assert axis.major_label_orientation == slant
+
+
 def test_a_page_that_is_opened_while_a_chart_is_rendered_keeps_its_theme(charts: list[EmptyChart]) -> None:
     page = Document(theme=bokeh_theme(LIGHT))
     with patch_curdoc(page):  # of the whole process, whichever thread renders

@@ -40,6 +40,7 @@ LAYERS: Final = ("cells", "gaps", "marks", "pointed")
 BEST_MARK: Final = "★"
 FAILED_MARK: Final = "✕"
 WRONG_MARK: Final = "≠"
+NAME_ROOM: Final = 20  # letters of names side by side below it on a phone, where its scale takes half of the width
 MARK_MEANINGS: Final = {FAILED_MARK: "failed", WRONG_MARK: "wrong result", theme.IMPLAUSIBLE_SYMBOL: "implausible"}
 HALF: Final = 0.48  # of a cell's width: a thin line of the background tells neighbours of one shade apart
 

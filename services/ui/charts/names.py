@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 MAX_NAME_LENGTH: Final = 40
+FLAT_LENGTH: Final = 40
+"""Letters side by side below a chart on a phone. Slanted names take a third of the chart, flat ones without room lie on each other."""
+
 OUTSIDE: Final = "(outside of every layer)"
 """What kernels count for that no layer has launched."""
+
+
+def lie_flat(names: Collection[str], room: int = FLAT_LENGTH) -> bool:
+    """Whether names fit beside each other below an axis, in one line and not slanted. room: in letters."""
+    return len(names) * max(map(len, names), default=0) <= room
 
 
 def elided(name: str, length: int = MAX_NAME_LENGTH) -> str:

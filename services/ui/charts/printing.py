@@ -23,7 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from matplotlib.transforms import ScaledTranslation
 
 from services.ui.charts.elements import Hatched, printed_ticks
-from services.ui.charts.names import elided
+from services.ui.charts.names import elided, lie_flat
 from services.ui.theme import LIGHT, SI_TICKS
 
 hv.Store.set_current_backend("bokeh")  # that of options which name none; loading the other one has changed it
@@ -146,7 +146,7 @@ def _dress(axes: Axes, frame: Style) -> None:
     if frame.get("yaxis", "left") is None:
         axes.yaxis.set_visible(False)
         axes.spines["left"].set_visible(False)
-    rotation = frame.get("xrotation") or 0
+    rotation = _rotation(frame)
     for axis, name in ((axes.xaxis, "x"), (axes.yaxis, "y")):
         axis.set_label_text(str(frame.get(f"{name}label", "")), color=LIGHT.muted, fontsize=FONT_PT)
         axis.set_tick_params(which="both", colors=LIGHT.muted, labelsize=SMALL_FONT_PT)
@@ -157,6 +157,13 @@ def _dress(axes: Axes, frame: Style) -> None:
     if rotation:
         for label in axes.get_xticklabels():
             label.set(rotation=rotation, ha="right", rotation_mode="anchor")
+
+
+def _rotation(frame: Style) -> int:
+    """Of the names below the chart, in degrees."""
+    ticks = frame.get("xticks")
+    names = [str(tick[1]) for tick in ticks if isinstance(tick, tuple)] if isinstance(ticks, list) else []
+    return 0 if lie_flat(names) else frame.get("xrotation") or 0
 
 
 def _add_color_bar(figure: Figure, axes: Axes, wanted: Style) -> None:

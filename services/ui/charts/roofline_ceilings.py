@@ -27,9 +27,12 @@ FARTHEST_FIRST: Final = tuple(LEVEL_TITLES)
 DRAWN_LEVELS: Final = ("dram", "l2")
 """Slopes that are drawn when nobody asks for others."""
 
+ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below it at most
+SLOPE_NAME_PLACES: Final = (0.15, 0.6)
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
 
+Floats = npt.NDArray[np.float64]
 CeilingRow = dict[str, Any]
 """A row of the table ceilings with is_preferred (see shown_ceilings)."""
 
@@ -137,7 +140,7 @@ def _line(
 
 
 def label_columns(ceilings: Columns) -> Columns:
-    """A name for each ceiling that counts: flat ones at their right end, slopes above their middle.
+    """A name for each ceiling that counts: flat ones at their right end, slopes in their lower half.
 
     The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
     name that a line close by would strike through goes to the other side of its own line, or past the other slope. Roofs of one
@@ -148,9 +151,9 @@ def label_columns(ceilings: Columns) -> Columns:
     is_flat = y0 == y1
     steepness = np.where(is_flat, 0.0, y0 / x0)
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
-    place = np.where(is_flat, 1.0, 0.6)  # along the line, 0 its lower and 1 its upper end, where the names of roofs would cover it
     all_flat = ceilings["y0"] == ceilings["y1"]
     roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
+    place = np.where(is_flat, 1.0, _place_below(roofs.min(initial=np.inf), y0, y1))
     is_crowded = np.array(
         [flat and bool(np.any((roofs > y) & (roofs < y * CLOSE_RATIO))) for flat, y in zip(is_flat, y0, strict=True)], bool
     )
@@ -163,6 +166,13 @@ def label_columns(ceilings: Columns) -> Columns:
         "text_align": np.where(is_right, "left", "right"),
         "text_baseline": np.where(is_right | is_crowded, "top", "bottom"),
     }
+
+
+def _place_below(lowest_roof: float, y0: Floats, y1: Floats) -> Floats:
+    """Where slopes have their names, 0 their lower and 1 their upper end: below the names of roofs, which may reach to the left of them."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # flat lines have no such place
+        place = np.log(lowest_roof / ROOF_NAME_RATIO / y0) / np.log(y1 / y0)
+    return np.clip(np.nan_to_num(place), *SLOPE_NAME_PLACES)
 
 
 def _names_of(ceilings: Columns) -> tuple[npt.NDArray[np.int64], list[str]]:

@@ -138,7 +138,7 @@ class KernelCharts:
             self.heatmap.replace(layer, columns)
         for on, axis in (("x", made.x), ("y", made.y)):
             self.heatmap.follow(on, -0.5, len(axis.places) - 0.5)
-            self.heatmap.name_ticks(dict(enumerate(axis.labels)), on=on)
+            self.heatmap.name_ticks(dict(enumerate(axis.labels)), on=on, room=heatmap.NAME_ROOM)
         self.heatmap.figure.xaxis[0].axis_label, self.heatmap.figure.yaxis[0].axis_label = made.x.name, made.y.name
         self._color_bar.title = metric.title
         self._color_bar.major_label_overrides = made.scale.labels(metric) if made.scale else dict.fromkeys(heatmap.SCALE_PLACES, "")

@@ -28,7 +28,7 @@ DRAWN_LEVELS: Final = ("dram", "l2")
 """Slopes that are drawn when nobody asks for others."""
 
 ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below it at most
-SLOPE_NAME_PLACES: Final = (0.15, 0.6)
+SLOPE_NAME_PLACES: Final = (0.45, 0.6)  # further down a phone has no room to the left of a slope
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
 

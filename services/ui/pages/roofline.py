@@ -50,10 +50,13 @@ UNMEASURED_FRAME_PX: Final = (800.0, 400.0)
 """Of a chart whose browser has not told its size yet."""
 
 NO_POINTS: Final[dict[PointsOf, str]] = {
-    "kernel": "Choose a run, or start one: kernalyse bench matmul_tiled. A trace has points where the work of its kernels is known: "
-    "of PyTorch record with record_shapes=True, or import a report of ncu with it.",
+    "kernel": "Choose a run, or start one: kernalyse bench matmul_tiled.",
     "layer": "Layers are those of models and of traces in which the work of kernels is known. Choose one, or points by kernel.",
 }
+NO_WORK: Final = (
+    "None of its kernels has a point: how many flop and bytes they need is not known. PyTorch tells it with record_shapes=True, "
+    "and a report of ncu that is imported with the trace."
+)
 COLUMN_OF: Final[dict[str, str]] = {
     "category": "category",
     "efficiency": "efficiency_category",
@@ -175,7 +178,7 @@ class RooflinePage(PageBase):
             span = roofline.span_of(no_points(), known)
             self._follow(span)
             self._replace(no_points(), known, span)
-            texts = {"legend": "", "roofline_note": NO_POINTS[state.points], "results_note": ""}
+            texts = {"legend": "", "roofline_note": _no_points(state.points, memories), "results_note": ""}
         else:
             rows = filters.filtered(held.rows, state, "label" if state.points == "layer" else "kernel_name")
             self._shown = self._shown_of(rows, ceilings, held.missing_count, _titles(memories))
@@ -316,3 +319,10 @@ def foremost(rows: pl.DataFrame, *, with_level: bool) -> tuple[list[ResultRow], 
         ).to_series()
         found = [row._replace(label=label) for row, label in zip(found, labels, strict=True)]
     return found, what
+
+
+def _no_points(points: PointsOf, memories: Sequence[RunMemory]) -> str:
+    """Why nothing is drawn, with the remedy."""
+    runs = [memory.run for memory in memories]
+    is_read = bool(runs) and all(run is not None and run.is_trace and run.state.is_final for run in runs)
+    return NO_WORK if points == "kernel" and is_read else NO_POINTS[points]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
-from services.compat.model_dashboards.profile_document import Document
+from services.compat.model_dashboards.profile_document import BYTES_PER_MB, Document
 from services.ui import theme
 from services.ui.charts.models import Bar, Line, Point, Share, bar_chart, layer_map, line_chart, scatter_chart
 from services.ui.report.document import Chart, FigureTable, Key
@@ -59,7 +59,7 @@ def _table(entries: Entries) -> FigureTable:
                 *(_ms(timing.get(statistic)) for statistic in ("median", "p95", "p99")),
                 theme.si(_throughput(entry), "").strip(),
                 shape or theme.UNKNOWN,
-                theme.UNKNOWN if memory_mb is None else f"{memory_mb:.3g} MB",
+                theme.memory(None if memory_mb is None else memory_mb * BYTES_PER_MB),
             )
         )
     return FigureTable("Summary", headings, ("latency", "median", "p95", "p99", "tokens/s", "peak memory"), rows, _fastest(entries))

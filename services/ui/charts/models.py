@@ -13,6 +13,7 @@ from bokeh.models import HoverTool
 
 from services.ui import theme
 from services.ui.charts.elements import Columns, columns_of, frame_options, ramp, tick_formatter
+from services.ui.charts.names import lie_flat
 from services.ui.theme import MARKERS, Palette, Ticks
 
 BAR_WIDTH: Final = 0.62
@@ -262,8 +263,12 @@ def layer_map(cells: Sequence[Share], palette: Palette) -> hv.Overlay:
 
 
 def figure_of(element: hv.Overlay) -> Any:
-    """The Bokeh figure, wide as its place."""
-    return hv.renderer("bokeh").get_plot(element).state
+    """The Bokeh figure, wide as its place, its names slanted only where they have no room."""
+    figure = hv.renderer("bokeh").get_plot(element).state
+    axis = figure.xaxis[0]
+    if axis.major_label_overrides and lie_flat(axis.major_label_overrides.values()):
+        axis.major_label_orientation = "horizontal"
+    return figure
 
 
 def round_values(values: Sequence[float]) -> list[float]:

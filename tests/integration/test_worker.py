@@ -213,6 +213,7 @@ def test_generated_source_is_kept_as_an_artifact(tmp_path: Path) -> None:
     ended = run_worker(SAXPY, tmp_path)
     specification, artifact = ended.of(ArtifactStored)
     assert specification.artifact_name == "run_spec.json"
+    assert artifact.media_type == "text/plain"  # whatever this system takes .cl for
     data = (tmp_path / "artifacts" / artifact.artifact_name).read_bytes()
     assert (artifact.size_bytes, artifact.digest) == (len(data), f"sha256:{sha256(data).hexdigest()}")
     assert b"__kernel" in data

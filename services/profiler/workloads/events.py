@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from services.core.errors import KernalyseError
+from services.core.listings import LISTING_TITLES
 from services.core.model import ArtifactStored, EventPayload, RunError
 
 ARTIFACTS_FOLDER: Final = "artifacts"
@@ -52,7 +53,12 @@ def store_artifact(folder: Path, artifact_name: str, data: bytes) -> ArtifactSto
 
 
 def _stored(artifact_name: str, digest: str, size_bytes: int) -> ArtifactStored:
-    media_type = mimetypes.guess_type(artifact_name)[0] or (
-        BINARY_MEDIA_TYPE if artifact_name.endswith(BINARY_ENDINGS) else SOURCE_MEDIA_TYPE
-    )
-    return ArtifactStored(artifact_name, f"sha256:{digest}", size_bytes, media_type)
+    return ArtifactStored(artifact_name, f"sha256:{digest}", size_bytes, _media_type(artifact_name))
+
+
+def _media_type(artifact_name: str) -> str:
+    """Listings first: systems take .cl, .ptx and .sass for what else ends so."""
+    if artifact_name.endswith(tuple(f".{ending}" for ending in LISTING_TITLES)):
+        return SOURCE_MEDIA_TYPE
+    guessed, _ = mimetypes.guess_type(artifact_name)
+    return guessed or (BINARY_MEDIA_TYPE if artifact_name.endswith(BINARY_ENDINGS) else SOURCE_MEDIA_TYPE)

@@ -61,6 +61,15 @@ def test_two_models_are_compared_with_the_sources_of_their_kernels(visit: Visit)
     for file_name in ("matmul.cu", "operations.cu", "attention.cu"):
         expect(sources).to_contain_text(file_name)
 
+    both = visit.open(f"/compare?baseline={runs[0].run_id}&candidate={runs[0].run_id}")  # the variants of one run
+    expect(both.locator("#f-table tbody tr")).to_have_count(1)
+    both.locator("[data-set=points]").select_option("layer")
+    row = both.locator("#f-table tbody tr").filter(has_text="blocks.0.mlp.fc")
+    expect(row).to_contain_text(re.compile("faster|slower|same|undecided"))
+    eventually(lambda: drawn_count(both, "speedups:points") >= 5)
+    expect(both.locator("#f-sources")).to_contain_text("Both sides are of one run")
+    see_that_it_fits(both, 390)
+
 
 def test_dashboards_draw_every_chart_without_a_server(browser: Browser, tmp_path: Path) -> None:
     performance, comparison = PerformanceDashboard(tmp_path), ComparisonDashboard(tmp_path)

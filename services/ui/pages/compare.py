@@ -19,7 +19,16 @@ from services.ui.empty_charts import EmptyChart
 from services.ui.legend import LegendEntry, hideable, legend_fragment, series_key
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview, RunMemory
-from services.ui.pages.compared_rows import Compared, columns_of, compared, table_rows, tiles, verdict_legend, with_shown_verdicts
+from services.ui.pages.compared_rows import (
+    Compared,
+    columns_of,
+    compared,
+    has_layers,
+    table_rows,
+    tiles,
+    verdict_legend,
+    with_shown_verdicts,
+)
 from services.ui.pages.compared_sides import chosen_pair, facts
 from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from services.ui.pages.roofline_figure import no_points
@@ -34,6 +43,8 @@ REFRESH_INTERVAL_S: Final = 2.0
 """Between questions while one of the runs goes on: each costs the analyzer a bootstrap of every configuration."""
 
 NOT_ALIKE: Final = "One of these is a trace and the other has measurements: choose two traces, or two runs of measurements."
+ONE_RUN: Final = "Both sides are of one run, and of the same sources."
+NO_LAYERS: Final = "This run has its model in one variant only: choose two of them when it is started."
 NO_PAIR: Final = "Choose two runs. Measure one kernel twice, before and after a change: kernalyse bench saxpy --processes 5"
 
 
@@ -115,7 +126,7 @@ class ComparePage(PageBase):
             **shown,
             "side_choice": self._side_choice(overview, before, after),
             "filters": filters_fragment(self.state, {} if answer is None else filters.values_of(answer.rows)),
-            "what": self._what(answer, problem),
+            "what": self._what(answer, problem, can_have_layers=before is not None and after is not None and has_layers(before, after)),
             "table": self._table(answer, rows, problem),
             "pager": pager_fragment(self.state, rows.height),
         }
@@ -142,7 +153,7 @@ class ComparePage(PageBase):
 
     def _answer(self, before: Run, after: Run, overview: Overview) -> Compared | None:
         """Of this pair, where it has come and no difference stands against it that nobody has allowed."""
-        subject = (before.run_id, after.run_id, self.state.points if before.is_trace else "")
+        subject = (before.run_id, after.run_id, self.state.points if has_layers(before, after) else "")
         progress = (overview.revision, *((run.state, run.is_settled, run.completed_configuration_count) for run in (before, after)))
         self._rows.ask(subject, partial(compared, self.client, before, after, self.state.points), progress, REFRESH_INTERVAL_S)
         self._sources.ask((before.run_id, after.run_id), partial(self._source_difference, before, after), overview.reach)
@@ -167,7 +178,7 @@ class ComparePage(PageBase):
             "tiles": "" if answer is None or refused else fragment("tiles.html", tiles=tiles(answer)),
             "verdict_legend": self._legend if answer is not None and not refused else "",
             "roofline_legend": self._roofline_legend,
-            "sources": "" if one_run else self._sources_fragment((before.run_id, after.run_id)),
+            "sources": fragment("said.html", sentence=ONE_RUN) if one_run else self._sources_fragment((before.run_id, after.run_id)),
         }
 
     def _refused(self, answer: Compared | None) -> tuple[str, ...]:
@@ -251,10 +262,10 @@ class ComparePage(PageBase):
         cards = [run_card(run, overview, 0.0) for run in listed]
         return fragment("side_choice.html", runs=cards, baseline=_id(before), candidate=_id(after))
 
-    def _what(self, answer: Compared | None, problem: str) -> str:
+    def _what(self, answer: Compared | None, problem: str, *, can_have_layers: bool) -> str:
         """Which parts of the page have something to show; its style sheet hides the others."""
         kind = "nothing" if answer is None or problem or self._refused(answer) else "traces" if answer.is_of_traces else "measurements"
-        return fragment("compared_what.html", kind=kind, has_points=self._has_points)
+        return fragment("compared_what.html", kind=kind, has_layers=can_have_layers, has_points=self._has_points)
 
     def _table(self, answer: Compared | None, rows: pl.DataFrame, problem: str) -> str:
         columns = () if answer is None else columns_of(answer)
@@ -273,7 +284,11 @@ class ComparePage(PageBase):
         if answer is not None and self._refused(answer):
             empty = "Not compared: say above that the difference is meant."
         elif answer is not None and answer.is_of_one_run and answer.rows.is_empty():
-            empty = "This run has compared none of its configurations in turns; such a run is made by: kernalyse bench A B --paired"
+            empty = (
+                NO_LAYERS
+                if self.state.points == "layer"
+                else "This run has compared none of its configurations in turns; such a run is made by: kernalyse bench A B --paired"
+            )
         elif answer is not None and answer.rows.is_empty():
             empty = "Neither run has measured anything that could be compared."
         return fragment(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from services.core.model import Run, TableQuery
+from services.core.model import ModelRun, Run, TableQuery
 from services.ui import theme
 from services.ui.charts import compare
 from services.ui.client import AnalyzerClient
@@ -45,7 +45,8 @@ class Compared:
 async def compared(client: AnalyzerClient, before: Run, after: Run, points: PointsOf) -> Compared:
     """Raises KernalyseError."""
     if before.run_id == after.run_id:
-        return Compared(await _of_one_run(client, before.run_id), False, "label", is_of_one_run=True)
+        of_one_run = _layers_of_one_run if points == "layer" and has_layers(before, after) else _of_one_run
+        return Compared(await of_one_run(client, before.run_id), False, "label", is_of_one_run=True)
     run_ids = (before.run_id, after.run_id)
     if before.is_trace and after.is_trace:
         name_column = "layer" if points == "layer" else "kernel_name"
@@ -69,6 +70,34 @@ async def _of_one_run(client: AnalyzerClient, run_id: str) -> pl.DataFrame:
         .join(before, on="baseline_configuration_index", how="left")
         .with_columns(label=pl.format("{}, before: {}", "label", "baseline_label"), occurrence=pl.lit("MATCHED"))
     )
+
+
+async def _layers_of_one_run(client: AnalyzerClient, run_id: str) -> pl.DataFrame:
+    """Layers of a model's variants, by batches of passes that took turns, as rows of table comparison."""
+    layers = await client.run_table("layer_variants", (run_id,))
+    is_of_two = layers.select("variant", "baseline_variant").n_unique() <= 1
+    label = pl.col("layer") if is_of_two else pl.format("{} {}, before: {}", "layer", "variant", "baseline_variant")
+    unknown = {name: pl.lit(None, pl.Int64) for name in ("configuration_index", "baseline_configuration_index")}
+    unknown |= {name: pl.lit(None, pl.String) for name in FILTERED_BY[1:]}
+    return layers.select(
+        label.alias("label"),
+        "occurrence",
+        "verdict",
+        "reason",
+        pl.col("layer").alias("kernel_name"),
+        pl.col("duration_sum_ns").alias("duration_median_ns"),
+        pl.col("baseline_duration_sum_ns").alias("baseline_duration_median_ns"),
+        pl.coalesce("paired_ratio", "duration_ratio").alias("duration_ratio"),
+        pl.col("paired_ratio_low").alias("duration_ratio_low"),
+        pl.col("paired_ratio_high").alias("duration_ratio_high"),
+        pl.lit(None, pl.Float64).alias("cycle_ratio"),
+        **unknown,
+    )
+
+
+def has_layers(before: Run, after: Run) -> bool:
+    """Whether rows may be layers: of traces, and of the variants of a model."""
+    return after.is_trace or (before.run_id == after.run_id and isinstance(after.spec.work, ModelRun))
 
 
 # ---------------------------------------------------------------- the table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.gpu.report import tests as tests_of
+from tests.gpu import report
 
 
 def test_a_part_that_was_ended_while_it_wrote_costs_no_other_its_results(tmp_path: Path) -> None:
@@ -12,5 +12,5 @@ def test_a_part_that_was_ended_while_it_wrote_costs_no_other_its_results(tmp_pat
         (tmp_path / f"{part}.log").touch()
     (tmp_path / "ended.xml").write_text("<testsuites><testsuite><testca")
     (tmp_path / "whole.xml").write_text('<testsuites><testsuite><testcase name="one" time="0.1"/></testsuite></testsuites>')
-    outcomes = {case["part"]: case["outcome"] for case in tests_of(tmp_path)}
+    outcomes = {case["part"]: case["outcome"] for case in report.tests(tmp_path)}
     assert outcomes == {"ended": "not ended", "silent": "not ended", "whole": "passed"}

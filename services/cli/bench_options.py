@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
+from services.cli.table_files import checked_output
+
 SWEEP: Final = "What to sweep"
 OWN: Final = "Kernels of your own"
 METHOD: Final = "How to measure"
@@ -213,6 +215,13 @@ DeviceOption = Annotated[
 NodeOption = Annotated[str, typer.Option("--node", metavar="NODE", help="Node id, host name or address.", rich_help_panel=PLACE)]
 
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the results there; - for standard output.", rich_help_panel=OUTPUT)
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        callback=checked_output,
+        help="Write the results there; - for standard output.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 TitleOption = Annotated[str, typer.Option("--title", help="What lists call the run.", rich_help_panel=OUTPUT)]

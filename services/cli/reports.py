@@ -9,6 +9,7 @@ import typer
 
 from services.cli.given_paths import is_trace_path
 from services.cli.options import Server, takes_server
+from services.cli.table_files import checked_output
 from services.core.report import ReportFormat
 from services.core.words.usage import UsageError
 
@@ -30,7 +31,7 @@ def report(
         ReportFormat,
         typer.Option("--format", "-f", help="Markdown is for pull requests; those with charts need -o, png and svg are a zip."),
     ] = ReportFormat.TEXT,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=checked_output, help="File to write.")] = None,
     *,
     server: Server,
 ) -> None:

@@ -192,7 +192,7 @@ def failure_lines(failures: pl.DataFrame) -> list[str]:
     """What to say of each configuration without a measurement; the same message is said once, with its count."""
     labels_by_message: dict[str, list[str]] = {}
     for row in failures.sort("configuration_index").iter_rows(named=True):
-        labels_by_message.setdefault(row["message"], []).append(row["label"])
+        labels_by_message.setdefault(row["message"], []).append(row["label"] or f"configuration {row['configuration_index']}")
     return [
         f"failed: {labels[0]}{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: {message}"
         for message, labels in labels_by_message.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
+from services.cli.table_files import write_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,7 +77,4 @@ def write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
     from services.cli.export import run_results
 
     text = results_document(run_results(client, run))
-    if path is None:
-        typer.echo(text, nl=False)
-    else:
-        path.write_text(text)
+    write_text(text, path)

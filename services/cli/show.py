@@ -12,7 +12,7 @@ import typer
 
 from services.cli.given_paths import is_trace_path
 from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
-from services.cli.table_files import write_table, write_tables, write_text
+from services.cli.table_files import checked_output, write_table, write_tables, write_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -297,7 +297,8 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
         for name, result in results.items():
             print_result(console, name, result, max_row_count)
         return
-    with output.open("w") as file:
+    checked_output(output)
+    with output.open("w", encoding="utf-8") as file:
         console = Console(file=file, width=FILE_WIDTH)
         for name, result in results.items():
             print_result(console, name, result, max_row_count)

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import typer
+
+from services.core.words.usage import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
 TableFormat = Literal["csv", "parquet"]
 
+STANDARD_OUTPUT: Final = "-"
+
+
+def checked_output(path: Path | None) -> Path | None:
+    """The file as it was given: what is measured for minutes is not to end at a place that cannot be written to.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if path is None or str(path) == STANDARD_OUTPUT:
+        return path
+    if path.is_dir():
+        found = "a folder"
+    elif not path.parent.is_dir():
+        found = f"no folder {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        found = "no permission to write it"
+    else:
+        return path
+    raise UsageError(f"file {path}", found=found, expected="a file to write", remedy="Correct the path, or make the folder.")
+
 
 def write_text(text: str, output: Path | None) -> None:
-    """output: None for standard output."""
+    """output: None for standard output. Raises UsageError."""
+    checked_output(output)
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text)
+        output.write_text(text, encoding="utf-8")
 
 
 def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, folder: Path) -> None:

@@ -71,9 +71,11 @@ def continued(spec: RunSpec, stopped: StoppedSweep, budget_ns: int | None = None
     done = frozenset(sweep.done_configuration_indexes) | stopped.whole_indexes()
     failed = (frozenset(sweep.failed_configuration_indexes) | stopped.failed_indexes()) - done
     _check_some_left(run, len(done), 0 if retries_failed else len(failed))
+    new_budget_ns = _budget_ns(sweep, stopped, budget_ns)
     left = replace(
         sweep,
-        budget_ns=_budget_ns(sweep, stopped, budget_ns),
+        budget_ns=new_budget_ns,
+        earlier_budget_ns=None if new_budget_ns is None else _spent_ns(sweep, stopped),
         done_configuration_indexes=tuple(sorted(done)),
         rivals=tuple(stopped.rivals(done)),
         failed_configuration_indexes=() if retries_failed else tuple(sorted(failed)),
@@ -106,7 +108,7 @@ def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) 
         return None
     if asked_ns is not None or sweep.budget_ns is None:
         return asked_ns
-    left_ns = sweep.budget_ns - stopped.elapsed_ns(frozenset(sweep.done_configuration_indexes))
+    left_ns = sweep.budget_ns - _elapsed_ns(sweep, stopped)
     if left_ns <= 0 or stopped.run.state is RunState.SUCCEEDED:
         raise UnmetConditionError(
             subject,
@@ -115,6 +117,18 @@ def _budget_ns(sweep: KernelSweep, stopped: StoppedSweep, asked_ns: int | None) 
             remedy=f"Give it one: kernalyse resume {stopped.run.run_id} --budget SECONDS.",
         )
     return left_ns
+
+
+def _spent_ns(sweep: KernelSweep, stopped: StoppedSweep) -> int:
+    """Of budgets, by this run and those that it continued. A search that came to its end had all of its own, comparisons included."""
+    earlier_ns = sweep.earlier_budget_ns or 0
+    if stopped.run.state is RunState.SUCCEEDED and sweep.budget_ns is not None:
+        return earlier_ns + sweep.budget_ns
+    return earlier_ns + _elapsed_ns(sweep, stopped)
+
+
+def _elapsed_ns(sweep: KernelSweep, stopped: StoppedSweep) -> int:
+    return stopped.elapsed_ns(frozenset(sweep.done_configuration_indexes))
 
 
 def _kind(work: Work) -> str:

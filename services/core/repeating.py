@@ -20,8 +20,15 @@ def bundle_artifact_name(digest: str) -> str:
 
 
 def repeated(spec: RunSpec) -> RunSpec:
-    """The same once more; of a run that continued another, the whole."""
+    """The same once more; of a run that continued another, the whole: all configurations, with what both were given to search."""
     work = spec.work
     if isinstance(work, KernelSweep):
-        work = replace(work, done_configuration_indexes=(), rivals=(), failed_configuration_indexes=())
+        work = replace(
+            work,
+            budget_ns=None if work.budget_ns is None else work.budget_ns + (work.earlier_budget_ns or 0),
+            earlier_budget_ns=None,
+            done_configuration_indexes=(),
+            rivals=(),
+            failed_configuration_indexes=(),
+        )
     return replace(spec, work=work, continues_run_id=None)

@@ -84,7 +84,8 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidCatalogError(str(path), found=str(error), expected="a readable TOML file", remedy="Check the path.") from error
+        found = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidCatalogError(str(path), found=found, expected="a readable TOML file", remedy="Check the path.") from error
     return parse_catalog(text, path.name, path.parent, macro_names)
 
 

@@ -90,6 +90,13 @@ def _is_whole(parameter: SourceParameter) -> bool:
 
 
 def _check_types(kernel: SourceFunction, source: KernelSource) -> None:
+    if kernel.is_template:
+        raise UnsupportedConstructError(
+            f"{source.file_name}, line {kernel.line}",
+            found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without its arguments",
+            expected="its template arguments, or exactly one explicit instance in the file",
+            remedy=f"Name one instance, for example {kernel.example_instance}.",
+        )
     for parameter in kernel.parameters:
         if parameter.dtype is None or (not parameter.is_pointer and parameter.component_count != 1):
             raise UnsupportedConstructError(

@@ -22,6 +22,7 @@ from services.core.rpc import run_error
 from services.profiler import supervisor
 from services.profiler.event_channel import event_message, open_pipe, read_events
 from services.profiler.output_lines import OutputLines
+from services.profiler.turn_note import noted_turn
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
@@ -155,9 +156,13 @@ class RunProcess:
     async def _tell_failed(self, error: RunError) -> None:
         """The configuration that was being measured, if it was one."""
         progress = None if self._progress is None else wire.decode(self._progress, Progress)
-        if progress is None or progress.configuration_index is None:
+        if progress is None:
             return
-        await self._pass_payload(ConfigurationFailed(progress.configuration_index, error))
+        turn = noted_turn(self._folder)
+        failed_index = turn.configuration_index if turn is not None and turn.is_measurement else progress.configuration_index
+        if failed_index is None:
+            return
+        await self._pass_payload(ConfigurationFailed(failed_index, error))
         completed_count, failed_count = progress.completed_configuration_count + 1, progress.failed_configuration_count + 1
         await self._pass_payload(
             replace(
@@ -233,7 +238,7 @@ class RunProcess:
             case "hung":
                 return _failed_over_configuration(
                     TimeLimitError(
-                        f"worker while {self._activity() or 'starting'}",
+                        f"worker while {self._doing()}",
                         found=f"no sign of life for {self._limits.silence_limit_s:g} s",
                         expected=f"a launch within {self._limits.silence_limit_s:g} s",
                         remedy="Look for an endless loop in the kernel; for a slow one raise the node's configuration_time_limit_s.",
@@ -242,7 +247,7 @@ class RunProcess:
             case supervisor.MEMORY_LIMIT:
                 return _failed_over_configuration(
                     MemoryLimitError(
-                        f"run while {self._activity() or 'starting'}",
+                        f"run while {self._doing()}",
                         found=f"{status['peak_resident_bytes']} bytes resident",
                         expected=f"at most {self._limits.memory_limit_bytes}",
                         remedy="Choose smaller parameters, or raise the node's run_memory_limit_bytes.",
@@ -250,6 +255,10 @@ class RunProcess:
                 )
             case _:
                 return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
+
+    def _doing(self) -> str:
+        activity, turn = self._activity() or "starting", noted_turn(self._folder)
+        return activity if turn is None else f"{activity}, in a turn of {turn.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:
         if self._reported_error is not None:
@@ -262,7 +271,7 @@ class RunProcess:
         tail = "\n".join(line for line in self._stderr.tail if not line.startswith(CRASH_ADVICE))
         return _failed_over_configuration(
             WorkerCrashedError(
-                f"worker while {self._activity() or 'starting'}",
+                f"worker while {self._doing()}",
                 found=f"{ending}{'; it last said:' if tail else ''}\n{tail}".rstrip(),
                 expected="exit code 0",
                 remedy="Look for writes out of bounds in the kernel; what was measured before is kept.",

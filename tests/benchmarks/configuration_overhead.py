@@ -20,7 +20,7 @@ import io
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,8 @@ from services.core.model import (
     EventPayload,
     KernelSelection,
     KernelSweep,
-    LaunchDefinition,
     Measurement,
     MeasuringOptions,
-    ParameterDefinition,
     VerificationState,
 )
 from services.profiler.backends.base import Build, DeviceSession
@@ -85,18 +83,9 @@ class Collector:
 
 def sweep_with_kernalyse(session: DeviceSession, extent: int) -> Cost:
     catalog = load_catalog()
-    definition = replace(
-        catalog.definition(KERNEL),
-        parameters=(
-            *(ParameterDefinition(name, (extent,)) for name in ("M", "N", "K")),
-            ParameterDefinition("threads_x", BLOCK_X),
-            ParameterDefinition("threads_y", BLOCK_Y),
-        ),
-        launch=LaunchDefinition(("threads_x", "threads_y"), ("ceil_div(N, block_x)", "ceil_div(M, block_y)")),
-    )
     options = MeasuringOptions(min_sample_count=LAUNCH_COUNT, max_sample_count=LAUNCH_COUNT, min_duration_ns=0)
-    axes = (Axis("threads_x", BLOCK_X), Axis("threads_y", BLOCK_Y))
-    sweep = KernelSweep((KernelSelection(KERNEL, catalog.source(KERNEL), definition),), axes, measuring=options)
+    axes = (*(Axis(name, (extent,)) for name in ("M", "N", "K")), Axis("block_x", BLOCK_X), Axis("block_y", BLOCK_Y))
+    sweep = KernelSweep((KernelSelection(KERNEL),), axes, measuring=options, skip_confirmation=True)  # Kernel Tuner has none
     collector = Collector()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

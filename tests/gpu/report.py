@@ -71,11 +71,11 @@ def tests(folder: Path) -> list[dict[str, Any]]:
     found = list[dict[str, Any]]()
     logs = {file.stem for file in folder.glob("*.log")}
     for part in sorted(logs):
-        file = folder / f"{part}.xml"
-        if not file.exists():
+        cases = cases_of(folder / f"{part}.xml")
+        if cases is None:
             found.append({"part": part, "test": part, "outcome": "not ended", "seconds": None, "message": "it was ended by its time limit"})
             continue
-        for case in ElementTree.parse(file).getroot().iter("testcase"):
+        for case in cases:
             problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
             found.append(
                 {
@@ -87,6 +87,14 @@ def tests(folder: Path) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def cases_of(file: Path) -> list[ElementTree.Element] | None:
+    """None: pytest was ended before it had written all of it."""
+    try:
+        return list(ElementTree.parse(file).getroot().iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return None
 
 
 def figures(folder: Path) -> list[dict[str, Any]]:

@@ -111,7 +111,7 @@ def test_one_process_a_side_is_undecided_said_aloud_and_no_failure(tmp_path: Pat
         ("device", {"device_id": "cuda:1"}, "another device (device_id cuda:0 and cuda:1"),
         ("method", {"timing_method": "GRAPH"}, "another method (timing_method SINGLE and GRAPH"),
         ("cache", {"cache_mode": "HOT"}, "another cache (cache_mode COLD and HOT"),
-        ("inputs", {"seed": 5}, "another inputs (seed 0 and 5"),
+        ("inputs", {"seed": 5}, "other inputs (seed 0 and 5"),
     ],
 )
 def test_what_differs_is_refused_with_status_2_unless_it_is_allowed(tmp_path: Path, name: str, values: dict[str, Any], said: str) -> None:

@@ -32,6 +32,8 @@ from services.core.model import (
 )
 from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
 from services.profiler.catalog import load_catalog
+from services.profiler.turn_note import Turn, TurnNote, noted_turn
+from services.profiler.workloads import turns as turns_module
 from services.profiler.workloads.sweep import run_sweep
 from services.profiler.workloads.sweep_plan import plan_sweep
 from tests.command import kernalyse
@@ -233,3 +235,38 @@ def test_a_pair_of_three_and_too_few_blocks_are_refused(server: tuple[str, ...])
     assert (three.returncode, "expected two of each" in three.stderr) == (1, True), three.stderr
     few = kernalyse("bench", "saxpy", "vector_add", "-p", "N=64", "--paired-blocks", "19", *server)
     assert (few.returncode, "expected at least 20" in few.stderr) == (1, True), few.stderr
+
+
+LATE = (
+    "__global__ void late(const float *a, float *b, int *count, int N) { int i = blockIdx.x * blockDim.x + threadIdx.x;"
+    " if (i < N) b[i] = a[i] + 1.0f; if (i != 0) return; int done = count[0] < 0 || count[0] > 1000000 ? 0 : count[0];"
+    " count[0] = done + 1; if (done > 3000) { volatile float *nowhere = (volatile float *)(8UL * N); *nowhere = 1.0f; } }\n"
+)
+
+
+def test_a_side_that_ends_the_worker_in_its_turn_is_the_one_that_failed(server: tuple[str, ...], tmp_path: Path) -> None:
+    source = tmp_path / "late.cu"
+    source.write_text(CHAIN.replace("NAME", "steady").replace("STEPS", "1") + LATE)
+    kernels = (f"{source}:steady", f"{source}:late")
+    done = kernalyse("bench", *kernels, "-p", "N=1024", "--buffer", "count=1", "--paired", *server)
+    assert done.returncode == 1
+    assert "in a turn of late N=1024: found SIG" in " ".join(done.stderr.split()), done.stderr
+    shown = kernalyse("show", "last", "failures", "--format", "json", *server)
+    (failed,) = json.loads(shown.stdout)["failures"]
+    assert (failed["label"], failed["reason"]) == ("late N=1024", "WORKER_CRASHED")
+
+
+def test_whose_turn_it_was_is_left_by_a_process_that_was_ended(tmp_path: Path) -> None:
+    turns = [Turn(0, "one with a longer name N=4096", is_measurement=True), Turn(1, "two N=4096", is_measurement=False)]
+    with TurnNote(tmp_path, turns) as note:
+        assert noted_turn(tmp_path) is None
+        for index in (0, 1, 0, 1):
+            note.write(index)
+            assert noted_turn(tmp_path) == turns[index]
+    assert noted_turn(tmp_path) is None
+
+
+def test_a_comparison_without_samples_gives_signs_of_life(session: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "SIGN_OF_LIFE_NS", 100_000_000)
+    events = run(paired(chain("one", 400), chain("two", 400)), session, tmp_path)
+    assert len([one for one in events.of(Progress) if one.activity.startswith("comparing")]) > 1

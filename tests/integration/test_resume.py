@@ -16,9 +16,10 @@ import pytest
 
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.options import Server
+from services.cli.run_specs import kept_spec
 from services.cli.session import analyzer_session
 from services.core.model import KernelSweep, RunSpec, RunState
-from services.core.repeating import SPEC_ARTIFACT
+from services.core.repeating import SPEC_ARTIFACT, repeated
 from services.core.wire import decode_json
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
@@ -251,5 +252,8 @@ def test_a_search_whose_budget_is_spent_goes_on_with_another(services: ServicePr
     with AnalyzerClient(analyzer.endpoint) as client:
         parts = [client.table("measurements", [run["run_id"]]) for run in (first, second)]
         (best,) = client.table("best", [second["run_id"]]).rows(named=True)
+        whole = repeated(kept_spec(client, client.run(second["run_id"])).spec).work
     assert_measured_once(*parts)
     assert best["candidate_count"] == parts[1].height == second["completed_configuration_count"]
+    assert isinstance(whole, KernelSweep)
+    assert (whole.budget_ns, whole.earlier_budget_ns, whole.done_configuration_indexes) == (4_000_000_000, None, ())

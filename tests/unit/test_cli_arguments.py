@@ -193,3 +193,24 @@ def test_help_of_a_service_shows_every_setting() -> None:
     assert done.returncode == 0
     for flag in ("--address", "--drain-s", "--opencl-runtime", "--allow-catalog-only", "--insecure"):
         assert flag in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [("missing/results.json", "no folder missing"), (".", "a folder")], ids=["no folder", "a folder"]
+)
+@pytest.mark.parametrize(
+    "command", [("bench", "saxpy", "--json"), ("rerun", "last", "--json"), ("report", "last", "-o")], ids=lambda parts: parts[0]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    command: tuple[str, ...], path: str, found: str, tmp_path: Path
+) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "services.cli.main", *command, path],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, f"file {path}: found {found}; expected a file to write" in done.stderr) == (2, True), done.stderr

@@ -165,8 +165,8 @@ def test_a_difference_of_one_percent_counts_on_a_gpu_and_not_on_a_cpu() -> None:
         (Difference.METHOD, {"timing_method": "BATCHED"}, "another method (timing_method SINGLE and BATCHED)"),
         (Difference.METHOD, {"backend": "NVCC"}, "another method (backend OPENCL and NVCC)"),
         (Difference.CACHE, {"cache_mode": "COLD"}, "another cache (cache_mode HOT and COLD)"),
-        (Difference.INPUTS, {"seed": 1}, "another inputs (seed 0 and 1)"),
-        (Difference.INPUTS, {"input_distribution": "zeros"}, "another inputs (input_distribution uniform and zeros)"),
+        (Difference.INPUTS, {"seed": 1}, "other inputs (seed 0 and 1)"),
+        (Difference.INPUTS, {"input_distribution": "zeros"}, "other inputs (input_distribution uniform and zeros)"),
     ],
 )
 def test_what_differs_is_refused_by_name_unless_it_is_allowed(difference: Difference, values: dict[str, Any], said: str) -> None:

@@ -87,3 +87,13 @@ def test_type_that_cannot_be_passed_is_refused_with_its_line() -> None:
 def test_vector_pointer_counts_its_components() -> None:
     definition, _ = derive_definition(KernelSource("k.cu", "__global__ void k(float4* y, int n) {}"), "k")
     assert definition.buffers[0].shape == ("n", "4")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "example"), [("typename T, int B", "scale<float, 16>"), ("class T", "scale<float>"), ("int B = 4", "scale<16>")]
+)
+def test_template_without_its_arguments_is_refused_with_an_instance_that_could_be_meant(parameters: str, example: str) -> None:
+    source = KernelSource("t.cu", f"template <{parameters}> __global__ void scale(float* x, int N) {{}}")
+    with pytest.raises(UnsupportedConstructError, match=f"scale<{parameters}> without its arguments.*for example {example}"):
+        derive_definition(source, "scale")
+    assert derive_definition(source, example)[0].kernel_name == example

@@ -170,7 +170,9 @@ def _refuse_differences(baseline: ComparedRun, judged: ComparedRun, matched: pl.
         names = ",".join(refused)
         raise InvalidRequestError(
             f"comparison of run {judged.run_id} with run {baseline.run_id}",
-            found="; ".join(f"another {difference} ({text})" for difference, text in refused.items()),
+            found="; ".join(
+                f"{'other' if difference is Difference.INPUTS else 'another'} {difference} ({text})" for difference, text in refused.items()
+            ),
             expected=f"the same {' and '.join(refused)}",
             remedy=f"Repeat one run like the other; or allow it (--allow {names}), and read the result as one of both together.",
         )

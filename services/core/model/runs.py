@@ -147,6 +147,7 @@ class KernelSweep:
     rivals: tuple[Rival, ...] = ()  # of these, the fastest of their problems: what is measured here is compared with them
     failed_configuration_indexes: tuple[int, ...] = ()  # in an earlier run; left out here too, and counted as failed
     skip_confirmation: bool = False  # else the best of each problem is compared with its runner-up in alternating blocks
+    earlier_budget_ns: int | None = None  # what earlier runs of the search had; None: there was none, or it had no budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ def find_entry(cubin: bytes, kernel: SourceFunction, file_name: str) -> str:
             f"{file_name}, line {kernel.line}",
             found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without an instance",
             expected="its template arguments, or an explicit instance in the file",
-            remedy=f"Name the instance, for example {kernel.name}<float>.",
+            remedy=f"Name the instance, for example {kernel.example_instance}.",
         )
     raise UnknownKernelError(
         f"kernel {kernel.name} of {file_name}",
         found=f"the compiled kernels {', '.join(matching or entries)}",
         expected=f"exactly one {kernel.name}",
-        remedy=f"Name the instance, for example {kernel.name}<float>."
+        remedy=f"Name the instance, for example {kernel.example_instance}."
         if kernel.is_template
         else 'Put extern "C" before it, or give its overloads names of their own.',
     )

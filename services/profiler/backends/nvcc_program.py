@@ -56,7 +56,7 @@ def write_program(source: KernelSource, function_name: str) -> KernelProgram:
             f"{source.file_name}, line {kernel.line}",
             found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without its arguments",
             expected="its template arguments, or exactly one explicit instance in the file",
-            remedy=f"Name one instance, for example {kernel.name}<float>.",
+            remedy=f"Name one instance, for example {kernel.example_instance}.",
         )
     file_name = _includable_name(source.file_name)
     return KernelProgram(

@@ -185,7 +185,7 @@ class OpenCLSession:
             raise CompileError(
                 f"kernel {build.function_name} of {build.source.file_name} on {self._one.runtime}",
                 found="the compiler says:\n" + (log or str(error)) + "\n",
-                remedy="Correct the source; the lines are those of the .cu file and its headers.",
+                remedy="Correct the source (the lines are those of the .cu file and its headers) or the compiler's options.",
             ) from error
         return program, resources, log
 

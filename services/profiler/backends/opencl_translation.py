@@ -79,7 +79,7 @@ def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Tar
             file_name,
             target.runtime,
             possible=f"{target.runtime} and on {PYCUDA}",
-            advice=f"Name one instance, for example {function_name}<float>.",
+            advice=f"Name one instance, for example {kernel.example_instance}.",
         )
     if kernel.template_arguments:
         parsed, kernel = without_template(parsed, kernel, target.runtime)

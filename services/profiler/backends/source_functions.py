@@ -96,8 +96,18 @@ class SourceFunction:
         return bool(self.template_parameters) and not self.template_arguments
 
     @property
+    def example_instance(self) -> str:
+        """Of a template: how one names an instance of it."""
+        arguments = ("float" if _is_type(parameter) else "16" for parameter in self.template_parameters)
+        return f"{self.name}<{', '.join(arguments)}>"
+
+    @property
     def qualified_name(self) -> str:
         return f"{self.namespace}::{self.name}" if self.namespace else self.name
+
+
+def _is_type(template_parameter: str) -> bool:
+    return template_parameter.split(maxsplit=1)[0] in ("typename", "class")
 
 
 def read_function(node: Node) -> SourceFunction:

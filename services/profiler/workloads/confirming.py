@@ -14,6 +14,7 @@ from typing import Final
 
 from services.core.errors import KernalyseError
 from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, SearchStrategy, StopReason, VerificationState
+from services.profiler.turn_note import Turn, TurnNote
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import start_pair
@@ -105,7 +106,8 @@ def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProg
         if budget.left_ns() < shortest_ns:  # also when starting has taken it
             _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
             return
-        comparison = Turns(runner_up, best, progress.tell).compare(MIN_BLOCK_COUNT, budget.left_ns())
+        with TurnNote(bench.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]) as note:
+            comparison = Turns(runner_up, best, progress.tell, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise

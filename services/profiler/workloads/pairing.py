@@ -8,6 +8,7 @@ from functools import partial
 from services.core.errors import KernalyseError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
+from services.profiler.turn_note import Turn, TurnNote
 from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress
@@ -64,9 +65,11 @@ class ProblemRun:
     def _compare(self, block_count: int) -> PairedComparison | None:
         """None: one side has failed meanwhile."""
         baseline, judged = self._sides
-        turns = Turns(baseline, judged, self._progress.tell)
+        note = TurnNote(self._bench.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
+        turns = Turns(baseline, judged, self._progress.tell, note.write)
         try:
-            comparison = turns.compare(block_count)
+            with note:
+                comparison = turns.compare(block_count)
         except KernalyseError as error:
             failed = baseline if turns.whose is baseline else judged
             self._sides.remove(failed)

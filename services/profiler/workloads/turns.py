@@ -32,6 +32,10 @@ there a sample may also be too short by what the timer resolves."""
 
 MIN_LOOK_COUNT: Final = 3  # samples that say how long one takes: fewer may all have been disturbed
 TELL_NS: Final = 40_000_000  # of turns in one event: an event per turn would cost a core what it is to measure with
+SIGN_OF_LIFE_NS: Final = 5_000_000_000
+"""Between words on what goes on. A comparison after the measurements tells no samples; a node takes a worker that is silent
+for a minute (its configuration_time_limit_s) for one that hangs."""
+
 LOOK_GROWTH: Final = 4  # look at the interval after a quarter more pairs: each look resamples all of them
 TARGET_MARGIN_SHARE: Final = 0.5
 """The interval is narrow enough at half the margin: two equal sides then come out SAME, for the ratio's own error is less
@@ -64,13 +68,14 @@ class Contender(Protocol):
 
 
 class Turns:
-    """Two started configurations that alternate. `whose` is the one that has the device."""
+    """Two started configurations that alternate. `whose` is the one that has the device; on_turn gets its index each time."""
 
     def __init__(
         self,
         baseline: Contender,
         judged: Contender,
         on_activity: Callable[[str], None],
+        on_turn: Callable[[int], None] = lambda configuration_index: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.whose = baseline
@@ -79,6 +84,7 @@ class Turns:
         self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
         self._judged = _Side(judged, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
+        self._on_turn = on_turn
         self._clock_ns = clock_ns
         self._margin_ratio = margin_of(baseline.device.kind)
         self._kept_pair_count = 0
@@ -90,9 +96,10 @@ class Turns:
             rules, once it is.
         """
         baseline, judged = self._baseline, self._judged
-        self._on_activity(f"comparing {judged.run.label} with {baseline.run.label}")
+        activity = f"comparing {judged.run.label} with {baseline.run.label}"
+        self._on_activity(activity)
         turns_a_block = self._time_alike()
-        start_ns = told_ns = self._clock_ns()
+        start_ns = told_ns = sign_ns = self._clock_ns()
         limit_ns = baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns
         pair_count, next_look_count = 0, block_count
         while True:
@@ -107,6 +114,9 @@ class Turns:
                 baseline.keep_blocks(turns_a_block)
                 judged.keep_blocks(turns_a_block)
                 told_ns = now_ns
+            if now_ns - sign_ns >= SIGN_OF_LIFE_NS:
+                self._on_activity(activity)
+                sign_ns = now_ns
             if is_over or pair_count >= next_look_count:
                 comparison = self._look(pair_count)
                 if is_over or (comparison is not None and self._is_narrow(comparison.duration)):
@@ -134,6 +144,7 @@ class Turns:
 
     def _with_device(self, side: _Side) -> _Side:
         self.whose = side.run
+        self._on_turn(side.run.configuration_index)
         return side
 
     def _is_full(self) -> bool:

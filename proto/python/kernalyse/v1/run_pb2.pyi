@@ -224,7 +224,7 @@ class Rival(_message.Message):
     def __init__(self, configuration_index: _Optional[int] = ..., duration_median_ns: _Optional[float] = ...) -> None: ...
 
 class KernelSweep(_message.Message):
-    __slots__ = ("kernels", "axes", "ties", "where", "arguments", "blocks", "backend", "device_id", "measuring", "macro_axes", "compiler_options", "order_seed", "strategy", "budget_ns", "process_count", "pairing", "with_counters", "done_configuration_indexes", "rivals", "failed_configuration_indexes", "skip_confirmation")
+    __slots__ = ("kernels", "axes", "ties", "where", "arguments", "blocks", "backend", "device_id", "measuring", "macro_axes", "compiler_options", "order_seed", "strategy", "budget_ns", "process_count", "pairing", "with_counters", "done_configuration_indexes", "rivals", "failed_configuration_indexes", "skip_confirmation", "earlier_budget_ns")
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     AXES_FIELD_NUMBER: _ClassVar[int]
     TIES_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +246,7 @@ class KernelSweep(_message.Message):
     RIVALS_FIELD_NUMBER: _ClassVar[int]
     FAILED_CONFIGURATION_INDEXES_FIELD_NUMBER: _ClassVar[int]
     SKIP_CONFIRMATION_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_BUDGET_NS_FIELD_NUMBER: _ClassVar[int]
     kernels: _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelSelection]
     axes: _containers.RepeatedCompositeFieldContainer[Axis]
     ties: _containers.RepeatedCompositeFieldContainer[Tie]
@@ -267,7 +268,8 @@ class KernelSweep(_message.Message):
     rivals: _containers.RepeatedCompositeFieldContainer[Rival]
     failed_configuration_indexes: _containers.RepeatedScalarFieldContainer[int]
     skip_confirmation: bool
-    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelSelection, _Mapping]]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., where: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[_kernel_pb2.ArgumentDefinition, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[_device_pb2.Dim3, _Mapping]]] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., macro_axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiler_options: _Optional[_Iterable[str]] = ..., order_seed: _Optional[int] = ..., strategy: _Optional[_Union[SearchStrategy, str]] = ..., budget_ns: _Optional[int] = ..., process_count: _Optional[int] = ..., pairing: _Optional[_Union[Pairing, _Mapping]] = ..., with_counters: _Optional[bool] = ..., done_configuration_indexes: _Optional[_Iterable[int]] = ..., rivals: _Optional[_Iterable[_Union[Rival, _Mapping]]] = ..., failed_configuration_indexes: _Optional[_Iterable[int]] = ..., skip_confirmation: _Optional[bool] = ...) -> None: ...
+    earlier_budget_ns: int
+    def __init__(self, kernels: _Optional[_Iterable[_Union[_kernel_pb2.KernelSelection, _Mapping]]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., ties: _Optional[_Iterable[_Union[Tie, _Mapping]]] = ..., where: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[_kernel_pb2.ArgumentDefinition, _Mapping]]] = ..., blocks: _Optional[_Iterable[_Union[_device_pb2.Dim3, _Mapping]]] = ..., backend: _Optional[_Union[_device_pb2.Backend, str]] = ..., device_id: _Optional[str] = ..., measuring: _Optional[_Union[MeasuringOptions, _Mapping]] = ..., macro_axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiler_options: _Optional[_Iterable[str]] = ..., order_seed: _Optional[int] = ..., strategy: _Optional[_Union[SearchStrategy, str]] = ..., budget_ns: _Optional[int] = ..., process_count: _Optional[int] = ..., pairing: _Optional[_Union[Pairing, _Mapping]] = ..., with_counters: _Optional[bool] = ..., done_configuration_indexes: _Optional[_Iterable[int]] = ..., rivals: _Optional[_Iterable[_Union[Rival, _Mapping]]] = ..., failed_configuration_indexes: _Optional[_Iterable[int]] = ..., skip_confirmation: _Optional[bool] = ..., earlier_budget_ns: _Optional[int] = ...) -> None: ...
 
 class EnvironmentVariable(_message.Message):
     __slots__ = ("name", "value")

@@ -155,10 +155,17 @@ class LayerPanel:
 
     def _links(self) -> dict[str, str]:
         """To the layer's points under the roofline."""
-        row = self._lineage[-1] if self._lineage else None
-        name = "" if row is None else row["layer"] if self.variant is None else row["layer_path"]
-        view = replace(self._bare(), points="layer", kernel=whole(name) if name else "")
+        view = replace(self._bare(), points="layer", kernel=self.point_name())
         return {"roofline": f"/roofline?{to_query(view)}"}
+
+    def point_name(self) -> str:
+        """What the filter of names has to say: of a model's layer with others in it that they are, for it has no point of its own."""
+        if not self._lineage:
+            return ""
+        if self.variant is None:
+            return whole(self._lineage[-1]["layer"])
+        has_parts = self.tree.filter(parent_path=self.layer).height > 0
+        return f"{self.layer}." if has_parts else whole(f"{self.layer} {self.variant}")
 
     def _bare(self) -> ViewState:
         """This run on another page, without what holds for this page alone."""

@@ -25,15 +25,13 @@ from services.analyzer.run_tables import run_table
 from services.analyzer.schema import KERNELS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.trace_tables import TRACE_DEVICES
+from services.core.labels import REPEATED_WORDS
 from services.core.model import ModelRun
 
 MAX_PARTS: Final = 12
 """Files before they become one: each costs a question a millisecond, and a merge writes all rows anew."""
 
 BATCH_SIZE: Final = 500  # runs read at once; more hold more memory, fewer take longer
-
-REPEATED: Final = r" (process=\d+|cold|hot)\b"
-"""Words of a label that other columns say."""
 
 LAYER_PARTS: Final = {"forward": "(backward pass)", "graph": "(in graphs)"}
 """What is told of a layer by these sources, beside what the same layer launched itself."""
@@ -173,7 +171,7 @@ def _of_configurations(store: Store, run_ids: Sequence[str]) -> pl.DataFrame:
         store.read(MEASUREMENTS, run_ids)
         .filter(pl.col("verification_state").fill_null("") != "FAILED")
         .join(rates, on=["run_id", "configuration_index"], how="left")
-        .with_columns(pl.col("label").str.replace_all(REPEATED, ""))
+        .with_columns(pl.col("label").str.replace_all(REPEATED_WORDS, ""))
         .group_by(keys)
         .agg(
             pl.col("event_index", "measured_unix_ns").max(),

@@ -8,7 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from services.core.model import Filter, FilterOperator
+from services.core.model import Filter
+from services.ui.names_wanted import is_wanted, named
 from services.ui.state import ViewState
 
 
@@ -38,9 +39,9 @@ def has_any(state: ViewState) -> bool:
 
 
 def filtered(rows: pl.DataFrame, state: ViewState, name_column: str = "kernel_name") -> pl.DataFrame:
-    """Rows that the view's filters leave. Letters' case does not matter in names."""
+    """Rows that the view's filters leave."""
     if state.kernel and name_column in rows.columns:
-        rows = rows.filter(pl.col(name_column).str.to_lowercase().str.contains(state.kernel.lower(), literal=True))
+        rows = rows.filter(is_wanted(pl.col(name_column), state.kernel))
     for choice in CHOICES:
         value = getattr(state, choice.name)
         if value and choice.column in rows.columns:
@@ -50,7 +51,7 @@ def filtered(rows: pl.DataFrame, state: ViewState, name_column: str = "kernel_na
 
 def query_filters(state: ViewState, columns: Collection[str], name_column: str = "kernel_name") -> tuple[Filter, ...]:
     """The same for a table that the analyzer answers; columns: those that it has."""
-    parts = [Filter(name_column, state.kernel, FilterOperator.CONTAINS)] if state.kernel and name_column in columns else []
+    parts = [named(name_column, state.kernel)] if state.kernel and name_column in columns else []
     chosen = [(choice.column, getattr(state, choice.name)) for choice in CHOICES]
     return (*parts, *(Filter(column, value) for column, value in chosen if value and column in columns))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qs, unquote, urlencode
 
+from services.ui.names_wanted import MAX_LENGTH
 from services.ui.theme import ThemeName
 
 Page = Literal["live", "roofline", "kernels", "layers", "timeline", "compare", "history", "nodes", "start"]
@@ -97,7 +98,7 @@ class ViewState:
 
     runs: tuple[str, ...] = ()  # empty: the newest, following along
     theme: ThemeName = "light"
-    kernel: str = ""  # part of a kernel's name; empty: all
+    kernel: str = ""  # part of a kernel's name, or all of it in quotes; empty: all
     category: str = ""
     dtype: str = ""
     model: str = ""
@@ -133,7 +134,7 @@ class ViewState:
     listing: str = ""  # artifact of its compiler that is shown; empty: the first
     form: StartTab = "sweep"  # of the page that starts runs
     layer: str = ""  # path of the layer that is looked into; empty: all of the model
-    layer_name: str = ""  # part of a layer's name, of tables of layers; empty: all
+    layer_name: str = ""  # part of a layer's name, or all of it in quotes, of tables of layers; empty: all
     layer_color: LayerColor = "efficiency"  # what the boxes of layers are coloured by
     variant: str = ""  # of a model; empty: the first
     window: str = ""  # of the timeline, "start..end" in nanoseconds; empty: all of it
@@ -195,7 +196,6 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "layer_color": get_args(LayerColor),
     "calls": get_args(CallRows),
 }
-_MAX_TEXT_LENGTH: Final = 200
 
 
 def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light") -> ViewState:
@@ -207,7 +207,7 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
     """
     values: dict[str, Any] = {"theme": theme}
     for name, given in arguments.items():
-        last = next(reversed(tuple(given)), "")[: _MAX_TEXT_LENGTH * MAX_RUNS]
+        last = next(reversed(tuple(given)), "")[: MAX_LENGTH * MAX_RUNS]
         if name in _CHOICES:
             if last in _CHOICES[name]:
                 values[name] = last
@@ -224,7 +224,7 @@ def from_query(arguments: Mapping[str, Iterable[str]], theme: ThemeName = "light
         elif name == "layer":
             values[name] = last  # as deep as layers go
         elif name in _FIELD_NAMES:
-            values[name] = last[:_MAX_TEXT_LENGTH]
+            values[name] = last[:MAX_LENGTH]
     return ViewState(**values)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from services.core.model import Filter, FilterOperator, SortKey, TableQuery
 from services.ui import filters
+from services.ui.names_wanted import named
 from services.ui.state import TableName, ViewState
 from services.ui.table_columns import COLUMNS, NAME_COLUMNS
 
@@ -28,9 +29,7 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int | No
     known = {column.name for column in COLUMNS[state.table]}
     name_column = NAME_COLUMNS.get(state.table, "kernel_name")
     launched = (Filter("launch_count", "0", FilterOperator.GREATER),) if state.table == "launched" else ()
-    of_layers = (
-        (Filter("layer_path", state.layer_name, FilterOperator.CONTAINS),) if state.table == "layer_kernels" and state.layer_name else ()
-    )
+    of_layers = (named("layer_path", state.layer_name),) if state.table == "layer_kernels" and state.layer_name else ()
     return TableQuery(
         "kernels" if state.table == "launched" else state.table,
         run_ids=state.runs,

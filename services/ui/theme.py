@@ -94,7 +94,7 @@ def percent(ratio: float | None) -> str:
     """0.123 → "12.3 %"."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
-    return f"{digits(ratio * 100)} %" if ratio < 1 else f"{ratio * 100:.0f} %"
+    return f"{digits(ratio * 100)} %" if abs(ratio) < 1 else f"{ratio * 100:.0f} %"
 
 
 def intensity(value_flop_per_byte: float | None) -> str:

@@ -161,7 +161,7 @@ def test_a_kernel_of_a_sweep_leads_to_its_configurations_and_to_its_history(visi
     configurations = detail.locator("tbody tr")
     expect(configurations).to_have_count(2)
     assert detail.locator(".facts dd").first.inner_text() == f"saxpy {configurations.first.locator('button').inner_text()}"
-    assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == f"/roofline?runs={swept.run_id}&kernel=saxpy"
+    assert detail.get_by_role("link", name="On the roofline").get_attribute("href") == f"/roofline?runs={swept.run_id}&kernel=%22saxpy%22"
     assert detail.get_by_role("link", name="On the timeline").count() == 0  # sweeps tell how long, not when
     see_that_it_fits(page, 390, 1280)
 

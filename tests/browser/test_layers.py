@@ -91,15 +91,15 @@ def test_kernels_lead_to_their_layers_and_layers_to_their_kernels(visit: Visit, 
     expect(kernels).to_have_count(2)
     expect(kernels.nth(1)).to_contain_text(HOSTILE)  # as text
     kernels.first.get_by_role("button", name="its layers").click()
-    page.wait_for_url(re.compile("kernel=gemm_a"))
-    expect(page.locator("#f-kernel_layers")).to_contain_text("2 launches in 1 layers")
+    page.wait_for_url(re.compile("kernel=%22gemm_a%22"))
+    expect(page.locator("#f-kernel_layers")).to_contain_text("2 launches in 1 layer,")
     eventually(lambda: min(column(page, "icicle:boxes", "fill_alpha")) < 0.5)  # the head runs none
     page.locator("#f-kernel_layers").get_by_role("button", name="nn.Module: Attention_0").click()
     expect(page.locator("#f-crumbs [aria-current]")).to_have_text("Attention_0")
     expect(kernels).to_have_count(1)
     expect(page.locator("#f-table tbody tr").first).to_contain_text("gemm_a")
     kernels.get_by_role("link", name="roofline").click()
-    page.wait_for_url(re.compile(r"/roofline\?.*kernel=gemm_a"))
+    page.wait_for_url(re.compile(r"/roofline\?.*kernel=%22gemm_a%22"))
     page.wait_for_selector(".shell[data-ready]")
     eventually(lambda: drawn_count(page, "roofline:points") == 1)
 

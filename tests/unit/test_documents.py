@@ -117,7 +117,7 @@ def test_a_run_has_a_chart_for_each_table_that_tells_something(
     assert [chart.title for chart in run_charts(sweep_tables)] == of_sweep
     charts = {chart.title: chart for chart in run_charts(tables)}
     assert list(charts) == TITLES
-    assert "6 without a flop count have no place here." in charts["Roofline"].note
+    assert "6 without a flop count cannot be placed here." in charts["Roofline"].note
     assert [entry.name for entry in charts["What the devices did"].key] == ["computing", "computing and communicating", "copying", "idle"]
     assert run_charts({}) == []
 

@@ -46,6 +46,7 @@ KERNELS = [
 TRACE = tables(
     kernels=KERNELS,
     layers=[{"layer": None, "call_count": 0, "launch_count": 3, "duration_sum_ns": 500, "share_ratio": 0.5}],
+    trace_devices=[{"device_index": 0, "device_name": "H100"}, {"device_index": 1, "device_name": "H100"}, {"device_index": 2}],
     breakdown=[{"device_index": 0, "device_name": "H100", "process_id": 1, "span_ns": 10_000, "busy_ns": 7500, "idle_ns": 2500}],
 )
 
@@ -67,7 +68,7 @@ def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
     row = dict(zip(devices.headings, devices.rows[0], strict=True))
     assert (row["busy"], row["idle"], row["communicating"]) == ("7.5 µs", "2.5 µs", "unknown")
     assert section(report, "Layers by device time").rows[0][0] == "(outside of every one)"
-    facts = {"Source": "imported from a.sqlite, read as nsys-sqlite", "Ended": "unknown"}
+    facts = {"Source": "imported from a.sqlite, read as nsys-sqlite", "Ended": "unknown", "Device": "2 × H100, 1 without a name"}
     assert dict(section(report, "Run").facts).items() >= facts.items()
     assert section(report, "Notes").sentences == ("1 of 3 kernels has no runtime call.",)
 

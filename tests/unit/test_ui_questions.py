@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from urllib.parse import parse_qs
 
 import polars as pl
+import pytest
 
 from services.core.errors import NotFoundError
-from services.core.model import Filter, FilterOperator
+from services.core.model import Filter, FilterOperator, TableQuery
 from services.ui import filters
+from services.ui.chosen_row import NO_SAMPLES, ChosenRow
+from services.ui.client import TablePage
+from services.ui.names_wanted import MAX_LENGTH, is_wanted, whole
+from services.ui.pages.row_links import RowLinks
 from services.ui.question import Question
-from services.ui.state import ViewState
+from services.ui.state import ViewState, from_query, to_query
 
 ROWS = pl.DataFrame(
     {
@@ -82,6 +88,8 @@ def test_batch_size_data_type_and_model_filter_rows() -> None:
         return filters.filtered(ROWS, ViewState(**chosen))["kernel_name"].to_list()  # type: ignore[arg-type]
 
     assert left(kernel="matmul") == ["matmul_tiled", "MatMul_naive"]
+    assert left(kernel='"matmul"') == []
+    assert left(kernel=whole("saxpy")) == ["saxpy"]
     assert left(dtype="float32") == ["matmul_tiled", "saxpy"]
     assert left(model="bert", batch_size="16") == ["saxpy"]
     assert left(device="cuda:0") == ROWS["kernel_name"].to_list()  # these rows know no device
@@ -93,6 +101,40 @@ def test_the_analyzer_is_asked_for_the_same_rows() -> None:
         Filter("kernel_name", "mat", FilterOperator.CONTAINS),
         Filter("batch_size", "8"),
     )
+    assert filters.query_filters(ViewState(kernel=whole("saxpy")), ROWS.columns) == (Filter("kernel_name", "saxpy"),)
+
+
+@pytest.mark.parametrize("name", ["saxpy", "gemm<" + "float, " * 100 + ">", "gemm<" + "float, " * 1000 + ">"])
+def test_a_link_means_one_kernel_or_the_beginning_of_a_name_too_long_for_it(name: str) -> None:
+    wanted = from_query(parse_qs(to_query(ViewState(kernel=whole(name))))).kernel
+    let_through = is_wanted(pl.Series([name, name + "_v2", name.upper()]), wanted).to_list()
+    assert let_through == [True, False, False] if len(name) < MAX_LENGTH else let_through[0]
+
+
+def test_a_history_is_that_of_all_processes_with_one_cache() -> None:
+    asked: list[TableQuery] = []
+
+    class Client:
+        async def table(self, query: TableQuery) -> TablePage:
+            asked.append(query)
+            return TablePage(pl.DataFrame({"series": ["key"]}), 1)
+
+    figures = {"cache_mode": "HOT", "backend": "OPENCL", "device_id": "opencl:intel:0"}
+    row = ChosenRow("run.0", "run", "saxpy", "saxpy N=8 hot process=2", figures, NO_SAMPLES, 0)
+    links = RowLinks(Client(), lambda: None)  # type: ignore[arg-type]
+
+    def ask() -> None:
+        links.of(row, 0)
+
+    settle(ask)
+    assert Filter("label", "saxpy N=8") in asked[0].filters
+    assert Filter("cache_mode", "HOT") in asked[0].filters
+
+    def look() -> None:
+        (history,) = (link.href for link in links.of(row, 0) if link.title == "Its history")
+        assert parse_qs(history.partition("?")[2]) == {"kernel": ['"saxpy"'], "subject": ["configuration"], "series": ["key"]}
+
+    settle(look)
 
 
 def test_only_what_can_be_chosen_is_offered() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.writers.report_sections import TableOf, run_facts, table_section
+from services.analyzer.writers.report_sections import TableOf, recorded_devices, run_facts, table_section
 from services.core.model import Run
 from services.core.report import Report, Section
 
@@ -26,11 +26,18 @@ def comparison_report(run: Run, baseline: Run, table_of: TableOf) -> Report:
         table_of: tables of both runs, by name: comparison, or kernel_comparison and layer_comparison.
     """
     sections = (
-        Section("Baseline", facts=tuple((f"Baseline {name.lower()}", value) for name, value in run_facts(baseline))),
-        Section("Judged", facts=tuple((f"Judged {name.lower()}", value) for name, value in run_facts(run))),
+        Section(
+            "Baseline",
+            facts=tuple((f"Baseline {name.lower()}", value) for name, value in run_facts(baseline, _devices(baseline, table_of))),
+        ),
+        Section("Judged", facts=tuple((f"Judged {name.lower()}", value) for name, value in run_facts(run, _devices(run, table_of)))),
         *(_trace_sections(table_of) if run.is_trace and baseline.is_trace else _sweep_sections(table_of)),
     )
     return Report(comparison_title(run, baseline), tuple(section for section in sections if section is not None))
+
+
+def _devices(run: Run, table_of: TableOf) -> str:
+    return recorded_devices(*(table_of(name).filter(run_id=run.run_id) for name in ("trace_devices", "measurements")))
 
 
 def comparison_title(run: Run, baseline: Run) -> str:

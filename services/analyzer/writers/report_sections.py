@@ -41,9 +41,10 @@ def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Repo
         table_of: a table of this run by its name.
         device: of the run, as its node describes it.
     """
+    measurements = table_of("measurements")
     sections = (
-        Section("Run", facts=run_facts(run, device)),
-        _method(table_of("measurements")),
+        Section("Run", facts=run_facts(run, _device(device) if device else recorded_devices(table_of("trace_devices"), measurements))),
+        _method(measurements),
         _passes(run, table_of),
         *_trace_sections(run, table_of),
         *_sweep_sections(run, table_of),
@@ -55,12 +56,12 @@ def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Repo
 # ---------------------------------------------------------------- the run
 
 
-def run_facts(run: Run, device: Device | None = None) -> tuple[tuple[str, str], ...]:
-    """Name and value of what identifies a run."""
+def run_facts(run: Run, devices: str) -> tuple[tuple[str, str], ...]:
+    """Name and value of what identifies a run. devices: in words, empty where no name is known."""
     facts = [
         ("Run", run.run_id),
         ("Source", _source(run)),
-        ("Device", _device(run, device)),
+        ("Device", devices or run.device_id or UNKNOWN),
         ("State", run.state.value.lower()),
         ("Started", _moment(run.start_time)),
         ("Ended", _moment(run.end_time)),
@@ -74,11 +75,20 @@ def run_facts(run: Run, device: Device | None = None) -> tuple[tuple[str, str], 
     return tuple(facts)
 
 
-def _device(run: Run, device: Device | None) -> str:
-    if device is None:
-        return run.device_id or UNKNOWN
+def _device(device: Device) -> str:
     driver = f"driver {device.driver_version}" if device.driver_version else ""
     return ", ".join(part for part in (device.name, device.device_id, device.runtime, driver) if part)
+
+
+def recorded_devices(traced: pl.DataFrame, measurements: pl.DataFrame) -> str:
+    """What a recording, or results of another tool, are of, by the names that they have there. traced: table trace_devices."""
+    counts = traced.group_by("device_name", maintain_order=True).len().rows()
+    if not counts:
+        return _values(measurements, "device_id", as_written=True)
+    return ", ".join(
+        f"{count} without a name" if name is None else name if count == 1 else f"{count} × {name}"
+        for name, count in sorted(counts, key=lambda entry: entry[0] is None)
+    )
 
 
 def _source(run: Run) -> str:
@@ -111,9 +121,9 @@ def _method(measurements: pl.DataFrame) -> Section | None:
     return Section("Method", facts=facts) if facts else None
 
 
-def _values(frame: pl.DataFrame, column: str) -> str:
+def _values(frame: pl.DataFrame, column: str, *, as_written: bool = False) -> str:
     values = frame[column].drop_nulls().cast(pl.String).replace("", None).drop_nulls().unique(maintain_order=True).to_list()
-    return ", ".join(value.lower() if value.isupper() else value for value in values[:MAX_VALUE_COUNT]) + (
+    return ", ".join(value.lower() if value.isupper() and not as_written else value for value in values[:MAX_VALUE_COUNT]) + (
         f" and {len(values) - MAX_VALUE_COUNT} more" if len(values) > MAX_VALUE_COUNT else ""
     )
 

@@ -17,7 +17,7 @@ from services.ui.charts.elements import Columns, empty_columns, frame_options, t
 from services.ui.charts.names import OUTSIDE, elided
 from services.ui.theme import Palette, Style
 
-MAX_CHARTED: Final = 30
+MAX_CHARTED: Final = 20
 """Rows of one chart: with more, a row would be lower than its name; the table has them all."""
 
 ROW_HEIGHT_PX: Final = 22

@@ -29,6 +29,7 @@ from services.ui.charts.timeline_looks import (
     short_name,
 )
 from services.ui.charts.timeline_rows import BAR, DEVICE_TRACKS, LANE, QUAD, TimelineRows
+from services.ui.names_wanted import is_wanted
 from services.ui.theme import Palette
 
 ROW_PX: Final = 24
@@ -189,7 +190,7 @@ def _colors(placed: pl.DataFrame, names: pl.Series, looks: Looks) -> Any:
     else:
         codes = np.where(placed["track"].is_in(DEVICE_TRACKS).to_numpy(), codes, RANGE_CODE)
     if looks.part:
-        is_left_out = ~names.str.to_lowercase().str.contains(looks.part.lower(), literal=True).to_numpy()
+        is_left_out = ~is_wanted(names, looks.part).to_numpy()
         codes = np.where(is_left_out[name], MUTED_CODE, codes)
     return codes.astype(np.int32)
 

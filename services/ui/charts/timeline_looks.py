@@ -86,7 +86,7 @@ def short_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """by_name: kernels are coloured by name, else by category. part: of names, others are drawn muted; empty: none is.
+    """by_name: kernels are coloured by name, else by category. part: of names, or one in quotes; others are drawn muted. Empty: none is.
 
     hidden: codes of categories without bars.
     """

@@ -60,7 +60,7 @@ def _can_compare(run: Run) -> bool:
 
 
 def _like(candidate: Run, runs: Iterable[Run]) -> Run | None:
-    """The newest of the older runs of the same kind: of the same work if there is one."""
+    """The newest of the older runs of the same kind: of the same work if there is one, else of the same tool."""
     older = [
         run
         for run in runs
@@ -70,7 +70,8 @@ def _like(candidate: Run, runs: Iterable[Run]) -> Run | None:
         and run.state.is_final
         and _can_compare(run)
     ]
-    return next((run for run in older if _names(run) == _names(candidate)), next(iter(older), None))
+    alike = (run for run in older if _names(run) == _names(candidate))
+    return next(alike, None) or next((run for run in older if _format(run) == _format(candidate)), next(iter(older), None))
 
 
 def _names(run: Run) -> tuple[str, ...]:
@@ -82,6 +83,11 @@ def _names(run: Run) -> tuple[str, ...]:
             return (model_name,)
         case _:
             return (run.title,)
+
+
+def _format(run: Run) -> str:
+    """Of what was imported: a profile of one tool hardly has a kernel in common with that of another."""
+    return run.spec.work.format if isinstance(run.spec.work, ImportedTrace) else ""
 
 
 def facts(before: RunMemory, after: RunMemory, overview: Overview) -> list[Fact]:
@@ -115,6 +121,9 @@ def _values(memory: RunMemory, hostnames: Mapping[str, str], device_names: Mappi
         values["Device name"] = device_names.get((run.node_id, run.device_id or ""), "")
     for column, title in MEASURED_FACTS.items():
         values[title] = "" if measurements is None else _listed(measurements[column])
+    points = memory.table("roofline")
+    if points is not None and not values["Device"]:
+        values["Device"] = _listed(points["device_id"])  # traces have points, and no measurements
     return values
 
 

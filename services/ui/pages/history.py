@@ -19,6 +19,7 @@ from services.ui.client import AnalyzerClient, TablePage
 from services.ui.empty_charts import EmptyChart
 from services.ui.live_figure import LiveFigure
 from services.ui.memory import Overview
+from services.ui.names_wanted import is_whole_name, named
 from services.ui.pages.pager import gone_to_page, pager_fragment, sorted_by
 from services.ui.pages.shell import PageBase, filters_fragment, fragment
 from services.ui.question import Question
@@ -104,10 +105,14 @@ class HistoryPage(PageBase):
         }
 
     def _asked_filters(self) -> tuple[Filter, ...]:
-        part: tuple[Filter, ...] = (Filter("label", self.state.kernel, FilterOperator.CONTAINS),) if self.state.kernel else ()
+        part: tuple[Filter, ...] = (named(self._name_column(), self.state.kernel),) if self.state.kernel else ()
         values = [(choice.column, getattr(self.state, choice.name)) for choice in filters.CHOICES]
         part += (Filter("subject", self.state.subject),) if self.state.subject else ()
         return (*part, *(Filter(column, value) for column, value in values if value))
+
+    def _name_column(self) -> str:
+        """A whole name is a kernel's, a model's or a layer's, which labels only begin with."""
+        return "kernel_name" if is_whole_name(self.state.kernel) else "label"
 
     async def _ask_series(self, chosen: tuple[Filter, ...]) -> TablePage:
         return await self.client.table(TableQuery("history_series", filters=chosen, limit=MAX_LISTED_SERIES))

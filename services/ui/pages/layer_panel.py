@@ -11,6 +11,7 @@ from services.core.model import Filter
 from services.ui import filters, theme
 from services.ui.charts import icicle
 from services.ui.legend import LegendEntry, hideable, legend_fragment
+from services.ui.names_wanted import whole
 from services.ui.pages.shell import fragment
 from services.ui.state import TableName, ViewState, to_query
 from services.ui.theme import PALETTES
@@ -18,7 +19,6 @@ from services.ui.theme import PALETTES
 MAX_LISTED: Final = 12
 NO_RUN: Final = "Choose a run of a model or a trace, or start one: kernalyse model gpt-nano --variant baseline --variant fused"
 NO_LAYERS: Final = "This run tells no layers. Runs of models and traces do: kernalyse model gpt-nano, or import a trace of PyTorch or nsys."
-MAX_FILTER_LENGTH: Final = 200
 FRAGMENTS: Final = (
     "crumbs",
     "icicle_legend",
@@ -155,10 +155,17 @@ class LayerPanel:
 
     def _links(self) -> dict[str, str]:
         """To the layer's points under the roofline."""
-        row = self._lineage[-1] if self._lineage else None
-        name = "" if row is None else row["layer"] if self.variant is None else row["layer_path"]
-        view = replace(self._bare(), points="layer", kernel=name[:MAX_FILTER_LENGTH])
+        view = replace(self._bare(), points="layer", kernel=self.point_name())
         return {"roofline": f"/roofline?{to_query(view)}"}
+
+    def point_name(self) -> str:
+        """What the filter of names has to say: of a model's layer with others in it that they are, for it has no point of its own."""
+        if not self._lineage:
+            return ""
+        if self.variant is None:
+            return whole(self._lineage[-1]["layer"])
+        has_parts = self.tree.filter(parent_path=self.layer).height > 0
+        return f"{self.layer}." if has_parts else whole(f"{self.layer} {self.variant}")
 
     def _bare(self) -> ViewState:
         """This run on another page, without what holds for this page alone."""
@@ -187,10 +194,11 @@ class LayerPanel:
         return fragment("layer_kernels.html", rows=rows, note="", hidden_count=max(0, summed.height - MAX_LISTED))
 
     def _links_of(self, kernel_name: str) -> dict[str, str]:
-        """To the kernel on other pages."""
-        view = replace(self._bare(), kernel=kernel_name[:MAX_FILTER_LENGTH])
+        """To the kernel on other pages, and to the layers that run it."""
+        name = whole(kernel_name)
+        view = replace(self._bare(), kernel=name)
         table: TableName = "launched" if self.variant is None else "measurements"
-        return {"kernels": f"/kernels?{to_query(replace(view, table=table))}", "roofline": f"/roofline?{to_query(view)}"}
+        return {"wanted": name, "kernels": f"/kernels?{to_query(replace(view, table=table))}", "roofline": f"/roofline?{to_query(view)}"}
 
     def _kernel_layers(self, runners: pl.DataFrame | None) -> str:
         if not kernel_filters(self._state):
@@ -205,7 +213,8 @@ class LayerPanel:
         )
         kernel_count = runners["kernel_name"].n_unique()
         summary = (
-            f"{theme.count(int(runners['own_launch_count'].sum()))} launches in {theme.count(layers.height)} layers, "
+            f"{theme.count(int(runners['own_launch_count'].sum()))} launches in "
+            f"{theme.count(layers.height)} {'layer' if layers.height == 1 else 'layers'}, "
             f"of {theme.count(kernel_count)} {'kernel' if kernel_count == 1 else 'kernels'}; other layers are drawn pale."
             if layers.height
             else "No layer of this run launches such a kernel."

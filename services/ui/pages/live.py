@@ -357,7 +357,7 @@ class LivePage(PageBase):
         missing_count = rows_but(rows, self._hidden_indexes).height - self._points.count
         parts = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(self._shown_ceilings)]
         if missing_count:
-            parts.append(f"{missing_count} without a flop count have no place here; their byte rate is under Results.")
+            parts.append(f"{missing_count} without a flop count cannot be placed here; byte rates are under Results.")
         if self._points.drawn_count < self._points.count:
             parts.append(f"{theme.count(self._points.drawn_count)} of {theme.count(self._points.count)} points drawn.")
         parts.append(roofline.over_ceiling_note(rows))

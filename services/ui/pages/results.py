@@ -50,10 +50,14 @@ def result_rows(roofline: pl.DataFrame, *, with_points: bool = False) -> list[Re
 
 def results_fragment(rows: Iterable[ResultRow], *, with_run: bool, chosen: str = "") -> str:
     """chosen: key of the point that is marked."""
-    made = [_row(row, with_run, bool(chosen) and row.point == chosen) for row in rows]
-    return fragment("results.html", rows=made, with_run=with_run)
+    shown = list(rows)
+    with_result = any(row.verification_state or row.is_implausible for row in shown)  # a trace has nothing to say of it
+    made = [_row(row, with_run, with_result, bool(chosen) and row.point == chosen) for row in shown]
+    return fragment("results.html", rows=made, with_run=with_run, with_result=with_result)
 
 
 @lru_cache(REMEMBERED_ROW_COUNT)
-def _row(row: ResultRow, with_run: bool, is_chosen: bool) -> Markup:
-    return fragment("result_row.html", row=row, with_run=with_run, is_chosen=is_chosen, verification=VERIFICATION_TEXTS)
+def _row(row: ResultRow, with_run: bool, with_result: bool, is_chosen: bool) -> Markup:
+    return fragment(
+        "result_row.html", row=row, with_run=with_run, with_result=with_result, is_chosen=is_chosen, verification=VERIFICATION_TEXTS
+    )

@@ -258,7 +258,7 @@ class RooflinePage(PageBase):
         notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(shown.ceilings)]
         unplaced_count = rows.height - shown.placeable.height
         if unplaced_count:
-            notes.append(f"{unplaced_count} without a flop count have no place here and are only listed below.")
+            notes.append(f"{unplaced_count} without a flop count cannot be placed here, only listed below.")
         if self._is_thinned:
             counts = f"{theme.count(shown.drawn.height)} of {theme.count(shown.placed.height)} points"
             notes.append(f"{counts} are drawn, one of those that cover each other; zoom in for more. A click finds the nearest of all.")

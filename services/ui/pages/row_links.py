@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
+from services.core.labels import REPEATED_WORDS
 from services.core.model import Filter, FilterOperator, TableQuery
 from services.ui.charts.performance_rows import configuration_key
 from services.ui.chosen_row import ChosenRow
 from services.ui.client import AnalyzerClient
 from services.ui.diagnosis import point_key
+from services.ui.names_wanted import whole
 from services.ui.question import Question
 from services.ui.state import Page
 
 WHOLE_PASS: Final = "model"
 """Category of what is no kernel: a pass of a model, which calls many."""
-
-MAX_FILTER_LENGTH: Final = 200  # what the URL's fields take
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +37,28 @@ class RowLinks:
 
     def __init__(self, client: AnalyzerClient, wake: Callable[[], None]) -> None:
         self._client = client
-        self._has_history: Question[bool] = Question(wake)
+        self._history: Question[str] = Question(wake)
 
     def stop(self) -> None:
-        self._has_history.stop()
+        self._history.stop()
 
     def of(self, row: ChosenRow, reach: Hashable) -> list[RowLink]:
         """Those known by now. reach: of the overview."""
-        self._has_history.ask(row.key, partial(self._ask_history, row), reach)
+        self._history.ask(row.key, partial(self._ask_history, row), reach)
         links = [*_on_the_roofline(row), *_within_the_run(row)]
-        if self._has_history.answer_to(row.key):
-            links.append(RowLink("Its history", _href("history", kernel=row.label, subject=_history_subject(row))))
+        if series := self._history.answer_to(row.key):
+            chosen = series if row.kind == "configuration" else ""
+            href = _href("history", kernel=whole(row.kernel_name), subject=_history_subject(row), series=chosen)
+            links.append(RowLink("Its history", href))
         return links
 
-    async def _ask_history(self, row: ChosenRow) -> bool:
-        """Whether several runs have it."""
-        name = Filter("label" if row.kind == "configuration" else "kernel_name", row.label)
-        filters = (name, Filter("subject", _history_subject(row)), Filter("run_count", "1", FilterOperator.GREATER))
-        return (await self._client.table(TableQuery("history_series", filters=filters, limit=1))).rows.height > 0
+    async def _ask_history(self, row: ChosenRow) -> str:
+        """Key of the series where several runs have it; of a kernel of a sweep, of one of its configurations. Else empty."""
+        of_configuration = (Filter("label", re.sub(REPEATED_WORDS, "", row.label)),) if row.kind == "configuration" else ()
+        subject = (Filter("kernel_name", row.kernel_name), Filter("subject", _history_subject(row)))
+        known = (*of_configuration, *subject, *_told_apart(row), Filter("run_count", "1", FilterOperator.GREATER))
+        found = (await self._client.table(TableQuery("history_series", filters=known, limit=1))).rows
+        return str(found["series"][0]) if found.height else ""
 
 
 def artifact_href(run_id: str, artifact_name: str) -> str:
@@ -63,7 +68,7 @@ def artifact_href(run_id: str, artifact_name: str) -> str:
 def _on_the_roofline(row: ChosenRow) -> list[RowLink]:
     if row.configurations is not None:
         has_points = row.configurations["achieved_flop_per_s"].count() > 0
-        return [RowLink("On the roofline", _href("roofline", runs=row.run_id, kernel=row.kernel_name))] if has_points else []
+        return [RowLink("On the roofline", _href("roofline", runs=row.run_id, kernel=whole(row.kernel_name)))] if has_points else []
     if row.figures.get("achieved_flop_per_s") is None:
         return []
     point = point_key({name: row.figures.get(name) for name in ("run_id", "configuration_index", "label", "path", "device_id")})
@@ -74,16 +79,22 @@ def _within_the_run(row: ChosenRow) -> list[RowLink]:
     """Its layer, its kernel, its configurations, and when it ran."""
     links = []
     if layer := row.figures.get("layer_path"):
-        links.append(RowLink(f"Layer {layer}", _href("layers", runs=row.run_id, kernel=layer)))
+        links.append(RowLink(f"Layer {layer}", _href("layers", runs=row.run_id, layer=layer, variant=row.figures.get("variant") or "")))
     if row.kind == "configuration" and row.figures.get("category") != WHOLE_PASS:
         of_kernel = {"run_id": row.run_id, "configuration_index": None, "kernel_name": row.kernel_name}
         links.append(RowLink("Its kernel", row=configuration_key(of_kernel)))
     if row.kind == "swept kernel":
-        href = _href("kernels", runs=row.run_id, table="measurements", kernel=row.kernel_name, configuration=row.key)
+        href = _href("kernels", runs=row.run_id, table="measurements", kernel=whole(row.kernel_name), configuration=row.key)
         links.append(RowLink("All its configurations", href))
     if row.is_of_trace and row.samples["measured_unix_ns"].count() > 0:
-        links.append(RowLink("On the timeline", _href("timeline", runs=row.run_id, search=row.kernel_name)))
+        links.append(RowLink("On the timeline", _href("timeline", runs=row.run_id, search=whole(row.kernel_name))))
     return links
+
+
+def _told_apart(row: ChosenRow) -> tuple[Filter, ...]:
+    """Of configurations of one label: histories have those of a cache, a backend and a device apart, not those of processes."""
+    names = ("cache_mode", "backend", "device_id") if row.kind == "configuration" else ()
+    return tuple(Filter(name, str(value)) for name in names if (value := row.figures.get(name)))
 
 
 def _history_subject(row: ChosenRow) -> str:
@@ -91,4 +102,4 @@ def _history_subject(row: ChosenRow) -> str:
 
 
 def _href(page: Page, **fields: str) -> str:
-    return f"/{page}?{urlencode({name: text[:MAX_FILTER_LENGTH] for name, text in fields.items()})}"
+    return f"/{page}?{urlencode({name: text for name, text in fields.items() if text})}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from services.core.model import Filter, FilterOperator
+from services.ui.names_wanted import named
 from services.ui.pages.shell import fragment
 from services.ui.state import ViewState
 
@@ -18,8 +19,8 @@ def shown_lanes(lanes: pl.DataFrame, state: ViewState) -> pl.DataFrame:
 
 def searched(state: ViewState) -> tuple[Filter, ...]:
     """Of table timeline_matches: a match that is not shown could not be looked at."""
-    named = Filter("name", state.search, FilterOperator.CONTAINS)
-    return (named,) if state.calls == "shown" else (named, Filter("track", "calls", FilterOperator.NOT_EQUAL))
+    wanted = named("name", state.search)
+    return (wanted,) if state.calls == "shown" else (wanted, Filter("track", "calls", FilterOperator.NOT_EQUAL))
 
 
 def call_switch(lanes: pl.DataFrame | None, state: ViewState) -> str:

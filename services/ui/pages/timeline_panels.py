@@ -8,13 +8,13 @@ from typing import Any, Final
 import polars as pl
 
 from services.ui import theme
+from services.ui.names_wanted import whole
 from services.ui.pages.shell import fragment
 from services.ui.state import ViewState, to_query
 from services.ui.time_window import TimeWindow
 from services.ui.timeline_questions import Event
 
 MAX_LISTED_SUBJECTS: Final = 12
-MAX_NAME_LENGTH: Final = 90  # of a filter in the URL
 
 
 def chosen_fragment(event: Event | None, state: ViewState, problem: str, is_asking: bool) -> str:
@@ -38,10 +38,10 @@ def _links(event: Event, state: ViewState) -> list[dict[str, str]]:
     if event.track != "kernels":
         return []
     base = replace(ViewState(), runs=state.runs, theme=state.theme)
-    kernel = replace(base, table="launched", kernel=event.name[:MAX_NAME_LENGTH])
+    kernel = replace(base, table="launched", kernel=whole(event.name))
     links = [{"title": "This kernel", "href": f"/kernels?{to_query(kernel)}"}]
     if event.layer:
-        links.append({"title": "Its layer", "href": f"/layers?{to_query(replace(base, kernel=event.layer[:MAX_NAME_LENGTH]))}"})
+        links.append({"title": "Its layer", "href": f"/layers?{to_query(replace(base, layer_name=whole(event.layer)))}"})
     return links
 
 

@@ -85,7 +85,7 @@ def roofline_of(rows: pl.DataFrame, ceilings: pl.DataFrame, title: str, color_by
     notes = [f"Ridge of {name}: {theme.intensity(value)}." for name, value in roofline.ridges(shown)]
     missing_count = rows.height - drawn.height
     if missing_count:
-        notes.append(f"{missing_count} without a flop count have no place here.")
+        notes.append(f"{missing_count} without a flop count cannot be placed here.")
     notes.append(roofline.over_ceiling_note(rows))
     return Chart(title, element, "wide", " ".join(note for note in notes if note), key)
 

@@ -1,0 +1,46 @@
+"""Which two runs the Compare page takes when nobody has chosen, and what it says that they differ in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from services.analyzer.event_rows import frame_of
+from services.analyzer.schema import table_named
+from services.core.model import ImportedTrace, Run, RunSpec, RunState
+from services.ui.memory import Overview, RunMemory
+from services.ui.pages.compared_sides import chosen_pair, facts
+from services.ui.state import ViewState
+
+
+def traced(file_name: str, tool: str, minute: int) -> Run:
+    return Run(
+        run_id=f"run-{minute}",
+        node_id="",
+        spec=RunSpec(ImportedTrace(file_name, f"sha256:{minute}", tool), title=file_name),
+        state=RunState.SUCCEEDED,
+        create_time=datetime(2026, 1, 2, tzinfo=UTC) + timedelta(minutes=minute),
+    )
+
+
+def overview_of(*runs: Run) -> Overview:
+    return Overview(nodes=(), runs=runs)
+
+
+def memory_of(run: Run, device_id: str) -> RunMemory:
+    """Of a trace with one point."""
+    memory = RunMemory(run.run_id)
+    points = frame_of(table_named("roofline"), [{"run_id": run.run_id, "device_id": device_id, "label": "gemm"}])
+    memory.receive(run, {"roofline": points, "measurements": table_named("measurements").empty()}, 1)
+    return memory
+
+
+def test_a_trace_is_held_against_one_of_the_same_tool() -> None:
+    older, counted, newest = traced("a.json", "kineto", 1), traced("b.csv", "ncu", 2), traced("c.json", "kineto", 3)
+    assert chosen_pair(ViewState(), overview_of(newest, counted, older)) == (older, newest)
+    assert chosen_pair(ViewState(), overview_of(newest, counted)) == (counted, newest)
+
+
+def test_traces_of_two_devices_are_said_to_differ_in_them() -> None:
+    before, after = memory_of(traced("a.json", "kineto", 1), "CPU"), memory_of(traced("a.json", "kineto", 2), "NVIDIA H100")
+    differing = {fact.title: (fact.before, fact.after) for fact in facts(before, after, overview_of()) if fact.is_different}
+    assert differing["Device"] == ("CPU", "NVIDIA H100")

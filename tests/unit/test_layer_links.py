@@ -1,0 +1,39 @@
+"""Where the links of a layer lead: to its point under the roofline, or to those of the layers in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from services.analyzer.event_rows import frame_of
+from services.analyzer.schema import table_named
+from services.ui.names_wanted import is_wanted, whole
+from services.ui.pages.layer_panel import LayerPanel
+from services.ui.state import ViewState
+
+
+def wanted_points(layer: str, variant: str | None, *layers: tuple[str, str | None]) -> str:
+    """What the link of a layer filters points by. layers: path and that of the layer around, of all there are."""
+    rows: list[dict[str, Any]] = [
+        {"run_id": "run-1", "layer_path": path, "parent_path": around, "layer": path.rpartition(" / ")[2], "variant": variant}
+        for path, around in layers
+    ]
+    panel = LayerPanel("run-1", frame_of(table_named("layer_tree"), rows), ViewState(layer=layer))
+    return panel.point_name()
+
+
+@pytest.mark.parametrize(
+    ("layer", "found"),
+    [("blocks.1", ["blocks.1.qkv fused", "blocks.1.qkv_norm fused"]), ("blocks.1.qkv", ["blocks.1.qkv fused"])],
+)
+def test_a_layer_of_a_model_leads_to_its_point_or_to_those_inside(layer: str, found: list[str]) -> None:
+    labels = pl.Series(["blocks.1.qkv fused", "blocks.1.qkv_norm fused", "blocks.11.qkv fused"])
+    shown = ("blocks.1", None), ("blocks.1.qkv", "blocks.1"), ("blocks.1.qkv_norm", "blocks.1")
+    assert labels.filter(is_wanted(labels, wanted_points(layer, "fused", *shown))).to_list() == found
+
+
+def test_a_layer_of_a_trace_leads_to_its_own_point() -> None:
+    assert wanted_points("Net_0 / Head_1", None, ("Net_0", None), ("Net_0 / Head_1", "Net_0")) == whole("Head_1")
+    assert wanted_points("", None, ("Net_0", None)) == ""

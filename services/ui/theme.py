@@ -91,9 +91,11 @@ def span(value_s: float | None) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """0.123 → "12.3 %"."""
+    """0.123 → "12.3 %"; of less than a hundredth of a percent nobody needs the digits."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
+    if 0 < ratio < 0.0001:
+        return "<0.01 %"
     return f"{digits(ratio * 100)} %" if abs(ratio) < 1 else f"{ratio * 100:.0f} %"
 
 

@@ -94,6 +94,8 @@ def test_toggling_runs_adds_removes_and_keeps_to_the_limit() -> None:
         (theme.memory(512), "512 B"),
         (theme.percent(0.1234), "12.3 %"),
         (theme.percent(3.96), "396 %"),
+        (theme.percent(5e-7), "<0.01 %"),
+        (theme.percent(0), "0 %"),
         (theme.span(75), "1 min 15 s"),
         (theme.span(7260), "2 h 01 min"),
         (theme.intensity(None), "–"),

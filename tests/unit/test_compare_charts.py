@@ -11,6 +11,7 @@ import pytest
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.history_tables import HISTORY
 from services.ui.charts import compare, history
+from services.ui.charts.names import elided_apart
 from services.ui.source_difference import MAX_SHOWN_LINES, source_difference
 from services.ui.theme import LIGHT
 from tests.unit.test_charts import points
@@ -180,3 +181,9 @@ def test_a_history_without_runs_or_levels_is_an_empty_chart() -> None:
     unjudged = RUNS.with_columns(level_index=pl.lit(None, dtype=pl.Int64))
     assert len(history.level_columns(unjudged, "time")[0]["left"]) == 0
     assert np.isfinite(history.span_of(history.point_columns(RUNS, "noise_ratio", "time", LIGHT), *history.no_levels()[::-1], "time")).all()
+
+
+def test_long_names_that_differ_in_the_middle_are_told_apart() -> None:
+    names = [f"matmul_naive M={size} N=256 K=64" for size in (64, 128)]
+    assert elided_apart(names, 26) == ["…mul_naive M=64 N=256 K=64", "…ul_naive M=128 N=256 K=64"]
+    assert elided_apart(["matmul_naive N=1024 K=1024 M=1", "softmax"], 26) == ["matmul_naive …4 K=1024 M=1", "softmax"]

@@ -14,7 +14,7 @@ from bokeh.models import HoverTool
 from services.ui import theme
 from services.ui.charts import roofline
 from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
-from services.ui.charts.names import OUTSIDE, elided
+from services.ui.charts.names import OUTSIDE, elided_apart
 from services.ui.theme import Palette, Style
 
 MAX_CHARTED: Final = 20
@@ -118,7 +118,7 @@ def speedup_columns(rows: pl.DataFrame, palette: Palette, name_length: int = NAM
     }
     low, high = rows["duration_ratio_high"].fill_null(math.nan), rows["duration_ratio_low"].fill_null(math.nan)
     whiskers = {"low": 1 / low.to_numpy(), "place": place, "high": 1 / high.to_numpy(), "end": place}
-    return points, whiskers, {-index: elided(label, name_length) for index, label in enumerate(rows["label"])}
+    return points, whiskers, {-index: name for index, name in enumerate(elided_apart(rows["label"].to_list(), name_length))}
 
 
 def speedup_span(points: Columns, whiskers: Columns) -> tuple[float, float]:
@@ -210,7 +210,7 @@ def change_columns(
         "top": place + 0.36,
         **{name: text_column(values) for name, values in texts.items()},
     }
-    return bars, {-index: elided(label, name_length) for index, label in enumerate(labels)}
+    return bars, {-index: name for index, name in enumerate(elided_apart(labels, name_length))}
 
 
 def change_chart(bars: Columns, palette: Palette, height_px: int = 240) -> hv.Overlay:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 MAX_NAME_LENGTH: Final = 40
@@ -22,6 +22,14 @@ def elided(name: str, length: int = MAX_NAME_LENGTH) -> str:
     """Both ends of a long name: templates begin alike."""
     line = plain(name)
     return line if len(line) <= length else f"{line[: length // 2]}…{line[1 - (length - length // 2) :]}"
+
+
+def elided_apart(names: Sequence[str], length: int = MAX_NAME_LENGTH) -> list[str]:
+    """Long names of one axis: their ends alone, parameters and variants, where both ends would make different ones alike."""
+    both_ends = [elided(name, length) for name in names]
+    if len(set(both_ends)) == len(set(names)):
+        return both_ends
+    return [line if len(line) <= length else f"…{line[1 - length :]}" for line in map(plain, names)]
 
 
 def plain(text: str) -> str:

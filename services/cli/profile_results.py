@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from services.core.model import Run
 
 SHOWN_ROW_COUNT: Final = 10
-SHOWN_TABLES: Final = ("kernels", "layers")
 
 
 def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
@@ -39,16 +38,17 @@ def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
 
 def _show_tables(client: AnalyzerClient, run: Run) -> int:
     """The longest kernels and layers; how many tables have rows."""
-    from services.analyzer.querying import QueryResult
-    from services.cli.show import of_its_kind, print_result
     from services.cli.terminal import console as make_console
+    from services.cli.trace_display import kernel_table, layer_table
 
-    shown_count = 0
-    for name in SHOWN_TABLES:
+    console, shown_count = make_console(), 0
+    for name, table_of in (("kernels", kernel_table), ("layers", layer_table)):
         frame, total_row_count = client.rows(TableQuery(name, (run.run_id,), limit=SHOWN_ROW_COUNT))
         if total_row_count:
             shown_count += 1
-            print_result(make_console(), name, QueryResult(of_its_kind(frame), total_row_count), SHOWN_ROW_COUNT)
+            of_all = f", the {frame.height} longest of {total_row_count}" if frame.height < total_row_count else ""
+            console.print(f"\n{name}{of_all}:", markup=False, highlight=False)
+            console.print(table_of(frame))
     return shown_count
 
 

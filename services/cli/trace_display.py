@@ -1,0 +1,52 @@
+"""Kernels and layers of a trace on the terminal, with units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from services.cli.terminal import cut_name, figures_table
+from services.core.quantities import UNKNOWN, duration, giga, percentage
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.table import Table
+
+OUTSIDE: Final = "(outside of every layer)"
+"""What kernels count for that no layer has launched."""
+
+
+def kernel_table(kernels: pl.DataFrame) -> Table:
+    """Input: table kernels of a trace."""
+    numeric = ("launches", "time", "share", "median")
+    rows = (
+        (
+            cut_name(row["kernel_name"]),
+            f"{row['launch_count']}",
+            duration(row["duration_sum_ns"]),
+            percentage(row["share_ratio"]),
+            duration(row["duration_median_ns"]),
+        )
+        for row in kernels.iter_rows(named=True)
+    )
+    return figures_table(("kernel", *numeric), numeric, rows)
+
+
+def layer_table(layers: pl.DataFrame) -> Table:
+    """Input: table layers of a trace."""
+    numeric = ("calls", "launches", "time", "share", "GFLOP/s", "GB/s", "efficiency")
+    rows = (
+        (
+            cut_name(row["layer"] or OUTSIDE),
+            row["source"] or UNKNOWN,
+            UNKNOWN if row["call_count"] is None else f"{row['call_count']}",
+            f"{row['launch_count']}",
+            duration(row["duration_sum_ns"]),
+            percentage(row["share_ratio"]),
+            giga(row["achieved_flop_per_s"]),
+            giga(row["achieved_bytes_per_s"]),
+            percentage(row["efficiency_ratio"]),
+            row["bound"] or UNKNOWN,
+        )
+        for row in layers.iter_rows(named=True)
+    )
+    return figures_table(("layer", "told by", *numeric, "bound"), numeric, rows)

@@ -27,10 +27,11 @@ from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.names import elided
 from services.ui.charts.printing import draw as draw_element
 from services.ui.charts.stacks import Stretch, stacked_bars
+from services.ui.report import pdf
 from services.ui.report.chart_figures import picture
 from services.ui.report.columns import cell_lines, column_characters
 from services.ui.report.comparison_charts import comparison_charts
-from services.ui.report.document import Chart, Document, FigureTable, Key
+from services.ui.report.document import Chart, Document, FigureTable, Key, Width
 from services.ui.report.pictures import file_stem
 from services.ui.report.powerpoint import write_powerpoint
 from services.ui.report.process import draw
@@ -230,6 +231,18 @@ def test_html_is_one_file_that_asks_nobody_for_anything_and_runs_no_name(documen
     assert HOSTILE[0] not in page
     assert html.escape(HOSTILE[3]) in page  # tables have whole names
     assert [title for title in TITLES if f'data-chart="{title}"' not in page] == []
+
+
+def test_narrow_charts_stand_side_by_side_on_a_sheet() -> None:
+    def chart(title: str, width: Width) -> Chart:
+        return Chart(title, hv.Overlay([hv.Curve([1, 2])]), width=width)
+
+    rows = pdf.side_by_side([chart("wide", "wide"), *(chart(name, "half") for name in "abc"), *(chart(name, "third") for name in "de")])
+    assert [[one.title for one, _ in row] for row in rows] == [["wide"], ["a", "b"], ["c"], ["d", "e"]]
+    for row in rows:
+        edges = [edge for _, part in row for edge in (part.left, part.width - part.right)]
+        assert edges == sorted(edges)
+        assert (edges[0], edges[-1]) == pytest.approx((pdf.A4.left, pdf.A4.width - pdf.A4.right))
 
 
 def test_pdf_has_the_runs_facts_its_charts_and_its_tables(documents: dict[ReportFormat, Path]) -> None:

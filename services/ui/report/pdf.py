@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +16,15 @@ from services.ui.charts.names import elided
 from services.ui.charts.printing import FONT_PT, SMALL_FONT_PT
 from services.ui.report.chart_figures import Sheet, chart_height, draw_chart, words_of
 from services.ui.report.columns import cell_lines, column_characters
-from services.ui.report.document import Chart, Document, FigureTable
+from services.ui.report.document import Chart, Document, FigureTable, Width
 from services.ui.theme import LIGHT
 
 A4: Final = Sheet(width=11.69, left=0.7, right=0.7, top=0.6, bottom=0.7, growth=1.35)
 HEIGHT: Final = 8.27
 ROOM: Final = HEIGHT - A4.top - A4.bottom
 CHART_GAP: Final = 0.3  # inches between two charts of a sheet
+COLUMN_GAP: Final = 0.45  # inches between two charts of a row
+CHARTS_PER_ROW: Final[dict[Width, int]] = {"wide": 1, "half": 2, "third": 3}
 MIN_GROWTH: Final = 0.85
 """Of charts that share a sheet. Smaller ones have no room between their labels; larger ones leave half of most sheets empty."""
 
@@ -32,6 +34,9 @@ MAX_CELL_LINES: Final = 4
 GAP: Final = 0.16  # inches between columns
 SENTENCE_CHARACTERS: Final = 150
 
+Row = list[tuple[Chart, Sheet]]
+"""Charts beside each other, each with the part of the sheet that it has."""
+
 
 def write_pdf(path: Path, document: Document) -> None:
     with PdfPages(path, metadata={"Title": document.title, "Creator": "kernalyse", "CreationDate": None}) as pages:
@@ -40,8 +45,8 @@ def write_pdf(path: Path, document: Document) -> None:
         for table in document.tables:
             writing.write_table(table)
         writing.end_sheet()
-        for charts in _sheets(document.charts):
-            writing.save(_chart_sheet(charts))
+        for rows in _sheets(side_by_side(document.charts)):
+            writing.save(_chart_sheet(rows))
         for table in document.details:
             writing.write_table(table)
         writing.end_sheet()
@@ -169,31 +174,51 @@ def _columns(table: FigureTable) -> list[_Column]:
     return columns
 
 
-def _sheets(charts: Sequence[Chart]) -> Iterator[list[Chart]]:
+def side_by_side(charts: Sequence[Chart]) -> list[Row]:
+    """Narrow charts that follow each other stand side by side, as on the page, each with its part of the sheet; others alone."""
+    rows: list[Row] = []
+    for width, group in itertools.groupby(charts, key=lambda chart: chart.width):
+        of_width = list(group)
+        per_row = CHARTS_PER_ROW[width]
+        for start in range(0, len(of_width), per_row):
+            beside = of_width[start : start + per_row]
+            rows.append([(chart, _part_of_sheet(place, len(beside))) for place, chart in enumerate(beside)])
+    return rows
+
+
+def _part_of_sheet(place: int, count: int) -> Sheet:
+    part = (A4.inner_width + COLUMN_GAP) / count
+    left = A4.left + place * part
+    return replace(A4, left=left, right=A4.width - left - part + COLUMN_GAP)
+
+
+def _sheets(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """As many on a sheet as fit when they are drawn small, in their order."""
-    sheet: list[Chart] = []
-    for chart in charts:
-        if sheet and _height([*sheet, chart], MIN_GROWTH) > ROOM:
+    sheet: list[Row] = []
+    for row in rows:
+        if sheet and _height([*sheet, row], MIN_GROWTH) > ROOM:
             yield sheet
             sheet = []
-        sheet.append(chart)
+        sheet.append(row)
     if sheet:
         yield sheet
 
 
-def _height(charts: Sequence[Chart], growth: float) -> float:
+def _height(rows: Sequence[Row], growth: float) -> float:
     """Inches that they take with their words, one below the other."""
-    return sum(words_of(chart, A4).height + chart_height(chart) * growth for chart in charts) + CHART_GAP * (len(charts) - 1)
+    of_rows = (max(words_of(chart, part).height + chart_height(chart) * growth for chart, part in row) for row in rows)
+    return sum(of_rows) + CHART_GAP * (len(rows) - 1)
 
 
-def _chart_sheet(charts: Sequence[Chart]) -> Figure:
+def _chart_sheet(rows: Sequence[Row]) -> Figure:
     """As large as there is room, and no larger than is sensible."""
     figure = Figure(figsize=(A4.width, HEIGHT), facecolor=LIGHT.surface)
-    words_height = _height(charts, 0)
-    growth = min(A4.growth, (ROOM - words_height) / (_height(charts, 1) - words_height))
+    words_height = _height(rows, 0)
+    growth = min(A4.growth, (ROOM - words_height) / (_height(rows, 1) - words_height))
     top = A4.top
-    for chart in charts:
-        height = _height([chart], growth)
-        draw_chart(figure, chart, A4, words_of(chart, A4), (top, height))
+    for row in rows:
+        height = _height([row], growth)
+        for chart, part in row:
+            draw_chart(figure, chart, part, words_of(chart, part), (top, height))
         top += height + CHART_GAP
     return figure

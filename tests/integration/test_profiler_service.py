@@ -151,7 +151,7 @@ async def test_the_kernels_of_a_source_are_told_with_what_is_assumed_of_them(cal
     (kernel,) = answer.kernels
     assert (kernel.kernel_name, [parameter.name for parameter in kernel.parameters]) == ("scale", ["N"])
     assert "scale: s: taken to be 1.0" in " ".join(answer.notices)
-    assert "other: mine.cu, line 2: found the parameter a of type T" in " ".join(answer.notices)
+    assert "Name one instance, for example other<float>." in " ".join(answer.notices)
     with refused(InvalidSourceError, "mine.cu"):
         empty = kernel_pb2.KernelSource(file_name="mine.cu")
         await calls.stub.ListKernels(messages.ProfilerServiceListKernelsRequest(source=empty))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Annotated, Final
@@ -92,22 +93,35 @@ def root(
 
 def main() -> None:
     """Runs the command and ends the process: 0 success, 1 failure, 2 bad usage, 130 interrupted."""
+    status = _run()
+    if "grpc" in sys.modules:
+        # Calls that have failed are in circles of references. One that the interpreter frees at its very end waits for a lock, and the
+        # thread that holds it may have been stopped by then: the process would never end.
+        gc.collect()
+    sys.exit(status)
+
+
+def _run() -> str | int | None:
+    """The status. Nothing of the command is left behind: an exception on its way would hold all that it came through."""
     try:
         app()
+    except SystemExit as end:
+        return end.code
     except UsageError as error:
-        _fail(error.message, status=2)
+        return _failed(error.message, status=2)
     except KernalyseError as error:
-        _fail(error.message, status=1)
+        return _failed(error.message, status=1)
     except KeyboardInterrupt:
-        _fail("interrupted", status=130)
+        return _failed("interrupted", status=130)
     except ModuleNotFoundError as error:
-        _fail(_missing_module_message(error), status=1)
+        return _failed(_missing_module_message(error), status=1)
     except Exception as error:
         if os.environ.get("KERNALYSE_TRACEBACK"):
             raise
-        _fail(
+        return _failed(
             f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1
         )
+    return 0
 
 
 def main_of(command: str) -> None:
@@ -116,9 +130,9 @@ def main_of(command: str) -> None:
     main()
 
 
-def _fail(message: str, *, status: int) -> None:
+def _failed(message: str, *, status: int) -> int:
     typer.echo(f"kernalyse: {message}", err=True)
-    sys.exit(status)
+    return status
 
 
 def _missing_module_message(error: ModuleNotFoundError) -> str:

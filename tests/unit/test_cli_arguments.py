@@ -214,3 +214,27 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
         check=False,
     )
     assert (done.returncode, f"file {path}: found {found}; expected a file to write" in done.stderr) == (2, True), done.stderr
+
+
+def test_what_a_failed_command_leaves_is_freed_while_threads_still_run() -> None:
+    script = """
+import sys
+import grpc
+from services.cli import main
+from services.core.errors import InternalError
+
+class Call:
+    def __init__(self):
+        self.circle = self
+    def __del__(self):
+        print(sys.is_finalizing())
+
+def app():
+    call = Call()
+    raise InternalError("the analyzer", found="nothing", expected=f"{id(call)}", remedy="None.")
+
+main.app = app
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "False\n"), done.stderr

@@ -21,6 +21,7 @@ from services.core.model import (
     ParameterDefinition,
 )
 from services.profiler.backends.kernel_source import SourceFunction, SourceParameter, parse_kernel_source
+from services.profiler.backends.template_instances import without_arguments
 from services.profiler.definition_checks import WHOLE_TYPES, check_definition
 
 NONE: Final[Mapping[str, str]] = {}
@@ -91,12 +92,7 @@ def _is_whole(parameter: SourceParameter) -> bool:
 
 def _check_types(kernel: SourceFunction, source: KernelSource) -> None:
     if kernel.is_template:
-        raise UnsupportedConstructError(
-            f"{source.file_name}, line {kernel.line}",
-            found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without its arguments",
-            expected="its template arguments, or exactly one explicit instance in the file",
-            remedy=f"Name one instance, for example {kernel.example_instance}.",
-        )
+        raise without_arguments(kernel, source.file_name)
     for parameter in kernel.parameters:
         if parameter.dtype is None or (not parameter.is_pointer and parameter.component_count != 1):
             raise UnsupportedConstructError(

@@ -12,10 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from services.core.errors import UnsupportedConstructError
 from services.core.model import KernelSource
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
-from services.profiler.backends.template_instances import compiled_name
+from services.profiler.backends.template_instances import compiled_name, without_arguments
 
 MAIN_FILE: Final = "kernalyse_program.cu"
 DEFAULT_FILE: Final = "kernel.cu"
@@ -52,12 +51,7 @@ def write_program(source: KernelSource, function_name: str) -> KernelProgram:
     """
     kernel = parse_kernel_source(source).kernel(function_name)
     if kernel.is_template:
-        raise UnsupportedConstructError(
-            f"{source.file_name}, line {kernel.line}",
-            found=f"the template kernel {kernel.name}<{', '.join(kernel.template_parameters)}> without its arguments",
-            expected="its template arguments, or exactly one explicit instance in the file",
-            remedy=f"Name one instance, for example {kernel.example_instance}.",
-        )
+        raise without_arguments(kernel, source.file_name)
     file_name = _includable_name(source.file_name)
     return KernelProgram(
         main_text=TEMPLATE.format(file_name=file_name, entry=_entry_text(), kernel=f"::{compiled_name(kernel)}"),

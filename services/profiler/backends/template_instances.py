@@ -113,6 +113,16 @@ def instance_of(function: SourceFunction, arguments: tuple[str, ...], file_name:
     return replace(instance, parameters=_bound_parameters(instance, subject))
 
 
+def without_arguments(template: SourceFunction, file_name: str) -> UnsupportedConstructError:
+    """For a kernel that is a template where an instance of it is needed."""
+    return UnsupportedConstructError(
+        f"{file_name}, line {template.line}",
+        found=f"the template kernel {template.name}<{', '.join(template.template_parameters)}> without its arguments",
+        expected="its template arguments, or exactly one explicit instance in the file",
+        remedy=f"Name one instance, for example {template.example_instance}.",
+    )
+
+
 def explicit_instances(function: SourceFunction, root: Node) -> frozenset[tuple[str, ...] | None]:
     """Template arguments of the explicit instances in a file, `template __global__ void scale<float>(…);`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from services.analyzer.event_rows import frame_of
@@ -38,6 +39,15 @@ def test_a_trace_is_held_against_one_of_the_same_tool() -> None:
     older, counted, newest = traced("a.json", "kineto", 1), traced("b.csv", "ncu", 2), traced("c.json", "kineto", 3)
     assert chosen_pair(ViewState(), overview_of(newest, counted, older)) == (older, newest)
     assert chosen_pair(ViewState(), overview_of(newest, counted)) == (counted, newest)
+
+
+def test_runs_that_failed_at_their_beginning_are_not_taken_for_either_side() -> None:
+    older, broken, newest = traced("a.json", "kineto", 1), traced("a.json", "kineto", 2), traced("a.json", "kineto", 3)
+    failed = replace(broken, state=RunState.FAILED)
+    assert chosen_pair(ViewState(), overview_of(newest, failed, older)) == (older, newest)
+    assert chosen_pair(ViewState(), overview_of(replace(newest, state=RunState.FAILED), failed, older)) == (None, older)
+    some = replace(failed, completed_configuration_count=3, failed_configuration_count=1)  # measured a part
+    assert chosen_pair(ViewState(), overview_of(newest, some, older)) == (some, newest)
 
 
 def test_traces_of_two_devices_are_said_to_differ_in_them() -> None:

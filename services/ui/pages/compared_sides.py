@@ -8,7 +8,7 @@ from typing import Final
 
 import polars as pl
 
-from services.core.model import ImportedTrace, KernelSweep, ModelRun, Run
+from services.core.model import ImportedTrace, KernelSweep, ModelRun, Run, RunState
 from services.ui import theme
 from services.ui.memory import Overview, RunMemory
 from services.ui.state import ViewState
@@ -56,7 +56,9 @@ def _newest(runs: Iterable[Run], other_run_id: str) -> Run | None:
 
 
 def _can_compare(run: Run) -> bool:
-    return run.is_trace or isinstance(run.spec.work, KernelSweep | ModelRun | ImportedTrace)
+    """Whether it has something to compare, as far as the list of runs tells: what has failed at its beginning has nothing."""
+    has_results = run.state is RunState.SUCCEEDED or run.completed_configuration_count > run.failed_configuration_count
+    return has_results and (run.is_trace or isinstance(run.spec.work, KernelSweep | ModelRun | ImportedTrace))
 
 
 def _like(candidate: Run, runs: Iterable[Run]) -> Run | None:

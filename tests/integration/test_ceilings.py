@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,9 +33,7 @@ def test_ceilings_are_measured_shown_and_stored_with_the_device(private_folders:
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["state"] == "SUCCEEDED"
     assert [row["ceiling_name"] for row in found["ceilings"]] == CPU_CEILINGS
-    assert all(
-        row["measured"] > 1e8 and row["datasheet"] is None and re.search(r"\d [GT](B|flop)/s", row["note"]) for row in found["ceilings"]
-    )
+    assert all(row["measured"] > 1e8 and row["datasheet"] is None and "Best launch" in row["note"] for row in found["ceilings"])
     assert found["problems"] == []
 
     stored = json.loads(kernalyse("show", "last", "ceilings", "--format", "json").stdout)["ceilings"]

@@ -13,7 +13,7 @@ from services.analyzer.analyses.ceiling_shares import ceiling_shares
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS
 from services.cli.ceiling_display import NOTE_WIDTH, ceilings_table, missing_lines
-from services.core.quantities import rate
+from services.core.quantities import ceiling_rate, rate
 
 
 def ceiling(name: str, value: float, source: str, path: str = "tensor", clock_hz: int | None = None, note: str = "") -> dict[str, Any]:
@@ -81,3 +81,7 @@ def test_every_ceiling_is_one_line_at_any_width_and_notes_take_what_is_left(widt
 @pytest.mark.parametrize(("value", "text"), [(4.32e12, "4.32 TB/s"), (999.0, "999 B/s"), (1e15, "1 PB/s"), (None, "–")])
 def test_rates_take_prefixes(value: float | None, text: str) -> None:
     assert rate(value, "B/s") == text
+
+
+def test_rates_of_ceilings_have_the_unit_that_they_are_measured_in() -> None:
+    assert [ceiling_rate(4.32e12, unit) for unit in ("bytes_per_s", "flop_per_s")] == ["4.32 TB/s", "4.32 Tflop/s"]

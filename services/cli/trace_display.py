@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from services.cli.terminal import cut_name, figures_table
 from services.core.quantities import UNKNOWN, duration, giga, percentage
+from services.ui.charts.names import OUTSIDE
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
-
-OUTSIDE: Final = "(outside of every layer)"
-"""What kernels count for that no layer has launched."""
 
 
 def kernel_table(kernels: pl.DataFrame) -> Table:

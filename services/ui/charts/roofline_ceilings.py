@@ -140,7 +140,7 @@ def _line(
 
 
 def label_columns(ceilings: Columns) -> Columns:
-    """A name for each ceiling that counts: flat ones at their right end, slopes in their lower half.
+    """A name for each ceiling that counts: flat ones at their right end, slopes near their middle.
 
     The steepest slope has its name on the left, the others on the right, so that close ones do not cover each other's. A
     name that a line close by would strike through goes to the other side of its own line, or past the other slope. Roofs of one

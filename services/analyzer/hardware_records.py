@@ -33,6 +33,12 @@ class HardwareRecords:
             data = connection.scalar(query)
         return None if data is None else wire.decode_bytes(data, Device)
 
+    def devices(self, node_id: str) -> list[Device]:
+        """All that the node has described."""
+        query = sa.select(device_descriptions.c.device).where(device_descriptions.c.node_id == node_id)
+        with self._catalogue.reading() as connection:
+            return [wire.decode_bytes(data, Device) for data in connection.scalars(query)]
+
     def ceilings(self, node_id: str, device_id: str) -> tuple[Ceiling, ...]:
         """Of every source."""
         query = sa.select(device_ceilings).where(device_ceilings.c.node_id == node_id, device_ceilings.c.device_id == device_id)

@@ -25,16 +25,13 @@ from services.analyzer.run_tables import run_table
 from services.analyzer.schema import KERNELS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.trace_tables import TRACE_DEVICES
-from services.core.labels import REPEATED_WORDS
+from services.core.labels import LAYER_PARTS, REPEATED_WORDS
 from services.core.model import ModelRun
 
 MAX_PARTS: Final = 12
 """Files before they become one: each costs a question a millisecond, and a merge writes all rows anew."""
 
 BATCH_SIZE: Final = 500  # runs read at once; more hold more memory, fewer take longer
-
-LAYER_PARTS: Final = {"forward": "(backward pass)", "graph": "(in graphs)"}
-"""What is told of a layer by these sources, beside what the same layer launched itself."""
 
 KEY: Final = ("subject", "label", "model_name", "batch_size", "dtype", "cache_mode", "backend")
 """What makes two runs comparable, with the device that they ran on."""

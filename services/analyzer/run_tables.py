@@ -14,7 +14,7 @@ from services.analyzer.counter_tables import COUNTED_WORK
 from services.analyzer.event_rows import frame_of, unix_ns
 from services.analyzer.model_tables import MODEL_TABLES
 from services.analyzer.roofline_tables import COUNTED_LAYER_ROOFLINE, COUNTED_ROOFLINE, ROOFLINE
-from services.analyzer.run_hardware import ceilings, hand_settings, thresholds
+from services.analyzer.run_hardware import ceilings, thresholds, trace_hardware
 from services.analyzer.run_records import RunRecord
 from services.analyzer.runs_table import RUNS
 from services.analyzer.schema import BEST, CEILINGS, CONFIGURATIONS, KERNELS, table_named
@@ -125,8 +125,8 @@ def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) ->
     analysis = TRACE_ANALYSES[table.table_name]
     trace = _trace(store, run_id)
     if table in TABLES_UNDER_CEILINGS:
-        by_hand = hand_settings(store, [run_id])
-        trace, name = {**trace, **by_hand.of_trace()}, f"{name}{by_hand.digest}"
+        known = trace_hardware(store, [run_id])
+        trace, name = {**trace, **known.tables()}, f"{name}{known.digest}"
     return store.answer(run_id, name, lambda: analysis.answer(trace, question).collect())
 
 

@@ -18,6 +18,9 @@ DEVICE_INDEX: Final = Column("device_index", INDEX, "Device as its process numbe
 DEVICE_NAME: Final = Column("device_name", TEXT, "Of the product.")
 OP_KIND: Final = Column("kind", TEXT, "copy or set.")
 DIRECTION: Final = Column("direction", TEXT, "E.g. host_to_device; null: of a fill, or not known.")
+HOST_DEVICE: Final = "CPU"
+"""device_name of what stands for the processor, in traces of programs that used no other device."""
+
 HOST_NAME: Final = Column("host_name", TEXT, "Machine that it ran on.")
 FILE_NAME: Final = Column("file_name", TEXT, "File of the run that it is from.")
 SM_COUNT: Final = Column("sm_count", INDEX, "Multiprocessors.")

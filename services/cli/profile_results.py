@@ -28,7 +28,7 @@ def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
         return is_good
     run = follow(client, run, console, shows_program=True)
     shown_count = _show_tables(client, run)
-    for line in run.notes.splitlines()[1:]:  # the first one came with the log
+    for line in (*run.notes.splitlines()[1:], *_missing_ceilings(client, run)):  # the first one came with the log
         console.print(line, markup=False, highlight=False, style="dim")
     console.print(outcome_line(run), markup=False, highlight=False)
     if shown_count:
@@ -50,6 +50,14 @@ def _show_tables(client: AnalyzerClient, run: Run) -> int:
             console.print(f"\n{name}{of_all}:", markup=False, highlight=False)
             console.print(table_of(frame))
     return shown_count
+
+
+def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
+    """Of a device whose kernels' work is known, but not what it can do: no data sheet is known of it."""
+    points = client.rows(TableQuery("roofline", (run.run_id,), columns=("device_id", "efficiency_ratio")))[0]
+    if points.is_empty() or points["efficiency_ratio"].count():
+        return ()
+    return (f"Efficiencies are not known, for no ceilings of {points['device_id'][0]} are: `kernalyse ceilings` measures those of a node.",)
 
 
 def _is_readable(client: AnalyzerClient, run: Run) -> bool:

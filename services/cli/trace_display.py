@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.cli.terminal import cut_name, figures_table
+from services.core.labels import layer_label
 from services.core.quantities import UNKNOWN, duration, giga, percentage
 from services.ui.charts.names import OUTSIDE
 
@@ -34,7 +35,7 @@ def layer_table(layers: pl.DataFrame) -> Table:
     numeric = ("calls", "launches", "time", "share", "GFLOP/s", "GB/s", "efficiency")
     rows = (
         (
-            cut_name(row["layer"] or OUTSIDE),
+            cut_name(layer_label(row["layer"], row["source"]) if row["layer"] else OUTSIDE),
             row["source"] or UNKNOWN,
             UNKNOWN if row["call_count"] is None else f"{row['call_count']}",
             f"{row['launch_count']}",

@@ -1,4 +1,4 @@
-"""What labels of configurations say beside the problem: words that name the process and the cache, which columns tell too."""
+"""What labels say beside the problem or the layer: words that columns tell too."""
 
 from __future__ import annotations
 
@@ -6,3 +6,15 @@ from typing import Final
 
 REPEATED_WORDS: Final = r" (process=\d+|cold|hot)\b"
 """Runs agree on labels without these, as histories have them."""
+
+MODULE_PREFIX: Final = "nn.Module: "
+"""Of PyTorch's ranges around modules: that a layer is a module is told by its source."""
+
+LAYER_PARTS: Final = {"forward": "(backward pass)", "graph": "(in graphs)"}
+"""What is told of a layer by these sources, beside what the same layer launched itself."""
+
+
+def layer_label(layer: str, source: str | None) -> str:
+    """What a layer is called where its rows by different sources stand side by side."""
+    part = LAYER_PARTS.get(source or "")
+    return " ".join(word for word in (layer.removeprefix(MODULE_PREFIX), part) if word)

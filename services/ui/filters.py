@@ -23,6 +23,9 @@ class RowFilter:
 
 
 PART_OF_NAME: Final = "kernel"
+LAYER_NAMES: Final = ("label", "layer")
+"""Columns of points of layers: links name the layer, people what they read."""
+
 CHOICES: Final = (
     RowFilter("category", "category", "Category"),
     RowFilter("dtype", "dtype", "Data type"),
@@ -38,10 +41,11 @@ def has_any(state: ViewState) -> bool:
     return any(getattr(state, name) for name in (PART_OF_NAME, *(choice.name for choice in CHOICES)))
 
 
-def filtered(rows: pl.DataFrame, state: ViewState, name_column: str = "kernel_name") -> pl.DataFrame:
-    """Rows that the view's filters leave."""
-    if state.kernel and name_column in rows.columns:
-        rows = rows.filter(is_wanted(pl.col(name_column), state.kernel))
+def filtered(rows: pl.DataFrame, state: ViewState, name_columns: Sequence[str] = ("kernel_name",)) -> pl.DataFrame:
+    """Rows that the view's filters leave. name_columns: one of them has to be what the filter of names lets through."""
+    present = [name for name in name_columns if name in rows.columns]
+    if state.kernel and present:
+        rows = rows.filter(pl.any_horizontal(is_wanted(pl.col(name), state.kernel) for name in present))
     for choice in CHOICES:
         value = getattr(state, choice.name)
         if value and choice.column in rows.columns:

@@ -21,12 +21,28 @@ from services.analyzer.schema import CEILINGS, MEASUREMENTS
 from services.analyzer.store import Store
 from services.analyzer.threshold_table import THRESHOLDS
 from services.core.errors import DeviceNotFoundError, HardwareChangedError, InvalidRequestError, RunNotFoundError
-from services.core.model import Ceiling, Device, HardwareKey, ImportedTrace, Run, RunSpec, RunState, Thresholds
+from services.core.model import (
+    Ceiling,
+    CeilingMeasurement,
+    CeilingsMeasured,
+    CommandProfile,
+    Device,
+    DeviceKind,
+    HardwareKey,
+    ImportedTrace,
+    Run,
+    RunEvent,
+    RunSpec,
+    RunState,
+    Thresholds,
+    Work,
+)
 from tests.unit.test_trace_roofline import model_trace
 
 LIST_ID, TRACE_ID = "imported-list", "imported-trace"
 NPU = HardwareKey("", "npu", LIST_ID)
 LIMITS = Thresholds(0.4, 0.6)
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def missing(node_id: str, device_id: str) -> Device:
@@ -38,13 +54,22 @@ def settings(store: Store) -> HardwareSettings:
     return HardwareSettings(store, missing)
 
 
-def add(store: Store, run_id: str, frames: Mapping[str, pl.DataFrame], *, device_id: str | None = None, digest: str = "sha256:0") -> bool:
+def add(
+    store: Store,
+    run_id: str,
+    frames: Mapping[str, pl.DataFrame],
+    *,
+    device_id: str | None = None,
+    digest: str = "sha256:0",
+    work: Work | None = None,
+    node_id: str = "",
+) -> bool:
     stored, next_event_index = numbered(run_id, frames)
     folder = Path(tempfile.mkdtemp(dir=store.arrivals_folder))
     write_frames(folder, stored)
     count = None if device_id is None else 1
-    spec = RunSpec(ImportedTrace("a.json", digest, "commands"))
-    run = Run(run_id, "", spec, RunState.SUCCEEDED, datetime(2026, 1, 1, tzinfo=UTC), device_id=device_id, total_configuration_count=count)
+    spec = RunSpec(work or ImportedTrace("a.json", digest, "commands"))
+    run = Run(run_id, node_id, spec, RunState.SUCCEEDED, MOMENT, device_id=device_id, total_configuration_count=count)
     return store.add_imported(run, folder, next_event_index)
 
 
@@ -136,6 +161,36 @@ def test_kernels_and_layers_of_a_trace_are_held_against_what_is_set_for_it(store
     assert (row["ceiling_source"], row["efficiency_category"]) == ("user", "memory inefficient")
     settings.update(key, [], None, "")
     assert of_add(store)["ceiling_source"] == "datasheet"
+
+
+@pytest.mark.parametrize(("device_name", "factor"), [("CPU", 4), ("Unheard Of 9000", 100)])
+def test_programs_of_a_node_are_held_against_what_was_measured_of_its_devices(store: Store, device_name: str, factor: int) -> None:
+    """A processor on whichever of its devices; other devices of the node do not count, nor does what another node has."""
+    trace = {name: frame.collect() for name, frame in model_trace({"device_name": device_name}).items()}
+    add(store, TRACE_ID, trace, work=CommandProfile(("python", "train.py"), "kineto"), node_id="node-1")
+    assert of_add(store)["efficiency_ratio"] is None
+    bytes_per_s = of_add(store)["achieved_bytes_per_s"]
+    for node_id, device, times in (
+        ("node-1", Device("opencl:pocl:0", "cpu", DeviceKind.CPU, ()), 2),
+        ("node-1", Device("opencl:intel:0", "Some Core", DeviceKind.CPU, ()), 4),
+        ("node-1", Device("cuda:0", "Unheard Of 9000", DeviceKind.GPU, ()), 100),
+        ("node-2", Device("opencl:intel:0", "Some Core", DeviceKind.CPU, ()), 8),
+    ):
+        measure(store, node_id, device, times * bytes_per_s)
+    row = of_add(store)
+    assert (row["efficiency_ratio"], row["ceiling_source"]) == (pytest.approx(1 / factor), "measured")
+    known = run_table(store, CEILINGS, [TRACE_ID]).select("device_id", "ceiling_name", "value").sort("ceiling_name").collect()
+    assert known.rows() == [(device_name, "bfloat16", 1e18), (device_name, "dram", factor * bytes_per_s)]
+
+
+def measure(store: Store, node_id: str, device: Device, bytes_per_s: float) -> None:
+    """A run of its own on the node measures the device's memory, and arithmetic that nothing is bound by."""
+    store.hardware.publish(node_id, device, [])
+    run_id = f"ceilings-{node_id}-{device.device_id}"
+    run = Run(run_id, node_id, RunSpec(CeilingMeasurement()), RunState.RUNNING, MOMENT)
+    memory = Ceiling(device.device_id, "dram", "bytes_per_s", bytes_per_s, "copy", "measured")
+    measured = CeilingsMeasured((memory, Ceiling(device.device_id, "bfloat16", "flop_per_s", 1e18, "tensor", "measured")))
+    store.commit_events(node_id, run_id, [RunEvent(0, run_id, run_id, 1, measured)], [run])
 
 
 def of_add(store: Store) -> dict[str, Any]:

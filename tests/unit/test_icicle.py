@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from services.analyzer.tree_tables import LAYER_TREE
-from services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
+from services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, shown_name, step_colors
 from services.ui.empty_charts import EmptyChart
 from services.ui.live_figure import LiveFigure
 from services.ui.theme import DARK, LIGHT
@@ -68,6 +68,12 @@ def test_names_stand_only_where_they_fit(width_px: int, expected: list[str]) -> 
     shown = [text for text, y in zip(drawn.names["shown"].tolist(), drawn.names["y"].tolist(), strict=True) if y == -0.5]
     assert shown == expected
     assert all(len(text) * 6 < width_px for text in drawn.names["shown"].tolist())
+
+
+def test_names_leave_out_that_of_the_layer_around_them() -> None:
+    assert shown_name("nn.Module: blocks.0.attn", "ProfilerStep#* / nn.Module: Model / nn.Module: blocks.0") == "attn"
+    assert shown_name("nn.Module: blocks.01", "nn.Module: blocks.0") == "blocks.01"
+    assert shown_name("nn.Module: Model", None) == "Model"
 
 
 def test_ten_thousand_layers_are_few_boxes_and_their_time_is_whole() -> None:

@@ -110,6 +110,16 @@ def test_without_modules_the_innermost_range_counts(tmp_path: Path) -> None:
     assert "in no module" in tables.notes
 
 
+def test_operators_of_an_optimizer_count_for_its_call(tmp_path: Path) -> None:
+    optimizer = complete("user_annotation", "Optimizer.step#AdamW.step", 10, 20)
+    events = [module("Model_0", 0, 5), complete("user_annotation", "ProfilerStep#1", 0, 100), optimizer, operator("aten::add_", 12, 5)]
+    called = [call(13, 1), call(50, 2), operator("Optimizer.like", 49, 5), kernel("inside", 20, 1, 1), kernel("after it", 60, 1, 2)]
+    assert layers(read(tmp_path, [*events, *called])) == {
+        "inside": ("Optimizer.step#AdamW.step", "range"),
+        "after it": ("Optimizer.like", "range"),
+    }
+
+
 def backward(sequence_number: int, start_us: object, duration_us: object, tid: int = 2) -> Event:
     name = "autograd::engine::evaluate_function: MmBackward0"
     return operator(name, start_us, duration_us, tid, **{"Sequence number": sequence_number, "Fwd thread id": 1})

@@ -111,6 +111,29 @@ def test_flop_of_which_a_part_has_no_bytes_have_no_intensity() -> None:
     assert (layer["flop"], layer["bytes"], layer["intensity_flop_per_byte"]) == (7.0, None, None)
 
 
+@pytest.mark.parametrize(("unknown_ns", "known_bytes"), [(11, VECTOR_BYTES), (12, None)])
+def test_bytes_that_a_tenth_of_the_time_does_not_know_leave_the_rest_under_both_roofs(unknown_ns: int, known_bytes: float | None) -> None:
+    trace = worked_trace(
+        [Operator("layer"), Operator("aten::add", VECTOR, parent=0, dtype=HALF), Operator("my::op", flop=7.0, parent=0)],
+        [Kernel("add", 100, 1, 0), Kernel("own", unknown_ns, 2, 0)],
+        [H100],
+    )
+    (layer,) = answer(trace, "layers")
+    assert (layer["flop"], layer["bytes"]) == (VECTOR_FLOP + 7, known_bytes)
+    assert layer["bound"] == ("compute" if known_bytes is None else "memory")
+
+
+def test_points_of_a_layer_by_different_sources_have_labels_of_their_own() -> None:
+    trace = worked_trace(
+        [Operator("nn.Module: fc"), Operator("aten::add", VECTOR, parent=0, dtype=HALF), Operator("aten::add", VECTOR, dtype=HALF)],
+        [Kernel("add", 100, 1, 0), Kernel("add", 100, 2, 0)],
+        [H100],
+    )
+    sources = pl.when(pl.col("launch_index") == 1).then(pl.lit("forward")).otherwise("layer_source")
+    rows = answer({**trace, "kernel_launches": trace["kernel_launches"].with_columns(layer_source=sources)}, "layer_roofline")
+    assert {(row["layer"], row["label"]) for row in rows} == {("nn.Module: fc", "fc"), ("nn.Module: fc", "fc (backward pass)")}
+
+
 # ---------------------------------------------------------------- counted levels
 
 

@@ -35,6 +35,11 @@ LAYER_POINT: Final[dict[str, DataType]] = {"name": TEXT, "source": TEXT, **FIGUR
 COUNTED_POINT: Final[dict[str, DataType]] = {**KERNEL_POINT, "counted_level": TEXT}
 COUNTED_LAYER_POINT: Final[dict[str, DataType]] = {**LAYER_POINT, "counted_level": TEXT}
 
+WORK: Final = ("flop", "bytes")
+MIN_KNOWN_SHARE: Final = 0.9
+"""Of the time of launches with known work. With all of it one small launch without bytes leaves a model with the compute ceiling alone, far
+above what its memory allows; with half of it the known bytes are so few that its intensity is wrong."""
+
 LEVEL_BYTES: Final = {"dram": "bytes", "l2": "l2_bytes", "l1": "l1_bytes"}
 """Columns of launch_work."""
 
@@ -47,8 +52,8 @@ def device_id() -> pl.Expr:
 def kernel_points(trace: TraceFrames, work: pl.DataFrame | None = None) -> pl.LazyFrame:
     """One row per name of a kernel, data type, path and device with known work: KERNEL_POINT.
 
-    duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Either is null
-    where one of them does not know it.
+    duration_sum_ns is the time of the launches whose work is known, and of those alone are flop and bytes. Where some of them
+    know only one of the two, the other is the sum over the rest, and null where these are less than MIN_KNOWN_SHARE of the time.
 
     Args:
         work: what `work_of_launches` says of the trace, where it has been asked already.
@@ -163,16 +168,14 @@ def _devices(trace: TraceFrames) -> pl.LazyFrame:
 
 
 def sums_of_launches(worked: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    return worked.group_by(keys).agg(
-        flop=_whole("flop"),
-        bytes=_whole("bytes"),
-        launch_count=pl.len().cast(COUNT),
-        duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0).sum(),
-    )
+    timed = worked.with_columns(launch_count=pl.lit(1, COUNT), duration_sum_ns=pl.col("duration_ns").clip(lower_bound=0))
+    return sums_of_totals(timed, keys)
 
 
 def sums_of_totals(totals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    return totals.group_by(keys).agg(_whole("flop"), _whole("bytes"), pl.col("launch_count", "duration_sum_ns").sum())
+    """For `points_of`: for each of flop and bytes the sum of what is known, and the time of the launches that know it."""
+    known_ns = {f"{name}_known_ns": pl.when(pl.col(name).is_not_null()).then("duration_sum_ns") for name in WORK}
+    return totals.with_columns(**known_ns).group_by(keys).agg(pl.col(*WORK, *known_ns, "launch_count", "duration_sum_ns").sum())
 
 
 def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, DataType]) -> pl.DataFrame:
@@ -184,8 +187,7 @@ def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, Data
             *(pl.col(name).first() for name in ("dtype", "path") if name not in keys),
             *([pl.when(pl.col("device_id").n_unique() == 1).then(pl.col("device_id").first())] if "device_id" not in keys else []),
             pl.col("work_source").unique().sort().cast(TEXT).str.join(", "),
-            _whole("flop"),
-            _whole("bytes"),
+            *map(_mostly_known, WORK),
             pl.col("launch_count", "duration_sum_ns").sum(),
         )
         .sort(pl.col("duration_sum_ns").neg(), "name", *(name for name in TIE_BREAKERS if name in schema), nulls_last=True)
@@ -194,6 +196,8 @@ def points_of(sums: pl.LazyFrame, keys: Sequence[str], schema: Mapping[str, Data
     )
 
 
-def _whole(name: str) -> pl.Expr:
-    """The sum; null where one of them is."""
-    return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).alias(name)
+def _mostly_known(name: str) -> pl.Expr:
+    """The sum of what is known; null where that is too little of the time, or nothing."""
+    known_ns = pl.col(f"{name}_known_ns")
+    is_known = known_ns.sum() >= MIN_KNOWN_SHARE * pl.col("duration_sum_ns").sum()
+    return pl.when(is_known & known_ns.max().gt(0)).then(pl.col(name).sum()).alias(name)

@@ -16,16 +16,17 @@ from services.analyzer.roofline_tables import COUNTED_LAYER_ROOFLINE, COUNTED_RO
 from services.analyzer.schema import CEILINGS
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 from services.analyzer.threshold_table import THRESHOLDS
+from services.analyzer.trace_tables import HOST_DEVICE
+from services.core.labels import LAYER_PARTS, MODULE_PREFIX
 
 _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "duration_median_ns": NUMBER,
     "sm_clock_hz": COUNT,
-    "cache_mode": TEXT,
     "counted_level": TEXT,
     "stated_flop_per_s": NUMBER,
     "stated_flop_per_byte": NUMBER,
 }
-"""Columns of measurements that placing looks at: launches of a trace met the caches as they were. Counted points have a level."""
+"""Columns of measurements that placing looks at. Counted points have a level."""
 
 UNDER_CEILINGS: Final = (
     *("efficiency_ratio", "efficiency_datasheet_ratio", "efficiency_clock_ratio", "efficiency_measured_ratio"),
@@ -59,14 +60,21 @@ def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
 
 
 def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
-    """Table layer_roofline: one row per layer with known work. depth: see `layer_points`."""
-    return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label="name"))
+    """Table layer_roofline: one row per layer with known work and what tells it. depth: see `layer_points`."""
+    return LAYER_ROOFLINE.conform(placed_layers(trace, depth).with_columns(layer="name", label=_layer_label()))
 
 
 def counted_layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
     """Table counted_layer_roofline: one row per layer and memory level that counters know. depth: see `layer_points`."""
     found = placed_points(trace, counted_layer_points(trace, depth))
-    return COUNTED_LAYER_ROOFLINE.conform(found.with_columns(layer="name", label="name"))
+    return COUNTED_LAYER_ROOFLINE.conform(found.with_columns(layer="name", label=_layer_label()))
+
+
+def _layer_label() -> pl.Expr:
+    """Of points of layers as `labels.layer_label` has it; null outside of every layer."""
+    part = pl.col("source").replace_strict(LAYER_PARTS, default=None, return_dtype=TEXT)
+    label = pl.concat_str(pl.col("name").str.strip_prefix(MODULE_PREFIX), part, separator=" ", ignore_nulls=True)
+    return pl.when(pl.col("name").is_not_null()).then(label)
 
 
 def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:
@@ -109,6 +117,8 @@ def placed_points(trace: TraceFrames, points: pl.LazyFrame) -> pl.LazyFrame:
     known = set(points.collect_schema().names())
     measured = points.with_columns(
         *(pl.lit(None, dtype=dtype).alias(name) for name, dtype in _NOT_OF_TRACES.items() if name not in known),
+        # Launches of a trace met the caches as they were; a processor's hold what the operator before has left.
+        cache_mode=pl.when(pl.col("device_id") == HOST_DEVICE).then(pl.lit("HOT")),
         flop_sum="flop",
         bytes_sum="bytes",
         flop=pl.col("flop") / pl.col("launch_count"),

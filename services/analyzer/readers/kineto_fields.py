@@ -41,7 +41,7 @@ CATEGORIES: Final = {
     "fwdbwd": EventKind.FORWARD_LINK,
     "forward_backward": EventKind.FORWARD_LINK,
 }
-MODULE_PREFIX: Final = "nn.Module: "
+OPTIMIZER_PREFIX: Final = "Optimizer."  # of annotations that PyTorch sets itself, such as Optimizer.step#AdamW.step
 PROCESS_NAME: Final = "process_name"  # of a metadata event, whose argument "name" names the process
 NEVER_MODULE: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.FORWARD_LINK)
 """Whatever their names begin with."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,32 +12,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
+from services.analyzer.readers import kineto_values as values
 from services.analyzer.readers.json_scan import NULL
 from services.analyzer.readers.kineto_collectives import with_dtypes, with_names
-from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name, text
-from services.analyzer.readers.kineto_events import decoded
-from services.analyzer.readers.kineto_fields import FLOW_START, EventKind, Field
-from services.analyzer.readers.kineto_host import HOST_INDEX, HOST_NAME, is_of_host_alone, working_operators
+from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name
+from services.analyzer.readers.kineto_fields import FLOW_START, OPTIMIZER_PREFIX, EventKind, Field
+from services.analyzer.readers.kineto_host import HOST_INDEX, is_of_host_alone, working_operators
 from services.analyzer.readers.kineto_layers import SOURCES, HostRanges, Links, Placing, placed
 from services.analyzer.readers.kineto_program import TEXT_BASE, Program
 from services.analyzer.table import FLAG, NUMBER, TEXT, Column, Table
-from services.analyzer.trace_tables import API_CALLS, KERNEL_LAUNCHES, MEMORY_OPS, RANGES, TRACE_DEVICES, TRACE_NAMES, TRACE_PROCESSES
+from services.analyzer.trace_tables import (
+    API_CALLS,
+    HOST_DEVICE,
+    KERNEL_LAUNCHES,
+    MEMORY_OPS,
+    RANGES,
+    TRACE_DEVICES,
+    TRACE_NAMES,
+    TRACE_PROCESSES,
+)
 
 RANGE_KINDS: Final = {EventKind.OPERATOR: "operator", EventKind.ANNOTATION: "annotation", EventKind.MODULE: "module"}
-
-DIRECTIONS: Final = {
-    "HtoD": "host_to_device",
-    "DtoH": "device_to_host",
-    "DtoD": "device_to_device",
-    "HtoH": "host_to_host",
-    "PtoP": "peer_to_peer",
-    "HtoA": "host_to_array",
-    "AtoH": "array_to_host",
-    "AtoA": "array_to_array",
-    "AtoD": "array_to_device",
-    "DtoA": "device_to_array",
-}
-"""By the second word of a copy's name: "Memcpy HtoD (Pageable -> Device)"."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +101,7 @@ class KinetoFrames:
             start_ns=ranges.start_ns,
             end_ns=ranges.start_ns + ranges.duration_ns,
             kind=column(Field.KIND),
+            is_optimizer=(column(Field.KIND) == int(EventKind.ANNOTATION)) & self._is_optimizer[self._name_indexes(ranges)],
             sequence_number=column(Field.SEQUENCE_NUMBER),
             forward_thread=column(Field.FORWARD_THREAD),
         )
@@ -165,6 +160,11 @@ class KinetoFrames:
         if used[-1]:
             table[-1] = indexes.setdefault("", len(indexes))
         return table, tuple(indexes)
+
+    @cached_property
+    def _is_optimizer(self) -> NDArray[np.bool_]:
+        """Of each name."""
+        return np.fromiter((name.startswith(OPTIMIZER_PREFIX) for name in self._names[1]), dtype=np.bool_, count=len(self._names[1]))
 
     def _name_indexes(self, part: Program) -> Indexes:
         found: Indexes = self._names[0][part.events.column(Field.NAME)]
@@ -240,10 +240,10 @@ class KinetoFrames:
         ranges, placing = self.ranges, self.placing
         column = ranges.events.column
         operators = column(Field.KIND) == EventKind.OPERATOR
-        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), _text, TEXT)
-        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), _text, TEXT)
-        input_dtypes = self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT)
-        input_values = self._tokens(column(Field.INPUT_VALUES), _compact, TEXT)
+        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), values.text_of, TEXT)
+        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), values.text_of, TEXT)
+        input_dtypes = self._tokens(column(Field.INPUT_DTYPES), values.compact, TEXT)
+        input_values = self._tokens(column(Field.INPUT_VALUES), values.compact, TEXT)
         kinds = pl.Series([RANGE_KINDS.get(kind) for kind in EventKind], dtype=TEXT)
         return _frame(
             RANGES,
@@ -259,8 +259,8 @@ class KinetoFrames:
                 "depth": placing.depth,
                 "sequence_number": np.where(column(Field.SEQUENCE_NUMBER) < 0, NULL, column(Field.SEQUENCE_NUMBER)),
                 "is_backward": pl.Series([False, True, None], dtype=FLAG).gather(placing.is_backward),
-                "flop": self._tokens(column(Field.FLOP), _number, NUMBER),
-                "input_shapes": self._tokens(column(Field.INPUT_SHAPES), _compact, TEXT),
+                "flop": self._tokens(column(Field.FLOP), values.number, NUMBER),
+                "input_shapes": self._tokens(column(Field.INPUT_SHAPES), values.compact, TEXT),
                 "input_dtypes": with_dtypes(input_dtypes, collectives, collective_dtypes),
                 "input_values": with_names(input_values, collectives),
             },
@@ -274,7 +274,7 @@ class KinetoFrames:
             {
                 "op_index": np.arange(calls.size),
                 "kind": pl.Series(["set", "copy"], dtype=TEXT).gather(is_copy.astype(np.int32)),
-                "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), _direction, TEXT),
+                "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), values.direction, TEXT),
                 "process_id": self._work_process_ids(calls),
                 **_place(memory),
                 **_times(memory),
@@ -292,7 +292,7 @@ class KinetoFrames:
         document = self.trace.file.events.document
         rows = [
             {"process_id": process, "device_index": device}
-            | ({"device_name": HOST_NAME} if self.is_of_host_alone else device_facts(document, device))
+            | ({"device_name": HOST_DEVICE} if self.is_of_host_alone else device_facts(document, device))
             for process, device in sorted(used)
             if device != NULL
         ]
@@ -376,21 +376,3 @@ def _taken(values: NDArray[Any], places: Indexes, nothing: int) -> NDArray[Any]:
     if values.size == 0:
         return np.full(places.size, nothing, dtype=values.dtype)
     return np.where(places == NONE, nothing, values[places]).astype(values.dtype)
-
-
-def _number(token: bytes) -> float | None:
-    value = decoded(token)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _compact(token: bytes) -> str:
-    return json.dumps(decoded(token), separators=(",", ":"))
-
-
-def _text(token: bytes) -> str | None:
-    return text(decoded(token))
-
-
-def _direction(token: bytes) -> str | None:
-    words = token.strip(b'"').decode("utf-8", "replace").split()
-    return DIRECTIONS.get(words[1]) if len(words) > 1 else None

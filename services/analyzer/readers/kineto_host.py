@@ -16,9 +16,8 @@ from services.analyzer.readers.kineto_program import Program
 from services.core.work.kinds import Weight
 from services.core.work.models import work_of_call
 
-HOST_NAME: Final = "CPU"
 HOST_INDEX: Final = 0
-"""Of the device that stands for it."""
+"""device_index of HOST_DEVICE."""
 
 OF_DEVICES: Final = (EventKind.KERNEL, EventKind.CALL, EventKind.COPY, EventKind.SET)
 OTHER_RUNTIMES: Final = ("_runtime", "_driver")

@@ -1,4 +1,4 @@
-"""Where the kernels of a Kineto trace belong: the module that launched them or whose gradient they compute."""
+"""Where the kernels of a Kineto trace belong: the module or optimizer that launched them, or the module whose gradient they compute."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ SOURCES: Final = (None, "module", "forward", "range")
 
 @dataclass(frozen=True)
 class HostRanges:
-    """Ranges in the order of their table. thread: its code; kind: EventKind. sequence_number, forward_thread: NULL where not recorded."""
+    """Ranges in the order of their table.
+
+    thread: its code; kind: EventKind; is_optimizer: PyTorch's own ranges around the calls of an optimizer. sequence_number,
+    forward_thread: NULL where not recorded.
+    """
 
     thread: Indexes
     start_ns: Integers
     end_ns: Integers
     kind: Integers
+    is_optimizer: NDArray[np.bool_]
     sequence_number: Integers
     forward_thread: Integers
 
@@ -76,7 +81,7 @@ class Placing:
 
 
 def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: Integers) -> Placing:
-    """Finds for each launch the innermost module, else the module of the forward operator, else the innermost range.
+    """Finds for each launch the innermost module or optimizer, else the module of the forward operator, else the innermost range.
 
     Args:
         launch_thread: code, NONE where no call was recorded. launch_ns: any order.
@@ -85,7 +90,7 @@ def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: 
     is_called = np.flatnonzero(launch_thread != NONE)
     moments = is_called[np.argsort(launch_ns[is_called], kind="stable")]
     around, innermost = _nested(ranges, everything, launch_thread[moments], launch_ns[moments])
-    _, module = _nested(ranges, ranges.is_module, launch_thread[moments], launch_ns[moments])
+    _, owner = _nested(ranges, ranges.is_module | ranges.is_optimizer, launch_thread[moments], launch_ns[moments])
     _, operator = _nested(ranges, ranges.is_operator, launch_thread[moments], launch_ns[moments])
     forward = _forward_modules(ranges, links, around)
     backward_module = np.where(innermost >= 0, forward[innermost], NONE) if forward.size > 0 else innermost
@@ -93,8 +98,10 @@ def placed(ranges: HostRanges, links: Links, launch_thread: Indexes, launch_ns: 
     source = np.zeros(launch_ns.size, dtype=np.int8)
     operator_index = np.full(launch_ns.size, NONE, dtype=np.int32)
     operator_index[moments] = operator
-    range_index[moments] = np.select([module >= 0, backward_module >= 0], [module, backward_module], innermost)
-    source[moments] = np.select([module >= 0, backward_module >= 0, innermost >= 0], [MODULE, FORWARD, RANGE], NO_SOURCE)
+    range_index[moments] = np.select([owner >= 0, backward_module >= 0], [owner, backward_module], innermost)
+    is_of_module = (owner >= 0) & np.append(ranges.is_module, False)[owner]
+    is_of_gradient = (owner == NONE) & (backward_module >= 0)
+    source[moments] = np.select([is_of_module, is_of_gradient, range_index[moments] >= 0], [MODULE, FORWARD, RANGE], NO_SOURCE)
     parent, depth = around
     backward = np.where(ranges.is_backward, 1, NONE)
     _inherit(backward, parent)

@@ -17,7 +17,6 @@ from services.analyzer.readers.kineto_fields import (
     FIELD_COUNT,
     MEMBERS,
     METADATA,
-    MODULE_PREFIX,
     NEVER_MODULE,
     PROCESS_NAME,
     EventKind,
@@ -26,6 +25,7 @@ from services.analyzer.readers.kineto_fields import (
     is_kept,
 )
 from services.core.errors import InvalidTraceError, LimitReachedError
+from services.core.labels import MODULE_PREFIX
 
 MAX_PLAIN_BYTES: Final = 1024**3
 """Python objects take about six times the size of their JSON: more could end the whole service."""

@@ -44,7 +44,6 @@ from services.analyzer.readers.kineto_fields import (
     FIELD_COUNT,
     MEMBERS,
     METADATA,
-    MODULE_PREFIX,
     NEVER_MODULE,
     PROCESS_NAME,
     TOKEN_FIELDS,
@@ -56,6 +55,7 @@ from services.analyzer.readers.kineto_fields import (
 from services.analyzer.readers.lanes import byte
 from services.analyzer.readers.token_table import is_token, token_index
 from services.analyzer.readers.word_table import LENGTH_STEP, MAX_WORD_LENGTH, PLACE_BITS, WORD_BYTES, WordTable
+from services.core.labels import MODULE_PREFIX
 
 Integers = NDArray[np.int64]
 

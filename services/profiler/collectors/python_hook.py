@@ -46,7 +46,7 @@ class Note:
 
 
 class ModuleRanges:
-    """A range around the forward pass of every nn.Module, by the name that it has in the module around it."""
+    """A range around the forward pass of every nn.Module, by the name that it has in the outermost module around it."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -68,36 +68,40 @@ class ModuleRanges:
         if self._is_compiling():  # the compiler follows what is called here, and would split its graph at a range
             return
         stack = self._stack()
-        scope = self._torch.autograd.profiler.record_function(f"nn.Module: {self._name(module, stack[-1][0] if stack else None)}")
+        name = self._name(module, stack)
+        scope = self._torch.autograd.profiler.record_function(f"nn.Module: {name or type(module).__name__}")
         scope.__enter__()
-        stack.append((module, scope))
+        stack.append((module, name, scope))
 
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         if self._is_compiling():
             return
         stack = self._stack()
-        if any(open_module is module for open_module, _ in stack):
+        if any(opened[0] is module for opened in stack):
             while True:  # what an exception has left open ends with what is around it
-                open_module, scope = stack.pop()
+                open_module, _, scope = stack.pop()
                 scope.__exit__(None, None, None)
                 if open_module is module:
                     return
 
-    def _stack(self) -> list[tuple[Any, Any]]:
+    def _stack(self) -> list[tuple[Any, str, Any]]:
+        """Modules that are being called, outermost first, with their names and ranges."""
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        stack: list[tuple[Any, Any]] = self._local.stack
+        stack: list[tuple[Any, str, Any]] = self._local.stack
         return stack
 
-    def _name(self, module: Any, parent: Any) -> str:
-        if parent is not None:
-            names = self._names.get(parent)
-            if names is None or id(module) not in names:
-                names = self._names[parent] = {id(child): name for name, child in parent.named_modules()}
-                names.setdefault(id(module), "")  # one that is called without being part of it is not looked for at each call
-            if names[id(module)]:
-                return str(names[id(module)])
-        return type(module).__name__
+    def _name(self, module: Any, stack: list[tuple[Any, str, Any]]) -> str:
+        """Such as blocks.0.attn; empty for the outermost one. One that is called without being part of what is around it has its type's."""
+        if not stack:
+            return ""
+        parent, parent_name, _ = stack[-1]
+        names = self._names.get(parent)
+        if names is None or id(module) not in names:
+            names = self._names[parent] = {id(child): name for name, child in parent.named_modules()}
+            names.setdefault(id(module), "")  # one that is no part is not looked for at each call
+        name = names[id(module)] or type(module).__name__
+        return f"{parent_name}.{name}" if parent_name else name
 
 
 class Kineto:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
+from services.core.labels import MODULE_PREFIX
 from services.ui import theme
 from services.ui.charts.elements import Columns, empty_columns, frame_options, tick_formatter
 from services.ui.theme import Palette
@@ -39,7 +40,7 @@ def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
     return (
         layers.drop_nulls("layer")
         .with_columns(
-            kind=pl.col("layer").str.replace(CALL_DETAILS, "").str.replace_all(BLOCK_NUMBER, "${1}*${2}"),
+            kind=pl.col("layer").str.strip_prefix(MODULE_PREFIX).str.replace(CALL_DETAILS, "").str.replace_all(BLOCK_NUMBER, "${1}*${2}"),
             variant=pl.col("variant").fill_null(""),
         )
         .group_by("kind", "variant", maintain_order=True)

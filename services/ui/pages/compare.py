@@ -188,7 +188,7 @@ class ComparePage(PageBase):
     def _filtered(self, answer: Compared) -> pl.DataFrame:
         if self._refused(answer):
             return answer.rows.clear()
-        rows = filters.filtered(answer.rows, self.state, answer.name_column if answer.is_of_traces else "kernel_name")
+        rows = filters.filtered(answer.rows, self.state, (answer.name_column if answer.is_of_traces else "kernel_name",))
         if self.state.verdict and not answer.is_of_traces:
             column = "occurrence" if self.state.verdict in ("NEW", "GONE") else "verdict"
             rows = rows.filter(pl.col(column) == self.state.verdict)
@@ -230,8 +230,8 @@ class ComparePage(PageBase):
         empty = pl.DataFrame()
         tables = [table if (table := memory.table(table_name)) is not None else empty for memory in memories]
         found = [roofline.newest_rows(table) for table in tables if table.height]
-        name_column = "label" if table_name == "layer_roofline" else "kernel_name"
-        rows = filters.filtered(pl.concat(found, how="vertical_relaxed"), self.state, name_column) if found else None
+        name_columns = filters.LAYER_NAMES if table_name == "layer_roofline" else ("kernel_name",)
+        rows = filters.filtered(pl.concat(found, how="vertical_relaxed"), self.state, name_columns) if found else None
         run_ids = tuple(memory.run_id for memory in memories)
         words = dict(zip(run_ids, ("before", "after") if len(run_ids) == 2 else ("this run",), strict=True))
         hidden = [run_id for run_id, word in words.items() if series_key(word) in self.state.hidden]
@@ -331,10 +331,9 @@ def _matches(answer: Compared, rows: pl.DataFrame) -> pl.DataFrame:
     """What is in both runs, as `move_columns` takes it."""
     matched = rows.filter(pl.col("occurrence") == "MATCHED")
     if answer.is_of_traces:
-        key_name = "label" if answer.name_column == "layer" else "kernel_name"
         verdict = pl.when(pl.col("duration_ratio") > 1).then(pl.lit("SLOWER")).otherwise(pl.lit("FASTER"))
         return matched.select(
-            key_before=f"baseline_{answer.name_column}", key=answer.name_column, key_name=pl.lit(key_name), verdict=verdict
+            key_before=f"baseline_{answer.name_column}", key=answer.name_column, key_name=pl.lit(answer.name_column), verdict=verdict
         ).drop_nulls()
     return matched.select(
         key_before="baseline_configuration_index",

@@ -180,7 +180,7 @@ class RooflinePage(PageBase):
             self._replace(no_points(), known, span)
             texts = {"legend": "", "roofline_note": _no_points(state.points, memories), "results_note": ""}
         else:
-            rows = filters.filtered(held.rows, state, "label" if state.points == "layer" else "kernel_name")
+            rows = filters.filtered(held.rows, state, filters.LAYER_NAMES if state.points == "layer" else ("kernel_name",))
             self._shown = self._shown_of(rows, ceilings, held.missing_count, _titles(memories))
             texts = self._texts(self._shown)
         self._fragments = {"filters": filters_fragment(state, {} if held is None else held.filter_values), **texts}

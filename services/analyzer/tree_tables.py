@@ -7,14 +7,12 @@ from typing import Final
 from services.analyzer.answer_tables import LAYER_SOURCE, LAYER_VARIANT, RATE_COLUMNS
 from services.analyzer.table import COUNT, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
-
-SEPARATOR: Final = " / "
-"""Between the names of a trace's ranges in a path; those of a model's modules are joined by dots."""
+from services.core.labels import PATH_SEPARATOR
 
 LAYER_PATH: Final = Column(
     "layer_path",
     TEXT,
-    f"Names from the outermost layer down: of a model joined by dots, of a trace by {SEPARATOR.strip()!r} between spaces.",
+    f"Names from the outermost layer down: of a model joined by dots, of a trace by {PATH_SEPARATOR.strip()!r} between spaces.",
 )
 DURATION_SUM_NS: Final = Column("duration_sum_ns", COUNT, "Device time of these.")
 

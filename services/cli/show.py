@@ -13,6 +13,7 @@ import typer
 from services.cli.given_paths import is_trace_path
 from services.cli.options import CountersOption, OpRegistryOption, Server, takes_server
 from services.cli.table_files import checked_output, write_table, write_tables, write_text
+from services.cli.tree_order import in_tree_order
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
 
-CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "kernel_before", "kernel_after", "call")
+CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer_path", "kernel_before", "kernel_after", "call")
 """Of names that may be long; see terminal.MAX_NAME_LENGTH."""
 
 OVERVIEW_COLUMNS: Final = {
@@ -51,11 +52,19 @@ OVERVIEW_COLUMNS: Final = {
         "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
     ),
     "layer_roofline": (
-        "layer", "variant", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "label", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
         "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
     ),
+    "layer_tree": (
+        "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "own_duration_sum_ns", "share_ratio", "achieved_flop_per_s",
+        "achieved_bytes_per_s", "efficiency_ratio", "bound",
+    ),
+    "layer_kernels": (
+        "layer_path", "variant", "kernel_name", "launch_count", "own_launch_count", "duration_sum_ns", "share_ratio",
+        "achieved_flop_per_s", "efficiency_ratio", "bound",
+    ),
     "counted_layer_roofline": (
-        "layer", "memory_level", "launch_count", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+        "label", "memory_level", "launch_count", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
         "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
     ),
     "opportunities": (
@@ -221,7 +230,11 @@ def show(
     if output_format is OutputFormat.JSON:
         write_text(frames_as_json(frames), output)
     elif output_format is OutputFormat.TABLE:
-        _show_tables(results, max(MAX_SHOWN_ROWS, top or 0), output)
+        max_row_count = max(MAX_SHOWN_ROWS, top or 0)
+        if "layer_tree" in results and not order_by:
+            tree = results["layer_tree"]
+            results["layer_tree"] = replace(tree, frame=in_tree_order(tree.frame, max_row_count))
+        _show_tables(results, max_row_count, output)
     else:
         _write_frames(frames, output_format, output)
     for note in notes:

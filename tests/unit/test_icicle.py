@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from services.analyzer.tree_tables import LAYER_TREE
-from services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, shown_name, step_colors
+from services.core.labels import name_inside
+from services.ui.charts.icicle import DIMMED_ALPHA, icicle, icicle_chart, legend_of, no_boxes, no_names, step_colors
 from services.ui.empty_charts import EmptyChart
 from services.ui.live_figure import LiveFigure
 from services.ui.theme import DARK, LIGHT
@@ -71,9 +72,9 @@ def test_names_stand_only_where_they_fit(width_px: int, expected: list[str]) -> 
 
 
 def test_names_leave_out_that_of_the_layer_around_them() -> None:
-    assert shown_name("nn.Module: blocks.0.attn", "ProfilerStep#* / nn.Module: Model / nn.Module: blocks.0") == "attn"
-    assert shown_name("nn.Module: blocks.01", "nn.Module: blocks.0") == "blocks.01"
-    assert shown_name("nn.Module: Model", None) == "Model"
+    assert name_inside("nn.Module: blocks.0.attn", "ProfilerStep#* / nn.Module: Model / nn.Module: blocks.0") == "attn"
+    assert name_inside("nn.Module: blocks.01", "nn.Module: blocks.0") == "blocks.01"
+    assert name_inside("nn.Module: Model", None) == "Model"
 
 
 def test_ten_thousand_layers_are_few_boxes_and_their_time_is_whole() -> None:

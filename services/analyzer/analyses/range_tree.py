@@ -12,7 +12,7 @@ import polars as pl
 
 from services.analyzer.correlation import NONE, Indexes
 from services.analyzer.table import COUNT, INDEX, TEXT, DataType
-from services.analyzer.tree_tables import SEPARATOR
+from services.core.labels import PATH_SEPARATOR
 
 CALL_DETAILS: Final = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
 """What PyTorch's emit_nvtx adds to an operator's name: each call would be a layer of its own."""
@@ -84,7 +84,7 @@ def range_tree(ranges: pl.DataFrame, names: pl.Series, launching: pl.Series) -> 
         node_of[rows] = count + inverse
         own_names = layers.gather(name[rows[first]])
         holders = pl.Series(around[first], dtype=INDEX).replace(NONE, None)
-        own_paths = own_names if level == 0 else paths.gather(holders - (count - paths.len())) + SEPARATOR + own_names
+        own_paths = own_names if level == 0 else paths.gather(holders - (count - paths.len())) + PATH_SEPARATOR + own_names
         levels.append(
             pl.DataFrame(
                 {

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from bokeh.models import HoverTool
 
-from services.core.labels import MODULE_PREFIX
+from services.core.labels import name_inside
 from services.ui import theme
 from services.ui.charts.elements import Columns, empty_columns, frame_options, ramp, tick_formatter
 from services.ui.state import LayerColor
@@ -38,9 +38,6 @@ PADDING_PX: Final = 9.0
 MIN_SHOWN_CHARACTERS: Final = 4
 MAX_HOVER_NAME_LENGTH: Final = 160
 DIMMED_ALPHA: Final = 0.22
-PATH_SEPARATOR: Final = " / "
-"""Between the names of layer_path, of traces."""
-
 EFFICIENCY_STEPS: Final = (
     (0.1, "under 10 %"),
     (0.25, "10 to 25 %"),
@@ -68,13 +65,6 @@ class Icicle:
         at = (pl.col("level") == int(np.floor(-y))) & (pl.col("left") <= x_ns) & (pl.col("right") > x_ns)
         found = self.placed.filter(at)["layer_path"].drop_nulls()
         return None if found.is_empty() else str(found[0])
-
-
-def shown_name(layer: str, parent_path: str | None) -> str:
-    """The name of a layer where there is little room, without that of the layer around it: "attn" inside of "blocks.0"."""
-    around = (parent_path or "").rpartition(PATH_SEPARATOR)[-1].removeprefix(MODULE_PREFIX)
-    name = layer.removeprefix(MODULE_PREFIX)
-    return name.removeprefix(f"{around}.") or name
 
 
 def inside(tree: pl.DataFrame, layer_path: str) -> pl.DataFrame:
@@ -278,7 +268,7 @@ def _name_columns(placed: pl.DataFrame, colors: list[str], color_by: LayerColor,
 
 
 def _fitting(row: dict[str, object], room: int, color_by: LayerColor) -> str:
-    name = shown_name(str(row["layer"]), row["parent_path"])  # type: ignore[arg-type]
+    name = name_inside(str(row["layer"]), row["parent_path"])  # type: ignore[arg-type]
     time = theme.duration(row["time_ns"])  # type: ignore[arg-type]
     told = row["efficiency_ratio"] if color_by == "efficiency" else row[color_by]
     word = "" if told is None else theme.percent(told) if color_by == "efficiency" else str(told)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from services.core.labels import name_inside
 from services.core.model import Filter
 from services.ui import filters, theme
 from services.ui.charts import icicle
@@ -103,7 +104,7 @@ class LayerPanel:
 
     def _crumbs(self) -> str:
         crumbs = [{"name": "All layers", "path": ""}]
-        crumbs += [{"name": icicle.shown_name(row["layer"], row["parent_path"]), "path": row["layer_path"]} for row in self._lineage]
+        crumbs += [{"name": name_inside(row["layer"], row["parent_path"]), "path": row["layer_path"]} for row in self._lineage]
         missing = self._state.layer if self._state.layer and not self._lineage else ""
         return fragment("layer_crumbs.html", crumbs=crumbs, around=self.around, missing=missing)
 
@@ -179,7 +180,7 @@ class LayerPanel:
         inside = self.tree.filter(is_inside).sort("duration_sum_ns", descending=True)
         total_ns = around_ns or inside["duration_sum_ns"].sum() or 1
         rows = [
-            {**row, "name": icicle.shown_name(row["layer"], row["parent_path"]), "share": (row["duration_sum_ns"] or 0) / total_ns}
+            {**row, "name": name_inside(row["layer"], row["parent_path"]), "share": (row["duration_sum_ns"] or 0) / total_ns}
             for row in inside.head(MAX_LISTED).to_dicts()
         ]
         return fragment("layer_parts.html", rows=rows, hidden_count=max(0, inside.height - MAX_LISTED))

@@ -36,9 +36,9 @@ COUNTED_POINT: Final[dict[str, DataType]] = {**KERNEL_POINT, "counted_level": TE
 COUNTED_LAYER_POINT: Final[dict[str, DataType]] = {**LAYER_POINT, "counted_level": TEXT}
 
 WORK: Final = ("flop", "bytes")
-MIN_KNOWN_SHARE: Final = 0.9
+MIN_KNOWN_SHARE: Final = 0.5
 """Of the time of launches with known work. With all of it one small launch without bytes leaves a model with the compute ceiling alone, far
-above what its memory allows; with half of it the known bytes are so few that its intensity is wrong."""
+above what its memory allows; with little of it the known bytes are so few that its intensity is many times too high."""
 
 LEVEL_BYTES: Final = {"dram": "bytes", "l2": "l2_bytes", "l1": "l1_bytes"}
 """Columns of launch_work."""

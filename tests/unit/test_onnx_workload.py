@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -229,6 +230,34 @@ def test_fused_nodes_stand_where_the_last_of_them_stood(tmp_path: Path) -> None:
     assert products == 2 * (2 * (linear + scores) + heads)
     assert plan.configuration.flop == sum(node.configuration.flop or 0 for node in plan.nodes)
     assert (plan.configuration.category, plan.configuration.layer_path, plan.notices) == ("model", "", ())
+
+
+def test_modules_that_stand_beside_nodes_are_as_good_as_those_in_their_names(tmp_path: Path) -> None:
+    """As PyTorch's newer exporter writes them."""
+    stored = onnx.load(stored_bert(tmp_path, 1024, 0))
+    for index, node in enumerate(stored.graph.node):
+        modules = [part for part in node.name.split("/")[:-1] if part]
+        scopes = ["", *(".".join(modules[: depth + 1]) for depth in range(len(modules))), f"fx_{index}"]
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=repr(scopes))
+        node.name = f"node_{index}"
+    onnx.save(stored, path := tmp_path / "named_by_number.onnx")
+    model, optimized = read_model_file(path, "bert"), tmp_path / "optimized.onnx"
+    session = OnnxSession(path, "bert", Provider(CPU_PROVIDER), profile=tmp_path / "profile", optimized=optimized)
+    ids = np.ones((1, 5), np.int64)
+    session.run({"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids})
+    paths = layer_paths(model, optimized, read_nodes(session.end_profile(), skip_count=0)).values()
+    assert {path for path in paths if "node_" in path} == set()
+    self_attention = {path.rpartition(".")[-1] for path in paths if path.startswith("bert.encoder.layer.1.attention.self.query.")}
+    assert self_attention == {"MatMul", "Add"}
+    assert "bert.encoder.layer.0.intermediate.intermediate_act_fn.BiasGelu" in paths
+
+
+@pytest.mark.parametrize("told", ["", "['', 'a', 'b'", "{'a': 1}", "[1, 2]", "['_empty_nn_module_stack', 'size']"])
+def test_modules_that_are_not_told_leave_the_name_of_the_node(tmp_path: Path, told: str) -> None:
+    stored = onnx.load(stored_bert(tmp_path, 1024, 0))
+    stored.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value=told)
+    onnx.save(stored, path := tmp_path / "told.onnx")
+    assert read_model_file(path, "bert").module_of_node == {}
 
 
 def test_nodes_that_are_only_launched_have_no_times_of_their_own(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ SEPARATOR: Final = "."
 def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ...]) -> dict[str, str]:
     """By node name: "/encoder/layer.0/attention/self/query/MatMul" is encoder.layer.0.attention.self.query.MatMul.
 
-    A node that the runtime made of several stands where the last of them stood: the one whose output it has.
+    So is a MatMul of which the file says that it is of this module. A node that the runtime made of several stands where the last of
+    them stood: the one whose output it has.
 
     Args:
         optimized: the graph that is really run.
@@ -25,14 +26,22 @@ def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ..
     former = {node.name: model.node_of_tensor.get(node.output[0], "") for node in graph.node if node.output}
     paths: dict[str, str] = {}
     for node in nodes:
-        origin = "" if node.name in model.node_names else former.get(node.name, "")
-        wanted = _path(node.name) if not origin else SEPARATOR.join((*_path(origin).split(SEPARATOR)[:-1], node.operator))
-        paths[node.name] = _unique(wanted, set(paths.values()))
+        origin = node.name if node.name in model.node_names else former.get(node.name, "")
+        paths[node.name] = _unique(_wanted(node, origin, model.module_of_node.get(origin)), set(paths.values()))
     return paths
 
 
-def _path(node_name: str) -> str:
-    return SEPARATOR.join(part for part in node_name.split("/") if part) or node_name
+def _wanted(node: ProfiledNode, origin: str, module: str | None) -> str:
+    """origin: the exported node that it stands for; empty: not known."""
+    if module is not None:
+        return _joined(module, node.operator)
+    if origin in ("", node.name):
+        return _joined(*node.name.split("/")) or node.name
+    return _joined(*origin.split("/")[:-1], node.operator)
+
+
+def _joined(*parts: str) -> str:
+    return SEPARATOR.join(part for part in parts if part)
 
 
 def _unique(path: str, taken: set[str]) -> str:

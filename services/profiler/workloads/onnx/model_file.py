@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ LOOKUP: Final = "Gather"
 PLACES_WORD: Final = "position"
 """In the names of tables with a row for each place of a sequence, as exporters keep them from PyTorch and TensorFlow."""
 
+SCOPES: Final = "pkg.torch.onnx.name_scopes"
+"""Of a node's metadata, from PyTorch's exporter since 2.5, whose nodes are named without their modules: a list of the modules around what
+it exported, outermost first, and that itself: "['', 'bert', 'bert.pooler', 'tanh']"."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
@@ -31,15 +36,17 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """node_of_tensor: names of the nodes whose output a tensor is. token_count, place_count: rows of the tables that words and
-    places are looked up in; None: not found, which a model need not have. parameter_count: numbers in its weights, single
-    constants aside.
+    """node_of_tensor: names of the nodes whose output a tensor is. module_of_node: by name, where the file tells it.
+
+    token_count, place_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
+    parameter_count: numbers in its weights, single constants aside.
     """
 
     path: Path
     inputs: tuple[ModelInput, ...]
     node_of_tensor: Mapping[str, str]
     node_names: frozenset[str]
+    module_of_node: Mapping[str, str]
     token_count: int | None
     place_count: int | None
     parameter_count: int
@@ -56,6 +63,7 @@ def read_model_file(path: Path, name: str) -> ModelFile:
         inputs=tuple(_input(value) for value in graph.input if value.name not in weights),
         node_of_tensor={output: node.name for node in graph.node for output in node.output if node.name},
         node_names=frozenset(node.name for node in graph.node if node.name),
+        module_of_node={node.name: module for node in graph.node if node.name and (module := _module(node)) is not None},
         token_count=words,
         place_count=places,
         parameter_count=sum(math.prod(weight.dims) for weight in graph.initializer if weight.dims and weight.data_type in FLOATS),
@@ -106,6 +114,17 @@ def _input(value: onnx.ValueInfoProto) -> ModelInput:
     tensor = value.type.tensor_type
     shape = tuple(size.dim_value if size.HasField("dim_value") else size.dim_param for size in tensor.shape.dim)
     return ModelInput(value.name, tensor.elem_type, shape)
+
+
+def _module(node: onnx.NodeProto) -> str | None:
+    """Empty for what the outermost module does itself."""
+    told = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
+    try:
+        scopes = ast.literal_eval(told)
+    except (ValueError, SyntaxError):
+        return None
+    is_told = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes) and "" in scopes[:-1]
+    return str(scopes[-2]) if is_told else None
 
 
 def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]) -> tuple[int | None, int | None]:

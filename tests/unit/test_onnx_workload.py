@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from services.core.errors import BackendUnavailableError, InvalidModelError, InvalidParameterError, KernalyseError
 from services.core.model import (
@@ -250,6 +250,26 @@ def test_modules_that_stand_beside_nodes_are_as_good_as_those_in_their_names(tmp
     self_attention = {path.rpartition(".")[-1] for path in paths if path.startswith("bert.encoder.layer.1.attention.self.query.")}
     assert self_attention == {"MatMul", "Add"}
     assert "bert.encoder.layer.0.intermediate.intermediate_act_fn.BiasGelu" in paths
+
+
+def test_convolutions_over_blocks_of_channels_stand_where_they_stood(tmp_path: Path) -> None:
+    shape = [1, 16, 8, 8]
+    nodes = [
+        helper.make_node("Conv", ["image", "weight"], ["sums"], name="/stem/conv/Conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["sums"], ["kept"], name="/stem/act/Relu"),
+        helper.make_node("MaxPool", ["kept"], ["pooled"], name="/pool/MaxPool", kernel_shape=[2, 2]),
+    ]
+    weight = numpy_helper.from_array(np.ones((16, 16, 3, 3), np.float32), "weight")
+    image, pooled = (helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in (("image", shape), ("pooled", None)))
+    graph = helper.make_graph(nodes, "blocks", [image], [pooled], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path := tmp_path / "blocks.onnx")
+    model, optimized = read_model_file(path, "blocks"), tmp_path / "optimized.onnx"
+    session = OnnxSession(path, "blocks", Provider(CPU_PROVIDER), profile=tmp_path / "profile", optimized=optimized)
+    session.run({"image": np.ones(shape, np.float32)})
+    nodes_run = read_nodes(session.end_profile(), skip_count=0)
+    paths = layer_paths(model, optimized, nodes_run)
+    assert any(node.name.endswith("_nchwc") for node in nodes_run)
+    assert {"stem.act.Conv", "pool.MaxPool"} <= set(paths.values())
 
 
 @pytest.mark.parametrize("told", ["", "['', 'a', 'b'", "{'a': 1}", "[1, 2]", "['_empty_nn_module_stack', 'size']"])

@@ -11,6 +11,7 @@ from services.profiler.workloads.onnx.model_file import ModelFile
 from services.profiler.workloads.onnx.profile import ProfiledNode
 
 SEPARATOR: Final = "."
+BLOCKED: Final = "_nchwc"
 
 
 def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ...]) -> dict[str, str]:
@@ -26,9 +27,15 @@ def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ..
     former = {node.name: model.node_of_tensor.get(node.output[0], "") for node in graph.node if node.output}
     paths: dict[str, str] = {}
     for node in nodes:
-        origin = node.name if node.name in model.node_names else former.get(node.name, "")
+        origin = node.name if node.name in model.node_names else former.get(node.name) or _blocked_origin(model, node.name)
         paths[node.name] = _unique(_wanted(node, origin, model.module_of_node.get(origin)), set(paths.values()))
     return paths
+
+
+def _blocked_origin(model: ModelFile, node_name: str) -> str:
+    """Of a convolution or pooling over blocks of channels: the runtime names it after the tensor that it makes, but makes another one."""
+    tensor, is_blocked, _ = node_name.partition(BLOCKED)
+    return model.node_of_tensor.get(tensor, "") if is_blocked else ""
 
 
 def _wanted(node: ProfiledNode, origin: str, module: str | None) -> str:

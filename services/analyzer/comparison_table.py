@@ -89,6 +89,13 @@ KERNEL_COMPARISON: Final = keyed_table(
     KERNEL_NAME,
     Column("baseline_kernel_name", TEXT, "In the first trace."),
     *(*_NAME_COUNTS, *_LAUNCHES, *_CHANGE),
+    Column("duration_median_ns", NUMBER, "Median launch of the second trace; null: of several names."),
+    Column("baseline_duration_median_ns", NUMBER, "Of the first."),
+    Column(
+        "duration_median_ratio",
+        NUMBER,
+        "The second's median launch over the first's: unlike the mean, a few launches that something held up do not move it.",
+    ),
 )
 
 LAYER_COMPARISON: Final = keyed_table(

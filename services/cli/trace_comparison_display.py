@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 VERSION: Final = "kernalyse-trace-comparison/1"
 NAME_COLUMNS: Final = {"kernel_comparison": "kernel_name", "layer_comparison": "layer"}
-NUMERIC_HEADINGS: Final = ("before", "after", "change", "of all change", "launches", "per launch")
+NUMERIC_HEADINGS: Final = ("before", "after", "change", "of all change", "launches", "mean launch")
+MEDIAN_HEADING: Final = "median launch"
+"""Of kernels: those of a layer are of many kinds."""
+
 SHOWN_ROW_COUNT: Final = 20
 """Of each table: they begin with the largest change, and what follows moves little. JSON has all."""
 
@@ -58,14 +61,14 @@ class TraceChange:
 
 def change_tables(change: TraceChange) -> Iterator[Table]:
     for name, rows in change.tables.items():
-        yield figures_table(_headings(name), NUMERIC_HEADINGS, _rows(name, rows), overflow="fold")
+        yield figures_table(_headings(name), (*NUMERIC_HEADINGS, MEDIAN_HEADING), _rows(name, rows), overflow="fold")
 
 
 def change_markdown(change: TraceChange, threshold_ratio: float | None) -> str:
     """What was found in words, then the tables."""
     lines = [f"- {line}" for line in change_lines(change, threshold_ratio)]
     for name, rows in change.tables.items():
-        lines += ["", *markdown_table(_headings(name), NUMERIC_HEADINGS, _rows(name, rows))]
+        lines += ["", *markdown_table(_headings(name), (*NUMERIC_HEADINGS, MEDIAN_HEADING), _rows(name, rows))]
     return "\n".join(lines) + "\n"
 
 
@@ -106,7 +109,8 @@ def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator
 
 
 def _headings(table_name: str) -> tuple[str, ...]:
-    return (table_name.removesuffix("_comparison"), *NUMERIC_HEADINGS, "")
+    median = (MEDIAN_HEADING,) if table_name == "kernel_comparison" else ()
+    return (table_name.removesuffix("_comparison"), *NUMERIC_HEADINGS, *median, "")
 
 
 def _rows(table_name: str, rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
@@ -125,6 +129,7 @@ def _cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         percentage(row["delta_share_ratio"]),
         " → ".join(UNKNOWN if count is None else str(count) for count in (row["baseline_launch_count"], row["launch_count"])),
         ratio_change(row["duration_per_launch_ratio"]),
+        *((ratio_change(row["duration_median_ratio"]),) if "duration_median_ratio" in row else ()),
         "" if row["occurrence"] == "MATCHED" else row["occurrence"].lower(),
     )
 

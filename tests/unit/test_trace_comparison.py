@@ -42,7 +42,7 @@ def paired(after: Kernels, before: Kernels) -> Counter[tuple[frozenset[str | Non
 @given(sides, sides)
 @examples(200)
 def test_every_launch_counts_once_on_its_side(after: Kernels, before: Kernels) -> None:
-    rows = kernel_comparison(frame(after), frame(before)).collect()
+    rows = kernel_comparison(frame(after, duration_median_ns=1), frame(before, duration_median_ns=1)).collect()
     assert set(rows.columns) == set(KERNEL_COMPARISON.column_names) - {"run_id", "event_index", "baseline_run_id"}
     expected: Counter[tuple[object, ...]] = Counter()
     for (judged, baseline), count in paired(after, before).items():
@@ -66,9 +66,18 @@ def test_every_launch_counts_once_on_its_side(after: Kernels, before: Kernels) -
 
 
 def test_more_launches_and_slower_launches_are_told_apart() -> None:
-    rows = kernel_comparison(frame({"more": (4, 40), "slower": (2, 40)}), frame({"more": (2, 20), "slower": (2, 20)})).collect()
+    after, before = {"more": (4, 40), "slower": (2, 40)}, {"more": (2, 20), "slower": (2, 20)}
+    rows = kernel_comparison(frame(after, duration_median_ns=10), frame(before, duration_median_ns=10)).collect()
     ratios = {row["kernel_name"]: (row["duration_ratio"], row["duration_per_launch_ratio"]) for row in rows.rows(named=True)}
     assert ratios == {"more": (2.0, 1.0), "slower": (2.0, 2.0)}
+
+
+def test_a_launch_that_was_held_up_moves_the_mean_and_not_the_median() -> None:
+    held_up, two_names = frame({"k": (10, 1090)}, duration_median_ns=10), frame({"f<1>": (1, 5), "f<2>": (1, 6)}, duration_median_ns=5)
+    before = pl.concat([frame({"k": (10, 100)}, duration_median_ns=10), frame({"f<3>": (1, 5)}, duration_median_ns=5)])
+    rows = kernel_comparison(pl.concat([held_up, two_names]), before).collect()
+    ratios = {row["kernel_name"]: (row["duration_per_launch_ratio"], row["duration_median_ratio"]) for row in rows.rows(named=True)}
+    assert ratios == {"k": (10.9, 1.0), "f": (1.1, None)}
 
 
 def test_layers_of_one_name_count_together_whatever_tells_them() -> None:

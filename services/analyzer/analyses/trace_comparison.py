@@ -9,6 +9,7 @@ import polars as pl
 from services.analyzer.table import COUNT, NUMBER, TEXT
 
 FIGURES: Final = ("launch_count", "duration_sum_ns")
+MEDIAN: Final = "duration_median_ns"
 MATCHED_BY_NAME: Final = "name"
 MATCHED_BY_FORM: Final = "form"
 MAX_TEMPLATE_DEPTH: Final = 64
@@ -29,7 +30,8 @@ def kernel_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFr
     Args:
         judged, baseline: kernels by name, as `trace_kernels` sums them.
     """
-    return _compared(judged, baseline, "kernel_name", FIGURES)
+    compared = _compared(judged, baseline, "kernel_name", FIGURES, (MEDIAN,))
+    return compared.with_columns(duration_median_ratio=_ratio(pl.col(MEDIAN), pl.col(f"baseline_{MEDIAN}")))
 
 
 def layer_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFrame:
@@ -41,29 +43,38 @@ def layer_comparison(judged: pl.LazyFrame, baseline: pl.LazyFrame) -> pl.LazyFra
     return _compared(judged, baseline, "layer", ("call_count", *FIGURES))
 
 
-def _compared(judged: pl.LazyFrame, baseline: pl.LazyFrame, name: str, figures: tuple[str, ...]) -> pl.LazyFrame:
+def _compared(
+    judged: pl.LazyFrame, baseline: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: tuple[str, ...] = ()
+) -> pl.LazyFrame:
     """Names that are equal belong together; the others count by their form, several in a row if need be.
 
     Every launch of both sides is in exactly one row.
+
+    Args:
+        figures: what is summed. medians: what a row of several names has none of.
     """
-    after, before = (side.group_by(name).agg(pl.col(*figures).sum()) for side in (judged, baseline))
+    after, before = (side.group_by(name).agg(pl.col(*figures).sum(), *map(_of_one, medians)) for side in (judged, baseline))
     by_name = after.join(before, on=name, suffix="_before", nulls_equal=True).with_columns(
         pl.col(name).alias(f"{name}_before"),
         name_count=pl.lit(1, dtype=COUNT),
         name_count_before=pl.lit(1, dtype=COUNT),
         matched_by=pl.lit(MATCHED_BY_NAME),
     )
-    after_forms = _by_form(after.join(before, on=name, how="anti", nulls_equal=True), name, figures)
-    before_forms = _by_form(before.join(after, on=name, how="anti", nulls_equal=True), name, figures)
+    after_forms = _by_form(after.join(before, on=name, how="anti", nulls_equal=True), name, figures, medians)
+    before_forms = _by_form(before.join(after, on=name, how="anti", nulls_equal=True), name, figures, medians)
     by_form = after_forms.join(before_forms, on="form", suffix="_before").with_columns(matched_by=pl.lit(MATCHED_BY_FORM))
     new = after_forms.join(before_forms, on="form", how="anti")
     gone = before_forms.join(after_forms, on="form", how="anti").rename(
-        {column: f"{column}_before" for column in (name, *figures, "name_count")}
+        {column: f"{column}_before" for column in (name, *figures, *medians, "name_count")}
     )
-    return _judged(pl.concat([by_name, by_form, new, gone], how="diagonal"), name, figures)
+    return _judged(pl.concat([by_name, by_form, new, gone], how="diagonal"), name, (*figures, *medians))
 
 
-def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...]) -> pl.LazyFrame:
+def _of_one(figure: str) -> pl.Expr:
+    return pl.when(pl.len() == 1).then(pl.col(figure).first()).alias(figure)
+
+
+def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...], medians: tuple[str, ...]) -> pl.LazyFrame:
     """One row per form: under its name where it has one, under the form where it has several."""
     is_one = pl.len() == 1
     return (
@@ -71,6 +82,7 @@ def _by_form(side: pl.LazyFrame, name: str, figures: tuple[str, ...]) -> pl.Lazy
         .group_by("form")
         .agg(
             pl.col(*figures).sum(),
+            *map(_of_one, medians),
             pl.when(is_one).then(pl.col(name).first()).otherwise(pl.col("form").first()).alias(name),
             name_count=pl.len().cast(COUNT),
         )

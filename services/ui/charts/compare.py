@@ -301,6 +301,4 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def signed_duration(value_ns: float | None) -> str:
-    if value_ns is None:
-        return theme.UNKNOWN
-    return f"{'+' if value_ns > 0 else '−' if value_ns < 0 else ''}{theme.duration(abs(value_ns))}"
+    return f"{'+' if value_ns is not None and value_ns > 0 else ''}{theme.duration(value_ns)}"

@@ -127,20 +127,23 @@ MEASURED_COLUMNS: Final = (
     ComparedColumn("cycle_ratio", "In cycles", compare.change),
     ComparedColumn("processes", "Processes", _text),
 )
-_OF_TRACES: Final = (
+_CHANGE: Final = (
     ComparedColumn("occurrence", "In", lambda value: {"NEW": "new", "GONE": "gone"}.get(value, "both"), True),
     ComparedColumn("baseline_duration_sum_ns", "Time before", theme.duration),
     ComparedColumn("duration_sum_ns", "Time after", theme.duration),
     ComparedColumn("duration_delta_ns", "Change", compare.signed_duration),
     ComparedColumn("delta_share_ratio", "Of all change", theme.percent),
     ComparedColumn("duration_ratio", "After ÷ before", compare.change),
-    ComparedColumn("duration_per_launch_ratio", "Of one launch", compare.change),
+    ComparedColumn("duration_per_launch_ratio", "Mean launch", compare.change),
+)
+_MEDIAN_CHANGE: Final = ComparedColumn("duration_median_ratio", "Median launch", compare.change)
+_COUNTS: Final = (
     ComparedColumn("baseline_launch_count", "Launches before", theme.count),
     ComparedColumn("launch_count", "Launches after", theme.count),
 )
 TRACE_COLUMNS: Final[Mapping[str, tuple[ComparedColumn, ...]]] = {
-    "kernel_name": (ComparedColumn("kernel_name", "Kernel", _text, True), *_OF_TRACES),
-    "layer": (ComparedColumn("layer", "Layer", _text, True), *_OF_TRACES),
+    "kernel_name": (ComparedColumn("kernel_name", "Kernel", _text, True), *_CHANGE, _MEDIAN_CHANGE, *_COUNTS),
+    "layer": (ComparedColumn("layer", "Layer", _text, True), *_CHANGE, *_COUNTS),
 }
 
 

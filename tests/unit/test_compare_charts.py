@@ -96,7 +96,7 @@ def test_changes_of_traces_lie_left_of_zero_when_they_save_time() -> None:
     assert list(names.values()) == ["copy", "gemm", "old"]
     assert bars["right"].tolist() == [300, 0, 0]
     assert bars["left"].tolist() == [0, -500, -2_000]
-    assert bars["delta"].tolist() == ["+300 ns", "−500 ns", "−2.00 µs"]
+    assert bars["delta"].tolist() == ["+300 ns", "-500 ns", "-2.00 µs"]
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(1.0512, "+5.12 %"), (0.5, "-50.00 %"), (2.5, "×2.50"), (None, "–"), (float("nan"), "–")])

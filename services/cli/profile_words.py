@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from services.cli.model_bundle import files_of_model
-from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
+from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files, passed_by
 from services.core.errors import BackendUnavailableError
 from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
 from services.core.words.measuring_words import MAX_SECONDS
@@ -22,6 +22,7 @@ BUILT_IN_MODEL: Final = "bert-tiny"
 PROMPT_MAX_DURATION_NS: Final = 5_000_000_000  # of whole passes; as long again goes into those under the profile, and somebody waits
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 PYTHON: Final = "python3"
+MAX_PASSED_BY: Final = 8  # named; a folder may have thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def build_profile(words: ProfileWords, environment: Mapping[str, str] = os.envir
 def _command(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfile:
     work = _profile(words, words.command, environment)
     if words.bundle is not None:
-        return BuiltProfile(work, _folder_bundle(words.bundle))
+        return BuiltProfile(work, _folder_bundle(words.bundle), _passed_by(words.bundle))
     files = {} if words.has_files_there else files_of_command(words.command, Path.cwd())
     if not files:
         return BuiltProfile(work)
@@ -117,7 +118,7 @@ def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -
         files[name] = _compiled(target, Path(folder) / name) if target.suffix == ".cu" else target
         bundle = pack_files(files)
     if target.suffix == ".py":
-        return BuiltProfile(_profile(words, (PYTHON, name, *words.command), environment), bundle)
+        return BuiltProfile(_profile(words, (PYTHON, name, *words.command), environment), bundle, _passed_by(words.bundle))
     if target.suffix != ".cu" and not os.access(target, os.X_OK):
         raise UsageError(
             f"option --target {target}",
@@ -125,7 +126,7 @@ def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -
             expected="a program",
             remedy=f"If it is one: chmod +x {target}",
         )
-    return BuiltProfile(_profile(words, (f"./{name}", *words.command), environment), bundle)
+    return BuiltProfile(_profile(words, (f"./{name}", *words.command), environment), bundle, _passed_by(words.bundle))
 
 
 def _compiled(source: Path, program: Path) -> Path:
@@ -188,6 +189,15 @@ def _duration_ns(duration_s: float | None) -> int | None:
 
 def _folder_bundle(folder: Path) -> ProgramBundle:
     return pack_files(files_of_folder(_checked_folder(folder)))
+
+
+def _passed_by(folder: Path | None) -> tuple[str, ...]:
+    """Said aloud: a program that misses its data fails on the node with words that do not tell why."""
+    names = [] if folder is None else passed_by(folder)
+    if not names:
+        return ()
+    shown = ", ".join(map(repr, names[:MAX_PASSED_BY])) + (f" and {len(names) - MAX_PASSED_BY} more" if len(names) > MAX_PASSED_BY else "")
+    return (f"Does not go to the node, being links to folders or to nothing, or no files: {shown}.",)
 
 
 def _checked_folder(folder: Path) -> Path:

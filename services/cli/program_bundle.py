@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from kernalyse.bundle import files_of_folder, pack
+from kernalyse.bundle import files_of_folder, pack, passed_by
 from services.core.words.usage import UsageError
 
-__all__ = ["ProgramBundle", "files_of_command", "files_of_folder", "pack_files"]
+__all__ = ["ProgramBundle", "files_of_command", "files_of_folder", "pack_files", "passed_by"]
 
 MAX_UNPACKED_BYTES: Final = 1024**3
 """As nodes take by default. Packed in memory: without a bound the folder of somebody's data sets would fill it."""

@@ -48,6 +48,21 @@ def test_a_file_that_is_no_program_is_not_sent(tmp_path: Path) -> None:
         build_profile(ProfileWords(target=tmp_path / "notes"))
 
 
+def test_what_a_bundle_passes_by_is_told(tmp_path: Path) -> None:
+    """A link to a file goes as the file; one to a folder may lead anywhere, above the bundle too."""
+    (tmp_path / "train.py").write_text("print()")
+    (tmp_path / "again.py").symlink_to("train.py")
+    built = build_profile(ProfileWords(command=COMMAND, bundle=tmp_path))
+    assert (built.bundle and built.bundle.file_names, built.notices) == (("again.py", "train.py"), ())
+    (tmp_path / "data").symlink_to("..")
+    (tmp_path / "gone").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    built = build_profile(ProfileWords(command=COMMAND, bundle=tmp_path))
+    assert built.bundle
+    assert built.bundle.file_names == ("again.py", "train.py")
+    assert built.notices == ("Does not go to the node, being links to folders or to nothing, or no files: 'data', 'gone', 'pipe'.",)
+
+
 def nvcc_that(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "bin").mkdir()
     nvcc = folder / "bin" / "nvcc"

@@ -30,10 +30,17 @@ def pack(files: Mapping[str, Path]) -> bytes:
 
 def files_of_folder(folder: Path) -> dict[str, Path]:
     """Every file below a folder, apart from LEFT_OUT, by its path from there; of links the files that they lead to."""
-    return {path.relative_to(folder).as_posix(): path for path in _files_below(folder)}
+    return {path.relative_to(folder).as_posix(): path for path in _paths_below(folder) if path.is_file()}
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def passed_by(folder: Path) -> list[str]:
+    """What `files_of_folder` does not have, by its path: links to folders, which may hold anything, or to nothing, and what is no file."""
+    return [path.relative_to(folder).as_posix() for path in _paths_below(folder) if not path.is_file()]
+
+
+def _paths_below(folder: Path) -> Iterator[Path]:
+    """All but folders themselves."""
     for inner, folder_names, file_names in os.walk(folder):
         folder_names[:] = sorted(set(folder_names) - set(LEFT_OUT))
-        yield from (path for name in sorted(file_names) if (path := Path(inner, name)).is_file())
+        links = (name for name in folder_names if Path(inner, name).is_symlink())
+        yield from (Path(inner, name) for name in sorted([*file_names, *links]))

@@ -118,11 +118,18 @@ class PythonCollector:
                 f"no import of {self.module_name} that came to its end",
                 f"Only programs that use {self.module_name} have such a trace.",
             )
-        states = ", ".join(sorted({str(note["state"]) for note in notes}))
+        states = {str(note["state"]) for note in notes}
+        if states == {python_hook.EMPTY}:
+            return no_trace(
+                self.name,
+                end,
+                f"no operator of {self.module_name} between its import and the program's end",
+                "Let the program do its work.",
+            )
         return no_trace(
             self.name,
             end,
-            f"no trace (state of its process: {states})",
+            f"no trace (state of its process: {', '.join(sorted(states))})",
             "It is written when the program ends by itself, by an exception or by TERM; os._exit and KILL leave none. With a step count "
             "the program has to take at least two optimizer steps.",
         )

@@ -27,6 +27,7 @@ COLLECTOR_VARIABLE = "KERNALYSE_COLLECTOR"
 STEPS_VARIABLE = "KERNALYSE_STEP_COUNT"
 SEEN_FILE = "python_seen"  # some Python has loaded this
 MODULES = {"kineto": "torch", "proton": "triton"}
+EMPTY = "empty"  # state of a process that used the module, and did nothing with it
 TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
@@ -135,7 +136,7 @@ class Kineto:
         profile.stop()
         events = profile.profiler.kineto_results.events()
         if all(event.name().startswith("ProfilerStep#") for event in events):  # such as of torchrun, which only starts others
-            self._note.tell("empty")
+            self._note.tell(EMPTY)
             return
         profile.export_chrome_trace(self._path)
         with open(self._path, "rb") as source, gzip.open(self._path + ".gz.new", "wb", compresslevel=1) as target:

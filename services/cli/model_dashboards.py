@@ -66,7 +66,10 @@ def perf_dashboard(
     elif data is not None and not run_profiling:
         dashboard.load_data(data)
     else:
-        _refuse("perf-dashboard", "either --run-profiling or --data FILE")
+        found = "both --run-profiling and --data" if run_profiling else "neither --run-profiling nor --data"
+        _refuse(
+            "perf-dashboard", found, "--run-profiling or --data FILE", "The first times the models now, the second draws what was timed."
+        )
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
     _fail_where_incomplete(dashboard.data)
 
@@ -103,13 +106,14 @@ def perf_comparison(
     from services.compat.model_dashboards.comparison import ComparisonDashboard
 
     if bool(models) and compare_all:
-        _refuse("perf-comparison", "either --model or --compare-all")
+        _refuse("perf-comparison", "both --model and --compare-all", "one of them", "--compare-all stands for all six.")
     if (as_is is None) != (to_be is None) or (as_is is not None and benchmark):
-        _refuse("perf-comparison", "both --as-is and --to-be, or --benchmark")
+        given = [name for name, value in (("--as-is", as_is), ("--to-be", to_be), ("--benchmark", benchmark)) if value]
+        _refuse("perf-comparison", " and ".join(given), "both --as-is and --to-be, or --benchmark", "Name both sides, or time both now.")
     dashboard = ComparisonDashboard(output_folder)
     if benchmark and data is None:
         if not models and not compare_all:
-            _refuse("perf-comparison --benchmark", "--model NAME or --compare-all")
+            _refuse("perf-comparison --benchmark", "no model", "--model NAME or --compare-all", "Say which models are to be timed.")
         request = ProfilingRequest(tuple(models or ()), variants, batch_size, sequence_length, backend.value, device, node, max_time)
         dashboard.data = _benchmarked(request, server)
     elif as_is is not None and to_be is not None:
@@ -146,7 +150,7 @@ def _fail_where_incomplete(data: Document) -> None:
         raise typer.Exit(1)
 
 
-def _refuse(subject: str, expected: str) -> None:
+def _refuse(subject: str, found: str, expected: str, remedy: str) -> None:
     from services.core.words.usage import UsageError
 
-    raise UsageError(f"command {subject}", found="other options", expected=expected, remedy="kernalyse --help says what there is.")
+    raise UsageError(f"command {subject}", found=found, expected=expected, remedy=remedy)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.cli.model_bundle import files_of_model
+from services.cli.model_bundle import ENDING, files_of_model, no_onnx_file
 from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files, passed_by
 from services.core.errors import BackendUnavailableError
 from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
@@ -225,6 +225,8 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")
     if words.model is not None:
+        if words.model.suffix != ENDING:
+            raise no_onnx_file(f"option --model {words.model}")
         files |= files_of_model(words.model)
     if words.tokenizer is not None:
         files[words.tokenizer.name] = words.tokenizer

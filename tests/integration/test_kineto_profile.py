@@ -99,11 +99,14 @@ def trace_names(node: ProfilerNode, run: Run) -> list[str]:
 def test_steps_modules_and_operators_of_unchanged_programs_reach_the_trace(node: ProfilerNode, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(PROGRAM)
-    some_steps, ended = profiled(
+    some_steps, ended, idle = profiled(
         node,
         CommandProfile(("sh", "-c", f'cd "$0"; {TORCH_PYTHON} -m train 6 "no more data"', str(tmp_path)), "kineto", step_count=2),
         CommandProfile((TORCH_PYTHON, str(script), "1", "TERM"), "kineto"),
+        CommandProfile((TORCH_PYTHON, "-c", "import torch"), "kineto"),
     )
+    assert idle.error is not None
+    assert "found no operator of torch between its import and the program's end" in idle.error.message
     assert some_steps.error is not None
     assert some_steps.error.reason == "COMMAND_FAILED"
     assert "RuntimeError: no more data" in some_steps.error.message

@@ -65,10 +65,11 @@ def test_a_model_of_a_file_is_sent_to_the_node_and_timed(server: tuple[str, ...]
     [
         (("model", "nowhere.onnx"), "nowhere.onnx: found no such file"),
         (("model", "gpt-nano", "--bundle", "."), "model gpt-nano, which nodes have"),
-        (("perf-dashboard",), "--run-profiling or --data"),
+        (("perf-dashboard",), "found neither --run-profiling nor --data"),
         (("perf-comparison", "--benchmark"), "--model NAME or --compare-all"),
-        (("perf-comparison", "--as-is", "x"), "both --as-is and --to-be"),
-        (("perf-comparison", "--model", "nano", "--compare-all"), "either --model or --compare-all"),
+        (("perf-comparison", "--as-is", "x"), "found --as-is; expected both --as-is and --to-be"),
+        (("perf-comparison", "--model", "nano", "--compare-all"), "found both --model and --compare-all"),
+        (("model", __file__), "found a file of another kind; expected a file with the ending .onnx"),
         (("perf-dashboard", "--data", "/nowhere.json"), "No such file"),
     ],
 )

@@ -26,6 +26,7 @@ COMMAND = ("python", "train.py")
         ({"prompt": "text", "collector": "nsys"}, "option --collector: found a model by --prompt"),
         ({"prompt": "text", "step_count": 2}, "option --steps"),
         ({"prompt": "text", "model": Path("none.onnx")}, "option --model none.onnx: found no such file"),
+        ({"prompt": "text", "model": Path(__file__)}, "found a file of another kind; expected a file with the ending .onnx"),
         ({"command": COMMAND, "model": Path("a.onnx")}, "found no --prompt"),
         ({"command": COMMAND, "environment": ("1A=b",)}, "option --env 1A=b: found '1A'"),
         ({"command": COMMAND, "environment": ("NOWHERE",)}, "option --env NOWHERE: found no such variable here"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from kernalyse.errors import RequestError
 from kernalyse.measuring import Measuring
 from kernalyse.revision import git_revision
-from services.callables.callable_run import CallableRun, Desk, Work
+from services.callables.callable_run import CallableRun, Desk, Work, refuse_what_does_no_work
 from services.callables.record import Record
 from services.callables.results import Bench, Comparison
 from services.callables.session import Stopwatch
@@ -35,7 +35,7 @@ def bench(
     timer: str,
     measuring: Measuring,
 ) -> Bench:
-    with _request_errors(), _opened(timer) as stopwatch:
+    with _request_errors(), _opened(timer, function=function) as stopwatch:
         work = Work(function, name or _name_of(function), parameters, flop, bytes, dtype, category)
         record = _record(work.name, stopwatch)
         run = CallableRun(0, work, _desk(stopwatch, measuring, record))
@@ -52,7 +52,7 @@ def compare(
     timer: str,
     measuring: Measuring,
 ) -> Comparison:
-    with _request_errors(), _opened(timer) as stopwatch:
+    with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as stopwatch:
         judged_name, baseline_name = names or _different(_name_of(judged), _name_of(baseline))
         record = _record(f"{judged_name} against {baseline_name}", stopwatch)
         desk = _desk(stopwatch, measuring, record)
@@ -101,7 +101,10 @@ def _different(judged_name: str, baseline_name: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _opened(timer: str) -> Iterator[Stopwatch]:
+def _opened(timer: str, **functions: object) -> Iterator[Stopwatch]:
+    """functions: by the names of their arguments."""
+    for name, function in functions.items():
+        refuse_what_does_no_work(function, name)
     stopwatch = choose_stopwatch(timer)
     try:
         yield stopwatch

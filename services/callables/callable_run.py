@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -105,6 +106,19 @@ class CallableRun:
         measurement = result.measurement(self.configuration_index, self._method, self.device, use, self._further_ns)
         self._desk.write(measurement)
         return measurement
+
+
+def refuse_what_does_no_work(function: object, name: str) -> None:
+    """Raises InvalidParameterError: it cannot be called, or a call would only prepare what is to be awaited."""
+    if not callable(function):
+        raise InvalidParameterError(f"argument {name}", found=repr(function), expected="a function without arguments")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidParameterError(
+            f"argument {name}",
+            found=f"{getattr(function, '__name__', function)}, whose calls only make a coroutine or a generator",
+            expected="a function that does its work when it is called",
+            remedy="Run it to its end inside, as lambda: asyncio.run(f()) or lambda: list(f()).",
+        )
 
 
 def _configuration(index: int, work: Work, cache_mode: CacheMode) -> Configuration:

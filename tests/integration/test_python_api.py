@@ -157,6 +157,9 @@ def check_comparison(client: kernalyse.Client) -> None:
     assert row["duration_ratio"] == pytest.approx(comparison.duration_ratio)
 
 
+async def later() -> None: ...
+
+
 def test_what_a_callable_raises_comes_out_and_settings_are_refused_by_name() -> None:
     with pytest.raises(ZeroDivisionError):
         kernalyse.bench(lambda: 1 // 0)
@@ -165,6 +168,10 @@ def test_what_a_callable_raises_comes_out_and_settings_are_refused_by_name() -> 
     assert caught.value.remedy.startswith("Call the function once before")
     with pytest.raises(RequestError, match=r"argument timer: found 'sundial'; expected auto, host, torch"):
         kernalyse.bench(lambda: None, timer="sundial")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="argument function: found 5; expected a function without arguments"):
+        kernalyse.bench(5)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="argument baseline: found later, whose calls only make a coroutine or a generator"):
+        kernalyse.compare(int, later)
     with pytest.raises(RequestError, match="argument dtype: found 'float31'"):
         kernalyse.bench(lambda: None, dtype="float31")
     with pytest.raises(RequestError, match="argument cache: found 'both'"):

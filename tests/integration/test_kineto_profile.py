@@ -131,12 +131,18 @@ def test_without_the_module_the_remedy_is_told(node: ProfilerNode, tmp_path: Pat
     absent = f"import sys; sys.path[:] = [path for path in sys.path if 'packages' not in path]; open({str(tmp_path / 'ran')!r}, 'w'); "
     bare = tmp_path / "bin" / "python3"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
-    known, found_out, other, failing = profiled(
+    fake = tmp_path / "fake" / "torch"
+    (fake / "optim").mkdir(parents=True)
+    (fake / "__init__.py").write_text("__version__ = '0'")
+    (fake / "optim" / "__init__.py").write_text("")
+    (fake / "optim" / "optimizer.py").write_text("import os; os.kill(os.getpid(), 9)")
+    known, found_out, other, failing, starting = profiled(
         node,
         CommandProfile((str(bare), "-c", absent + "import torch"), "kineto"),
         CommandProfile(("sh", "-c", f"{bare} -c 'import triton'"), "proton"),
         CommandProfile(("sh", "-c", f"{bare} -c 'import sys; print(sys.path)'"), "kineto"),
         CommandProfile(("sh", "-c", "exit 3"), "kineto"),
+        CommandProfile(("sh", "-c", f"PYTHONPATH=$PYTHONPATH:{fake.parent} exec {bare} -c 'import torch'"), "kineto"),
     )
     assert known.error is not None
     assert (known.error.reason, known.error.message.partition("; expected")[0]) == (
@@ -147,6 +153,8 @@ def test_without_the_module_the_remedy_is_told(node: ProfilerNode, tmp_path: Pat
     assert found_out.error is not None
     assert found_out.error.reason == "COLLECTOR_UNAVAILABLE"
     assert "python -m pip install triton" in found_out.error.message
+    assert starting.error is not None
+    assert "torch still starting when the program was ended" in starting.error.message
     assert other.error is not None
     assert "no import of torch" in other.error.message
     assert "hook" not in other.error.message

@@ -116,7 +116,7 @@ class PythonCollector:
                 self.name,
                 end,
                 f"no import of {self.module_name} that came to its end",
-                f"Only programs that use {self.module_name} have such a trace.",
+                f"Only programs that use {self.module_name} have such a trace. A duration counts from the program's start.",
             )
         states = {str(note["state"]) for note in notes}
         if states == {python_hook.EMPTY}:
@@ -126,6 +126,9 @@ class PythonCollector:
                 f"no operator of {self.module_name} between its import and the program's end",
                 "Let the program do its work.",
             )
+        if states == {python_hook.STARTING}:
+            found = f"{self.module_name} still starting when the program was ended"
+            return no_trace(self.name, end, found, "Give it longer: a duration counts from the program's start, imports included.")
         return no_trace(
             self.name,
             end,

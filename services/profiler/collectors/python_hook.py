@@ -27,6 +27,7 @@ COLLECTOR_VARIABLE = "KERNALYSE_COLLECTOR"
 STEPS_VARIABLE = "KERNALYSE_STEP_COUNT"
 SEEN_FILE = "python_seen"  # some Python has loaded this
 MODULES = {"kineto": "torch", "proton": "triton"}
+STARTING = "starting"
 EMPTY = "empty"  # state of a process that used the module, and did nothing with it
 TERMINATED_STATUS = 128 + signal.SIGTERM
 
@@ -39,7 +40,7 @@ class Note:
         self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
 
     def tell(self, state: str, **fields: object) -> None:
-        """States: waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
+        """States: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
         self._fields.update(fields, state=state)
         with open(self._path + ".new", "w", encoding="utf-8") as file:
             json.dump(self._fields, file)
@@ -117,10 +118,10 @@ class Kineto:
         self._modules: ModuleRanges | None = None
 
     def begin(self, torch: Any) -> None:
+        self._torch = torch
+        self._note.tell(STARTING if self._steps_left is None else "waiting for the first optimizer step", version=torch.__version__)
         from torch.optim import optimizer  # type: ignore[import-not-found, unused-ignore]
 
-        self._torch = torch
-        self._note.tell("waiting for the first optimizer step", version=torch.__version__)
         optimizer.register_optimizer_step_post_hook(self._on_step)
         if self._steps_left is None:
             self._start()

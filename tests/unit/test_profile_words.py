@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,28 @@ def test_more_than_nodes_take_is_refused_before_it_is_read(tmp_path: Path) -> No
         file.truncate(2 * 1024**3)
     with pytest.raises(KernalyseError, match="files for the node: found 2147483648 bytes"):
         pack_files(files_of_folder(tmp_path))
+
+
+def test_a_folder_of_too_many_files_is_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernalyse.bundle.MAX_FILE_COUNT", 3)
+    for number in range(3):
+        (tmp_path / str(number)).touch()
+    assert len(files_of_folder(tmp_path)) == 3
+    (tmp_path / "one more").touch()
+    with pytest.raises(KernalyseError, match=f"folder {tmp_path}: found more than 3 files; expected at most 3. Leave data out"):
+        files_of_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out_unsaid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system refuses it: tests may run as a user that may read anything."""
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(KernalyseError, match="locked: found Permission denied; expected a file or folder that can be read"):
+        files_of_folder(tmp_path)

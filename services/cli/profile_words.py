@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from kernalyse.bundle import passed_by
-from services.cli.model_bundle import files_of_model
+from services.cli.model_bundle import files_of_model, refuse_other_file
 from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
 from services.core.errors import BackendUnavailableError
 from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
@@ -226,6 +226,7 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")
     if words.model is not None:
+        refuse_other_file(words.model)
         files |= files_of_model(words.model)
     if words.tokenizer is not None:
         files[words.tokenizer.name] = words.tokenizer

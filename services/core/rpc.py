@@ -52,7 +52,8 @@ ERROR_DOMAIN: Final = "kernalyse"
 CUT: Final = b" ... "
 OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
 
-MAX_TEXT_BYTES: Final = 1400
+MAX_TEXT_BYTES: Final = 2000
+MAX_OTHER_TEXT_BYTES: Final = 1300  # with letters that are not ASCII
 """Of an error's four parts together. They travel twice, in base64 and with what is not ASCII written out, among headers of
 which gRPC takes 8 KiB for certain: an error with more of them arrives as a broken stream that says nothing."""
 
@@ -83,12 +84,13 @@ def status_of(error: KernalyseError) -> status_pb2.Status:
 
 
 def _fitting(parts: dict[str, str]) -> dict[str, str]:
-    """Together within MAX_TEXT_BYTES: the longest is cut as far as it must be, never below an even share."""
+    """Together short enough to travel: the longest is cut as far as it must be, never below an even share."""
     # What is no text, as a name of a file that is not UTF-8, would not travel at all.
     texts = {name: text.encode(errors="backslashreplace") for name, text in parts.items()}
-    while (excess := sum(map(len, texts.values())) - MAX_TEXT_BYTES) > 0:
+    most = MAX_TEXT_BYTES if all(map(bytes.isascii, texts.values())) else MAX_OTHER_TEXT_BYTES
+    while (excess := sum(map(len, texts.values())) - most) > 0:
         longest = max(texts, key=lambda name: len(texts[name]))
-        texts[longest] = _without_middle(texts[longest], max(len(texts[longest]) - excess, MAX_TEXT_BYTES // len(texts)))
+        texts[longest] = _without_middle(texts[longest], max(len(texts[longest]) - excess, most // len(texts)))
     return {name: text.decode(errors="ignore") for name, text in texts.items()}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from services.cli.model_bundle import bundle_of_model
 from services.cli.profile_words import ProfileWords, build_profile
 from services.cli.program_bundle import files_of_command, files_of_folder, pack_files
 from services.core.errors import BackendUnavailableError, CompileError, KernalyseError
@@ -149,3 +150,12 @@ def test_a_folder_that_cannot_be_read_is_not_left_out_unsaid(tmp_path: Path, mon
     monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(KernalyseError, match="locked: found Permission denied; expected a file or folder that can be read"):
         files_of_folder(tmp_path)
+
+
+def test_a_model_by_another_ending_is_no_onnx_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("hello")
+    with pytest.raises(KernalyseError, match=r"model .*x\.txt: found a file of another kind; expected a file FILE\.onnx"):
+        build_profile(ProfileWords(prompt="hello", model=path))
+    with pytest.raises(KernalyseError, match=r"expected a file FILE\.onnx"):
+        bundle_of_model(str(path), None)

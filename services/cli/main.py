@@ -32,6 +32,8 @@ from services.cli import (
 from services.core.errors import KernalyseError
 from services.core.words.usage import UsageError
 
+MAX_QUOTED: Final = 100  # letters
+
 EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",
     "holoviews": "ui",
@@ -113,6 +115,9 @@ def _run() -> str | int | None:
         return _failed(error.message, status=1)
     except KeyboardInterrupt:
         return _failed("interrupted", status=130)
+    except UnicodeEncodeError as error:  # of words that are bytes of some other encoding; names of files may be, text that is sent not
+        refused = UsageError(f"text {error.object[:MAX_QUOTED]!r}", found="what is not UTF-8", expected="UTF-8", remedy="Convert it.")
+        return _failed(refused.message, status=2)
     except ModuleNotFoundError as error:
         return _failed(_missing_module_message(error), status=1)
     except Exception as error:

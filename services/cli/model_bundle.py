@@ -17,6 +17,14 @@ def files_of_model(path: Path) -> dict[str, Path]:
     return {other.name: other for other in sorted(beside)}
 
 
+def refuse_other_file(path: Path) -> None:
+    """Raises UsageError for a file under a name that tells no ONNX model."""
+    if path.is_file() and path.suffix != ENDING:
+        raise UsageError(
+            f"model {path}", found="a file of another kind", expected=f"a file FILE{ENDING}", remedy="Rename it, if it is an ONNX file."
+        )
+
+
 def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | None:
     """What has to be sent; None: the model is one that nodes have.
 
@@ -27,12 +35,11 @@ def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | Non
     Raises UsageError.
     """
     if not model_name.endswith(ENDING):
+        refuse_other_file(Path(model_name))
         if folder is not None:
             raise UsageError(
                 "option --bundle", found=f"model {model_name}, which nodes have", expected="a file FILE.onnx", remedy="Leave it out."
             )
-        if Path(model_name).is_file():
-            raise no_onnx_file(f"model {model_name}")
         return None
     path = Path(model_name)
     if not path.is_file():
@@ -40,10 +47,3 @@ def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | Non
     if folder is not None and not folder.is_dir():
         raise UsageError(f"option --bundle {folder}", found="no such folder", expected="that of the model", remedy="Correct the path.")
     return pack_files({**({} if folder is None else files_of_folder(folder)), **files_of_model(path)})
-
-
-def no_onnx_file(subject: str) -> UsageError:
-    """A file of another kind was named. Nodes tell models by the ending too."""
-    return UsageError(
-        subject, found="a file of another kind", expected=f"a file with the ending {ENDING}", remedy="Export the model as ONNX."
-    )

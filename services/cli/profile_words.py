@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.cli.model_bundle import ENDING, files_of_model, no_onnx_file
-from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files, passed_by
+from kernalyse.bundle import passed_by
+from services.cli.model_bundle import files_of_model, refuse_other_file
+from services.cli.program_bundle import ProgramBundle, files_of_command, files_of_folder, pack_files
 from services.core.errors import BackendUnavailableError
 from services.core.model import CommandProfile, EnvironmentVariable, MeasuringOptions, ModelRun
 from services.core.words.measuring_words import MAX_SECONDS
@@ -225,8 +226,7 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
         if path is not None and not path.is_file():
             raise UsageError(f"option {option} {path}", found="no such file", expected="a file", remedy="Correct the path.")
     if words.model is not None:
-        if words.model.suffix != ENDING:
-            raise no_onnx_file(f"option --model {words.model}")
+        refuse_other_file(words.model)
         files |= files_of_model(words.model)
     if words.tokenizer is not None:
         files[words.tokenizer.name] = words.tokenizer
@@ -236,7 +236,7 @@ def _model_run(words: ProfileWords, prompt: str) -> BuiltProfile:
         measuring=MeasuringOptions(max_duration_ns=PROMPT_MAX_DURATION_NS),
         tokenizer_file_name="" if words.tokenizer is None else words.tokenizer.name,
     )
-    return BuiltProfile(work, pack_files(files) if files else None)
+    return BuiltProfile(work, pack_files(files) if files else None, _passed_by(words.bundle))
 
 
 def _refuse_command_options(words: ProfileWords) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
 
-from kernalyse.bundle import files_of_folder, pack, passed_by
+from kernalyse import bundle
+from kernalyse.errors import RequestError
 from services.core.words.usage import UsageError
-
-__all__ = ["ProgramBundle", "files_of_command", "files_of_folder", "pack_files", "passed_by"]
-
-MAX_UNPACKED_BYTES: Final = 1024**3
-"""As nodes take by default. Packed in memory: without a bound the folder of somebody's data sets would fill it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +22,15 @@ class ProgramBundle:
 
 def pack_files(files: Mapping[str, Path]) -> ProgramBundle:
     """By their names within the bundle. Raises UsageError: too much, or a file that cannot be read."""
-    size_bytes = sum(path.stat().st_size for path in files.values())
-    if size_bytes > MAX_UNPACKED_BYTES:
-        raise UsageError(
-            "files for the node",
-            found=f"{size_bytes} bytes",
-            expected=f"at most {MAX_UNPACKED_BYTES}",
-            remedy="Leave data out, and name it by its path on the node.",
-        )
-    try:
-        return ProgramBundle(pack(files), tuple(sorted(files)))
-    except OSError as error:
-        raise UsageError(
-            f"file {error.filename}", found=error.strerror or "an error", expected="a file to read", remedy="Correct its rights."
-        ) from error
+    with _usage_errors():
+        bundle.refuse_too_large(files)
+        return ProgramBundle(bundle.pack(files), tuple(sorted(files)))
+
+
+def files_of_folder(folder: Path) -> dict[str, Path]:
+    """As `bundle.files_of_folder`. Raises UsageError: too many, or a folder that cannot be read."""
+    with _usage_errors():
+        return bundle.files_of_folder(folder)
 
 
 def files_of_command(arguments: Sequence[str], folder: Path) -> dict[str, Path]:
@@ -50,3 +41,18 @@ def files_of_command(arguments: Sequence[str], folder: Path) -> dict[str, Path]:
         if argument and not name.is_absolute() and ".." not in name.parts and (folder / name).is_file():
             found[name.as_posix()] = folder / name
     return found
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except RequestError as error:
+        raise UsageError(error.subject, found=error.found, expected=error.expected, remedy=error.remedy) from error
+    except OSError as error:
+        raise UsageError(
+            f"path {error.filename}",
+            found=error.strerror or "an error",
+            expected="a file or folder that can be read",
+            remedy="Correct its rights.",
+        ) from error

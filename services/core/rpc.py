@@ -49,7 +49,13 @@ __all__ = [
 ]
 
 ERROR_DOMAIN: Final = "kernalyse"
+CUT: Final = b" ... "
 OPEN_METHODS: Final = ("/grpc.health.v1.Health/",)
+
+MAX_TEXT_BYTES: Final = 2000
+MAX_OTHER_TEXT_BYTES: Final = 1300  # with letters that are not ASCII
+"""Of an error's four parts together. They travel twice, in base64 and with what is not ASCII written out, among headers of
+which gRPC takes 8 KiB for certain: an error with more of them arrives as a broken stream that says nothing."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +73,31 @@ SERVER_OPTIONS: Final = (
 
 
 def status_of(error: KernalyseError) -> status_pb2.Status:
-    """google.rpc.Status with one ErrorInfo for the error."""
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.metadata)
+    """google.rpc.Status with one ErrorInfo for the error, whose long parts lose their middle."""
+    parts = _fitting(error.metadata)
+    told = type(error)(parts.pop("subject", ""), **{"found": "", **parts})
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=told.metadata)
     detail = AnyMessage()
     detail.Pack(info)
     code: int = grpc.StatusCode[error.code].value[0]
-    return status_pb2.Status(code=code, message=error.message, details=[detail])
+    return status_pb2.Status(code=code, message=told.message, details=[detail])
+
+
+def _fitting(parts: dict[str, str]) -> dict[str, str]:
+    """Together short enough to travel: the longest is cut as far as it must be, never below an even share."""
+    # What is no text, as a name of a file that is not UTF-8, would not travel at all.
+    texts = {name: text.encode(errors="backslashreplace") for name, text in parts.items()}
+    most = MAX_TEXT_BYTES if all(map(bytes.isascii, texts.values())) else MAX_OTHER_TEXT_BYTES
+    while (excess := sum(map(len, texts.values())) - most) > 0:
+        longest = max(texts, key=lambda name: len(texts[name]))
+        texts[longest] = _without_middle(texts[longest], max(len(texts[longest]) - excess, most // len(texts)))
+    return {name: text.decode(errors="ignore") for name, text in texts.items()}
+
+
+def _without_middle(text: bytes, length: int) -> bytes:
+    """Its beginning and its end."""
+    side = (length - len(CUT)) // 2
+    return text[:side] + CUT + text[-side:]
 
 
 def error_from_rpc(error: grpc.RpcError) -> KernalyseError:

@@ -69,7 +69,7 @@ def test_a_model_of_a_file_is_sent_to_the_node_and_timed(server: tuple[str, ...]
         (("perf-comparison", "--benchmark"), "--model NAME or --compare-all"),
         (("perf-comparison", "--as-is", "x"), "found --as-is; expected both --as-is and --to-be"),
         (("perf-comparison", "--model", "nano", "--compare-all"), "found both --model and --compare-all"),
-        (("model", __file__), "found a file of another kind; expected a file with the ending .onnx"),
+        (("model", __file__), "found a file of another kind; expected a file FILE.onnx"),
         (("perf-dashboard", "--data", "/nowhere.json"), "No such file"),
     ],
 )

@@ -140,6 +140,11 @@ def test_the_revision_is_commit_and_dirty_flag(tmp_path: Path) -> None:
     assert revision_of(tmp_path / "below") == Revision(commit, is_dirty=True)
 
 
+def test_text_in_another_encoding_is_refused_as_that() -> None:
+    ended = kernalyse("profile", "--prompt", os.fsdecode(b"caf\xe9"))
+    assert (ended.returncode, "found what is not UTF-8; expected UTF-8" in ended.stderr) == (2, True), ended.stderr
+
+
 def test_help_is_quick_and_names_every_command() -> None:
     before = os.times()
     done = subprocess.run([sys.executable, "-m", "services.cli.main", "--help"], capture_output=True, text=True, check=False)

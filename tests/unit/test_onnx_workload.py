@@ -99,6 +99,29 @@ def test_a_long_prompt_is_cut_and_that_is_said(tmp_path: Path) -> None:
     assert told.lines[1] == "The prompt has 1002 tokens, the model takes 512: the last 490 are left out."
 
 
+def test_a_model_of_a_fixed_length_gets_padding_behind_the_prompt(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Gather", ["words", "input_ids"], ["e"], name="/e"), helper.make_node("Cast", ["mask_ids"], ["m"], to=1)]
+    shapes = {"input_ids": [1, 6], "mask_ids": [1, 6], "attention_mask": [1, 6]}
+    words = np.ones((1024, 4), np.float32)
+    save_model(bundle(tmp_path) / "m.onnx", *nodes, inputs=shapes, outputs={"e": [1, 6, 4], "m": [1, 6]}, words=words)
+    fixed: dict[str, Any] = {"model_name": "m.onnx", "bundle_digest": DIGEST, "batch_size": 2}
+    told = Told()
+    model = prepared(tmp_path, told, prompt="hello world", **fixed)
+    assert model.extents == Extents(batch=1, sequence=6)
+    assert model.feeds["input_ids"][0, 3:].tolist() == [3, 0, 0]  # [SEP], [PAD], [PAD]
+    assert model.feeds["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0]]
+    assert told.lines[1:] == [
+        "The model takes sequences of 6 tokens alone: 2 behind the prompt are padding.",
+        "The model's file fixes the batch at 1: 2 is not what runs.",
+    ]
+    told = Told()
+    assert prepared(tmp_path, told, prompt="word " * 10, **fixed).feeds["input_ids"].shape == (1, 6)
+    assert "The prompt has 12 tokens, the model takes 6: the last 6 are left out." in told.lines
+    told = Told()
+    assert prepared(tmp_path, told, **fixed).extents == Extents(batch=1, sequence=6)
+    assert told.lines[1] == "The model's file fixes the sequence at 6 tokens: 64 is not what runs."
+
+
 def test_without_a_prompt_tokens_are_random_and_seeded(tmp_path: Path) -> None:
     first, again, other = (prepared(tmp_path, seed=seed, sequence_length=50).feeds["input_ids"] for seed in (1, 1, 2))
     assert first.shape == (1, 50)

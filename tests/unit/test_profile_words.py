@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.cli.model_bundle import bundle_of_model
 from services.cli.profile_words import ProfileWords, build_profile
 from services.cli.program_bundle import files_of_command, files_of_folder, pack_files
 from services.core.errors import BackendUnavailableError, CompileError, KernalyseError
@@ -26,7 +28,6 @@ COMMAND = ("python", "train.py")
         ({"prompt": "text", "collector": "nsys"}, "option --collector: found a model by --prompt"),
         ({"prompt": "text", "step_count": 2}, "option --steps"),
         ({"prompt": "text", "model": Path("none.onnx")}, "option --model none.onnx: found no such file"),
-        ({"prompt": "text", "model": Path(__file__)}, "found a file of another kind; expected a file with the ending .onnx"),
         ({"command": COMMAND, "model": Path("a.onnx")}, "found no --prompt"),
         ({"command": COMMAND, "environment": ("1A=b",)}, "option --env 1A=b: found '1A'"),
         ({"command": COMMAND, "environment": ("NOWHERE",)}, "option --env NOWHERE: found no such variable here"),
@@ -124,3 +125,37 @@ def test_more_than_nodes_take_is_refused_before_it_is_read(tmp_path: Path) -> No
         file.truncate(2 * 1024**3)
     with pytest.raises(KernalyseError, match="files for the node: found 2147483648 bytes"):
         pack_files(files_of_folder(tmp_path))
+
+
+def test_a_folder_of_too_many_files_is_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernalyse.bundle.MAX_FILE_COUNT", 3)
+    for number in range(3):
+        (tmp_path / str(number)).touch()
+    assert len(files_of_folder(tmp_path)) == 3
+    (tmp_path / "one more").touch()
+    with pytest.raises(KernalyseError, match=f"folder {tmp_path}: found more than 3 files; expected at most 3. Leave data out"):
+        files_of_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out_unsaid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system refuses it: tests may run as a user that may read anything."""
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(KernalyseError, match="locked: found Permission denied; expected a file or folder that can be read"):
+        files_of_folder(tmp_path)
+
+
+def test_a_model_by_another_ending_is_no_onnx_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("hello")
+    with pytest.raises(KernalyseError, match=r"model .*x\.txt: found a file of another kind; expected a file FILE\.onnx"):
+        build_profile(ProfileWords(prompt="hello", model=path))
+    with pytest.raises(KernalyseError, match=r"expected a file FILE\.onnx"):
+        bundle_of_model(str(path), None)

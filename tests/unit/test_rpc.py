@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -96,6 +97,15 @@ async def test_every_error_comes_out_as_it_went_in(socket: str, cls: type[Kernal
     assert type(caught.value) is cls
     assert caught.value.message == raised.message
     assert caught.value.metadata == raised.metadata
+
+
+@pytest.mark.parametrize("text", ["a/" * 20_000, "é" * 20_000, "\udcff" * 20_000], ids=["long", "not ASCII", "no UTF-8"])
+async def test_an_error_with_a_long_name_in_it_arrives_with_its_ends(socket: str, text: str) -> None:
+    raised = RunNotFoundError(f"run {text} of today", found="no such run", expected=text, remedy="Name another.")
+    async with serving(socket, raised) as address, stub_of(address) as stub:
+        with pytest.raises(RunNotFoundError) as caught, translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+    assert re.fullmatch(r"run .* \.\.\. .* of today: found no such run; expected .*\. Name another\.", caught.value.message)
 
 
 async def test_an_error_in_the_middle_of_a_stream_comes_after_what_was_sent(socket: str) -> None:

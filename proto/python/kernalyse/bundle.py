@@ -10,15 +10,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from kernalyse.errors import RequestError, refusal
+
 LEFT_OUT: Final = (".git", "__pycache__", ".venv")
 EXECUTABLE_MODE: Final = 0o755
 PLAIN_MODE: Final = 0o644
+COMPRESSION_LEVEL: Final = 6  # the highest, 9, takes half as long again for a few percent
+
+MAX_FILE_COUNT: Final = 100_000
+"""Ten times what nodes take by default. Without a bound a folder of samples would be read for minutes before a node refuses it."""
+
+MAX_UNPACKED_BYTES: Final = 1024**3
+"""As nodes take by default. Packed in memory: without a bound the folder of somebody's data sets would fill it."""
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
     """A tar.gz of files by their names in it, the same bytes for the same files. Raises OSError for one that cannot be read."""
     packed = io.BytesIO()
-    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+    compressed = gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0, compresslevel=COMPRESSION_LEVEL)
+    with compressed as stream, tarfile.open(fileobj=stream, mode="w") as archive:
         for name, path in sorted(files.items()):
             content = path.read_bytes()
             member = tarfile.TarInfo(name)  # without owner and time
@@ -29,8 +39,26 @@ def pack(files: Mapping[str, Path]) -> bytes:
 
 
 def files_of_folder(folder: Path) -> dict[str, Path]:
-    """Every file below a folder, apart from LEFT_OUT, by its path from there; of links the files that they lead to."""
-    return {path.relative_to(folder).as_posix(): path for path in _paths_below(folder) if path.is_file()}
+    """Every file below a folder, apart from LEFT_OUT, by its path from there; of links the files that they lead to.
+
+    Raises:
+        RequestError: there are more than MAX_FILE_COUNT.
+        OSError: a folder in it cannot be read.
+    """
+    files = {}
+    for path in _paths_below(folder):
+        if path.is_file():
+            files[path.relative_to(folder).as_posix()] = path
+        if len(files) > MAX_FILE_COUNT:
+            raise _too_large(f"folder {folder}", f"more than {MAX_FILE_COUNT} files", f"at most {MAX_FILE_COUNT}")
+    return files
+
+
+def refuse_too_large(files: Mapping[str, Path]) -> None:
+    """Raises RequestError for more than MAX_UNPACKED_BYTES, OSError for a file that is not there."""
+    size_bytes = sum(path.stat().st_size for path in files.values())
+    if size_bytes > MAX_UNPACKED_BYTES:
+        raise _too_large("files for the node", f"{size_bytes} bytes", f"at most {MAX_UNPACKED_BYTES}")
 
 
 def passed_by(folder: Path) -> list[str]:
@@ -40,7 +68,17 @@ def passed_by(folder: Path) -> list[str]:
 
 def _paths_below(folder: Path) -> Iterator[Path]:
     """All but folders themselves."""
-    for inner, folder_names, file_names in os.walk(folder):
+    for inner, folder_names, file_names in os.walk(folder, onerror=_raise):
         folder_names[:] = sorted(set(folder_names) - set(LEFT_OUT))
         links = (name for name in folder_names if Path(inner, name).is_symlink())
         yield from (Path(inner, name) for name in sorted([*file_names, *links]))
+
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be read: left out unsaid, the program would miss it on the node."""
+    raise error
+
+
+def _too_large(subject: str, found: str, expected: str) -> RequestError:
+    remedy = "Leave data out, and name it by its path on the node."
+    return refusal(subject, found=found, expected=expected, remedy=remedy, code="RESOURCE_EXHAUSTED", reason="BUNDLE_TOO_LARGE")

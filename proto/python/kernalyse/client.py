@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 import grpc
 
-from kernalyse.bundle import files_of_folder, pack
+from kernalyse.bundle import files_of_folder, pack, refuse_too_large
 from kernalyse.channel import Endpoint, open_channel
 from kernalyse.errors import request_errors
 from kernalyse.revision import git_revision
@@ -292,9 +292,11 @@ class Client:
         """Stores a folder on a node, without .git, .venv and __pycache__; the digest that `command` and `model` take.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: a file or a folder cannot be read.
         """
-        data, node_id = pack(files_of_folder(folder)), self._node_id(node)
+        files = files_of_folder(folder)
+        refuse_too_large(files)
+        data, node_id = pack(files), self._node_id(node)
         requests = (
             messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
             for start in range(0, len(data), CHUNK_BYTES)

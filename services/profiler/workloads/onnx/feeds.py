@@ -34,8 +34,11 @@ def takes_tokens(model: ModelFile) -> bool:
 
 
 def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
-    """Raises InvalidParameterError: a sequence longer than the model has places for."""
-    length = len(tokens.ids) if tokens is not None else work.sequence_length
+    """As the model's file fixes them, else as they were asked for.
+
+    Raises InvalidParameterError: a sequence longer than the model has places for.
+    """
+    length = len(tokens.ids) if tokens is not None else model.sequence_length or work.sequence_length
     if takes_tokens(model) and model.place_count is not None and length > model.place_count:
         raise InvalidParameterError(
             f"sequence_length of model {work.model_name}",
@@ -43,7 +46,7 @@ def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
             expected=f"at most {model.place_count}, the places that it knows",
             remedy="Choose a shorter one.",
         )
-    return Extents(work.batch_size, length)
+    return Extents(model.batch_size or work.batch_size, length)
 
 
 def make_feeds(work: ModelRun, model: ModelFile, size: Extents, tokens: Tokens | None) -> Feeds:
@@ -61,6 +64,8 @@ def _values(part: ModelInput, model: ModelFile, size: Extents, tokens: Tokens | 
         case "token_type_ids" | "segment_ids":
             return np.zeros(shape, dtype) if tokens is None else _repeated(tokens.type_ids, shape, dtype)
         case "attention_mask" | "input_mask":
+            if tokens is not None and tokens.padding_count:
+                return _repeated(tokens.mask, shape, dtype)
             return np.ones(shape, dtype)
         case "position_ids":
             return _repeated(range(shape[-1]), shape, dtype)

@@ -51,6 +51,18 @@ class ModelFile:
     place_count: int | None
     parameter_count: int
 
+    @property
+    def batch_size(self) -> int | None:
+        """As the file fixes it; None: open for some input."""
+        sizes = [part.shape[0] for part in self.inputs if part.shape]
+        return next((size for size in sizes if isinstance(size, int)), None) if all(map(_is_fixed, sizes)) else None
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Of the tokens, as the file fixes it; None: open, or it takes none."""
+        sizes = [part.shape[-1] for part in self.inputs if part.name == WORDS_INPUT and len(part.shape) > 1]
+        return next((size for size in sizes if isinstance(size, int) and _is_fixed(size)), None)
+
 
 def read_model_file(path: Path, name: str) -> ModelFile:
     """Raises InvalidModelError: it is not there, no ONNX file, or lacks files with its weights."""
@@ -108,6 +120,10 @@ def _check_external_data(graph: onnx.GraphProto, path: Path, name: str) -> None:
             expected="every file of external data that the model names",
             remedy="Put them into the same folder of the bundle.",
         )
+
+
+def _is_fixed(size: int | str) -> bool:
+    return isinstance(size, int) and size > 0
 
 
 def _input(value: onnx.ValueInfoProto) -> ModelInput:

@@ -39,12 +39,23 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
     file = read_model_file(_path(work, bundle, cache_folder or folder), work.model_name)
     tokens = _tokens(work, bundle, file, sink) if work.prompt else None
     size = extents(work, file, tokens)
+    _tell_fixed(work, size, sink)
     return PreparedModel(work.model_name, file, make_feeds(work, file, size, tokens), size)
 
 
 def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
     """Inputs of the same shapes that it has not seen: random tokens, whatever the prompt."""
     return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.extents, None)
+
+
+def _tell_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
+    """What was asked for in vain, not to be taken for what was measured."""
+    if size.batch != work.batch_size:
+        text = f"The model's file fixes the batch at {size.batch}: {work.batch_size} is not what runs."
+        sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
+    if not work.prompt and size.sequence != work.sequence_length:
+        text = f"The model's file fixes the sequence at {size.sequence} tokens: {work.sequence_length} is not what runs."
+        sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
 
 
 def _path(work: ModelRun, bundle: Path | None, cache_folder: Path) -> Path:
@@ -67,10 +78,13 @@ def _tokens(work: ModelRun, bundle: Path | None, file: ModelFile, sink: EventSin
     path = OWN_TOKENIZER if bundle is None or is_own else bundle / work.tokenizer_file_name
     tokenizer = read_tokenizer(path, work.tokenizer_file_name or path.name)
     check_vocabulary(tokenizer, name, file.token_count, work.model_name)
-    tokens = tokenize(tokenizer, work.prompt, file.place_count)
-    lines = [f"Prompt, {len(tokens.ids)} tokens of {name}: {' '.join(tokens.texts[:MAX_SHOWN_COUNT])}"]
-    if len(tokens.texts) > MAX_SHOWN_COUNT:
+    tokens = tokenize(tokenizer, work.prompt, file.place_count, file.sequence_length)
+    told_count = len(tokens.ids) - tokens.padding_count
+    lines = [f"Prompt, {told_count} tokens of {name}: {' '.join(tokens.texts[: min(told_count, MAX_SHOWN_COUNT)])}"]
+    if told_count > MAX_SHOWN_COUNT:
         lines[0] += " …"
+    if tokens.padding_count:
+        lines.append(f"The model takes sequences of {len(tokens.ids)} tokens alone: {tokens.padding_count} behind the prompt are padding.")
     sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
     if tokens.dropped_count:
         text = (

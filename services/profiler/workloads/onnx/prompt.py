@@ -10,18 +10,24 @@ from tokenizers import Tokenizer
 
 from services.core.errors import InvalidModelError, InvalidParameterError
 
+PADDING_TOKENS: Final = ("[PAD]", "<pad>")
 OWN_TOKENIZER: Final = Path(__file__).with_name("tokenizer.json")
 """1024 word pieces of English. What is not of it falls to pieces or, of other alphabets, to [UNK]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """ids and texts: as many as the sequence is long. dropped_count: over the model's maximum."""
+    """ids, type_ids, mask and texts: as many as the sequence is long. mask: 0 for padding, else 1.
+
+    dropped_count: over the model's maximum. padding_count: at the end, where the model takes no shorter sequence.
+    """
 
     ids: tuple[int, ...]
     type_ids: tuple[int, ...]
+    mask: tuple[int, ...]
     texts: tuple[str, ...]
     dropped_count: int
+    padding_count: int
 
 
 def read_tokenizer(path: Path, name: str) -> Tokenizer:
@@ -53,8 +59,11 @@ def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int
         )
 
 
-def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None) -> Tokens:
+def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_count: int | None = None) -> Tokens:
     """The prompt with what the tokenizer puts around it, cut to max_count tokens; its last special token stays.
+
+    Args:
+        fixed_count: of a model that takes sequences of this length alone: what is missing is padding.
 
     Raises InvalidParameterError: nothing of the prompt becomes a token.
     """
@@ -64,7 +73,19 @@ def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None) -> Tokens
     if all(whole.special_tokens_mask):
         raise InvalidParameterError("prompt", found="text that the tokenizer drops", expected="words", remedy="Give some text.")
     whole_count = len(whole.ids)
-    if max_count is not None and whole_count > max_count:
-        tokenizer.enable_truncation(max_count)
+    most = min((count for count in (max_count, fixed_count) if count is not None), default=None)
+    if most is not None and whole_count > most:
+        tokenizer.enable_truncation(most)
         whole = tokenizer.encode(prompt)
-    return Tokens(tuple(whole.ids), tuple(whole.type_ids), tuple(whole.tokens), whole_count - len(whole.ids))
+    told_count = len(whole.ids)
+    if fixed_count is not None:
+        padding = next((token for token in PADDING_TOKENS if tokenizer.token_to_id(token) is not None), None)
+        whole.pad(fixed_count, pad_id=(padding and tokenizer.token_to_id(padding)) or 0, pad_token=padding or PADDING_TOKENS[0])
+    return Tokens(
+        ids=tuple(whole.ids),
+        type_ids=tuple(whole.type_ids),
+        mask=tuple(whole.attention_mask),
+        texts=tuple(whole.tokens),
+        dropped_count=whole_count - told_count,
+        padding_count=len(whole.ids) - told_count,
+    )

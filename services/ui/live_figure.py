@@ -116,7 +116,7 @@ class LiveFigure:
         if not isinstance(axis.ticker, FixedTicker):
             axis.update(ticker=FixedTicker(ticks=[], minor_ticks=[]), major_label_policy=AllLabels() if leaves_none_out else NoOverlap())
         # A new ticker each time would make Bokeh walk through the whole document; new ticks do not.
-        if axis.ticker.ticks != list(names):
+        if axis.ticker.ticks != list(names) or axis.major_label_overrides != names:
             axis.ticker.ticks = list(names)
             axis.major_label_overrides = dict(names)
             if on == "x":

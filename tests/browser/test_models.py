@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.compat.model_dashboards.profile_document import timing_of
 from services.compat.visualize_comparison import ComparisonDashboard
 from services.compat.visualize_performance import PerformanceDashboard
 from services.core.model import MeasuringOptions, ModelRun, Run, RunSpec, RunState
@@ -16,7 +17,7 @@ from services.core.wire import decode, encode
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.dashboard import Dashboard
 from tests.browser.test_live import drawn_count, eventually
-from tests.unit.test_model_dashboards import COMPARISON, PROFILE
+from tests.unit.test_model_dashboards import COMPARISON, MODEL, PROFILE
 
 pytestmark = pytest.mark.browser
 
@@ -26,6 +27,20 @@ def start_model(dashboard: Dashboard, seconds: float) -> Run:
     work = ModelRun("gpt-nano", ("baseline", "fused"), batch_size=1, sequence_length=16, vocabulary_size=64, measuring=measuring)
     answer = dashboard.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(RunSpec(work))))
     return decode(answer.run, Run)
+
+
+def test_what_no_pass_tells_has_no_chart_and_one_pass_has_its_name(visit: Visit, tmp_path: Path) -> None:
+    """As of a model that takes no tokens."""
+    timed = {"config": {}, "timing": timing_of(MODEL)}
+    run_id = visit.dashboard.import_file(tmp_path / "bare.json", {"metadata": {}, "benchmarks": {"resnet": timed}})
+    page = visit.open(f"/layers?runs={run_id}")
+    expect(page.locator(".passes .of-throughput")).to_be_hidden()
+    eventually(lambda: drawn_count(page, "latency:boxes") == 1)
+    for name in ("efficiency", "architecture", "memory"):
+        expect(page.locator(f".passes .of-{name}")).to_be_hidden()
+    expect(page.locator(".passes .of-latency")).to_be_visible()
+    named = "() => Bokeh.documents[0].roots().some((root) => root.below?.[0]?.major_label_overrides.get(0)?.includes?.('resnet'))"
+    eventually(lambda: bool(page.evaluate(named)))
 
 
 def test_layers_of_both_variants_appear_while_the_model_runs(visit: Visit) -> None:

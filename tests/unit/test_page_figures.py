@@ -108,6 +108,14 @@ def test_a_model_that_comes_later_belongs_to_the_document(charts: list[EmptyChar
     assert old.document is None
 
 
+def test_other_names_at_the_same_places_take_the_place_of_those_before(charts: list[EmptyChart]) -> None:
+    figure = LiveFigure("one", charts[0], LIGHT, LAYERS)
+    axis = figure.figure.xaxis[0]
+    for name in ("", "resnet", "bert"):
+        figure.name_ticks({0: name})
+        assert axis.major_label_overrides == {0: name}
+
+
 def test_names_lie_flat_below_a_chart_where_there_is_room(charts: list[EmptyChart]) -> None:
     figure = LiveFigure("one", charts[0], LIGHT, LAYERS)
     axis, slant = figure.figure.xaxis[0], 0.5

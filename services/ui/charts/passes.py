@@ -57,6 +57,10 @@ class Passes:
         """A figure of each pass."""
         return self.sides(lambda row: _bar(self.title(row), row[column], show))
 
+    def is_known(self, *columns: str) -> bool:
+        """Whether some pass has a value in one of them."""
+        return any(row[column] is not None for row in self.rows.values() for column in columns)
+
     def percentiles(self) -> list[Line]:
         """From the shortest pass to the longest, ns."""
         return [Line(self.title(row), [row[column] for column in PERCENTILES.values()]) for row in self.rows.values()]

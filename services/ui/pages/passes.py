@@ -133,7 +133,7 @@ class PassCharts:
         entries = hideable(self._entries(titles, tuple(SYMBOLS[marker] for marker in MARKERS)), hidden)
         placed = {point.name for point in points}
         self._notes = {
-            "passes_legend": legend_fragment(runs) if len(found.run_ids) > 1 else "",
+            "passes_legend": _unknown(found) + (legend_fragment(runs) if len(found.run_ids) > 1 else ""),
             "percentiles_legend": legend_fragment(entry for entry in entries if entry.name in listed),
             "efficiency_legend": legend_fragment(entry for entry in entries if entry.name in listed & placed),
             "passes_note": _note(found),
@@ -169,6 +169,15 @@ class PassCharts:
     def _entries(self, names: Sequence[str], symbols: Sequence[str]) -> list[LegendEntry]:
         colors = self._palette.series
         return [LegendEntry(name, colors[place % len(colors)], symbols[place % len(symbols)]) for place, name in enumerate(names)]
+
+
+def _unknown(found: passes.Passes) -> str:
+    """Which charts have nothing to show, as marks that the style sheet goes by: a model that takes no tokens has no throughput of them."""
+    columns = {"throughput": ("tokens_per_s",), "memory": ("memory_bytes",), "architecture": ("layer_count", "head_count", "width")}
+    without = [name for name, names in columns.items() if not found.is_known(*names)]
+    if not found.throughput_of_layers():
+        without.append("efficiency")
+    return fragment("without.html", without=without if found.rows else ())
 
 
 def _note(found: passes.Passes) -> str:

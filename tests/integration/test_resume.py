@@ -58,7 +58,7 @@ def connect(services: ServiceProcesses) -> tuple[ServiceProcess, ServiceProcess,
 
 
 def sweep_of(own: Path) -> tuple[str, ...]:
-    return ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "1", "--min-time", "1")
+    return ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "0.6", "--min-time", "0.6")
 
 
 def listed(options: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
 
 def test_a_cancelled_search_by_halving_goes_on_with_those_that_it_has_not_left_behind(services: ServiceProcesses, own: Path) -> None:
     _, analyzer, options = connect(services)
-    bench = ("bench", f"{own}:own<float>", "-p", "N=100000,200000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "2", "--min-time", "2")
+    bench = ("bench", f"{own}:own<float>", "-p", "N=100000,200000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "1", "--min-time", "1")
     with bench_under_way((*bench, "--strategy", "halving", "--budget", "60"), options, COUNT):  # the first problem is done
         assert kernalyse("cancel", "last", *options).returncode == 0
     (cancelled,) = listed(options)

@@ -24,7 +24,7 @@ SECONDS = 1_000_000_000
 
 def slow_sweep() -> RunSpec:
     """Each configuration takes longer than a test needs to do something to its process."""
-    measuring = MeasuringOptions(min_duration_ns=3 * SECONDS // 2, max_duration_ns=3 * SECONDS // 2)
+    measuring = MeasuringOptions(min_duration_ns=3 * SECONDS, max_duration_ns=3 * SECONDS)
     return RunSpec(KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", SIZES[:1]),), measuring=measuring, process_count=PROCESS_COUNT))
 
 

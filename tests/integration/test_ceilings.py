@@ -25,9 +25,9 @@ MAX_DURATION_S = 60.0
 CPU_CEILINGS = ["dram", "l2", "l1", "float32", "float64"]
 
 
-def test_ceilings_are_measured_shown_and_stored_with_the_device(private_folders: Path) -> None:
+def test_ceilings_are_measured_shown_and_stored_with_the_device(server: tuple[str, ...]) -> None:
     start = time.monotonic()
-    done = kernalyse("ceilings", "--backend", "opencl", "--json")
+    done = kernalyse("ceilings", "--backend", "opencl", "--json", *server)
     assert time.monotonic() - start < MAX_DURATION_S
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -36,18 +36,18 @@ def test_ceilings_are_measured_shown_and_stored_with_the_device(private_folders:
     assert all(row["measured"] > 1e8 and row["datasheet"] is None and "Best launch" in row["note"] for row in found["ceilings"])
     assert found["problems"] == []
 
-    stored = json.loads(kernalyse("show", "last", "ceilings", "--format", "json").stdout)["ceilings"]
+    stored = json.loads(kernalyse("show", "last", "ceilings", "--format", "json", *server).stdout)["ceilings"]
     assert [row["value"] for row in stored] == [row["measured"] for row in found["ceilings"]]
     # Stored with the device: the next sweep's points are held against them without measuring again.
-    swept = kernalyse("bench", "saxpy", "-p", "N=4096", "--backend", "opencl", "--max-time", "0.2", "--samples", "50")
+    swept = kernalyse("bench", "saxpy", "-p", "N=4096", "--backend", "opencl", "--max-time", "0.2", "--samples", "50", *server)
     assert swept.returncode == 0, swept.stderr
-    (point,) = json.loads(kernalyse("show", "last", "roofline", "--format", "json").stdout)["roofline"]
+    (point,) = json.loads(kernalyse("show", "last", "roofline", "--format", "json", *server).stdout)["roofline"]
     assert point["ceiling_source"] == "measured"
     assert point["compute_ceiling_flop_per_s"] >= stored[3]["value"]  # a busy host's are measured again; the higher ones stay
 
 
-def test_a_device_that_is_not_there_is_refused_by_name(private_folders: Path) -> None:
-    done = kernalyse("ceilings", "--device", "cuda:7")
+def test_a_device_that_is_not_there_is_refused_by_name(server: tuple[str, ...]) -> None:
+    done = kernalyse("ceilings", "--device", "cuda:7", *server)
     assert done.returncode == 1
     assert "cuda:7" in done.stderr
     assert done.stdout == ""

@@ -104,8 +104,9 @@ def test_an_old_nsys_exports_sqlite(profiler: Profiler) -> None:
     assert "--capture-range-end=stop" in profiler.options
 
 
-def test_after_its_duration_the_program_is_ended_and_the_report_kept(profiler: Profiler) -> None:
+def test_after_its_duration_the_program_is_ended_and_the_report_kept(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ignores TERM, and so do its children."""
+    monkeypatch.setattr(program_watch, "MAX_GRACE_S", 1.0)
     stubborn = "trap '' TERM; sleep 600 & sleep 600"
     began = time.monotonic()
     told = profiler.run("sh", "-c", stubborn, max_duration_ns=300_000_000, time_limit_s=90)
@@ -139,6 +140,7 @@ def test_a_spinning_agent_deaf_to_term_is_gone_with_the_run(profiler: Profiler) 
 
 def test_a_collector_that_hangs_after_the_program_is_given_up(profiler: Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_watch, "SILENCE_LIMIT_S", 3.0)  # the stand-in itself has to start within it
+    monkeypatch.setattr(program_watch, "MAX_GRACE_S", 1.0)
     message = profiler.error(TimeLimitError, "echo", "worked", behaviour="hang")
     assert "its collector, which did not end" in message
     assert message.index("worked") < message.index("importing for ever")

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kernalyse.channel import Endpoint
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.options import Server
 from services.cli.run_specs import kept_spec
@@ -58,7 +59,12 @@ def connect(services: ServiceProcesses) -> tuple[ServiceProcess, ServiceProcess,
 
 
 def sweep_of(own: Path) -> tuple[str, ...]:
-    return ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "1", "--min-time", "1")
+    return ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "0.6", "--min-time", "0.6")
+
+
+def endpoint_of(options: tuple[str, ...]) -> Endpoint:
+    _, address, _, token_file = options
+    return Endpoint(address, Path(token_file).read_text().strip())
 
 
 def listed(options: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -187,7 +193,7 @@ def test_what_cannot_be_done_again_is_refused(server: tuple[str, ...]) -> None:
 
 def test_a_cancelled_search_by_halving_goes_on_with_those_that_it_has_not_left_behind(services: ServiceProcesses, own: Path) -> None:
     _, analyzer, options = connect(services)
-    bench = ("bench", f"{own}:own<float>", "-p", "N=100000,200000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "2", "--min-time", "2")
+    bench = ("bench", f"{own}:own<float>", "-p", "N=100000,200000", "-D", f"REPEAT=1..{COUNT}:1", "--max-time", "1", "--min-time", "1")
     with bench_under_way((*bench, "--strategy", "halving", "--budget", "60"), options, COUNT):  # the first problem is done
         assert kernalyse("cancel", "last", *options).returncode == 0
     (cancelled,) = listed(options)
@@ -206,50 +212,48 @@ def test_a_cancelled_search_by_halving_goes_on_with_those_that_it_has_not_left_b
     assert 0 < (run.spec.work.budget_ns or 0) < 60e9
 
 
-def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(services: ServiceProcesses, own: Path) -> None:
+def test_a_kernel_that_ends_the_worker_is_not_run_again_until_it_is_asked_for(server: tuple[str, ...], own: Path) -> None:
     own.write_text(OWN.replace("T sum = T();", "T sum = T(); if (REPEAT == 2) b[1ll << 40] = sum;"))
-    _, analyzer, options = connect(services)
     bench = ("bench", f"{own}:own<float>", "-p", "N=1000", "-D", "REPEAT=1,2,3", "--no-shuffle")
-    crashed = kernalyse(*bench, *QUICK, *options)
+    crashed = kernalyse(*bench, *QUICK, *server)
     assert (crashed.returncode, "SIGSEGV" in crashed.stderr, "SIGSEGV; it last said:\nPLEASE" in crashed.stderr) == (1, True, False)
-    (first,) = listed(options)
+    first = listed(server)[0]
     assert (first["completed_configuration_count"], first["failed_configuration_count"]) == (2, 1)
 
-    done = kernalyse("resume", "last", *options)
+    done = kernalyse("resume", "last", *server)
     assert "1 configuration that failed is left out; --retry-failed tries it again." in done.stderr
     assert done.returncode == 1, "the sweep has a configuration without a measurement"
-    second = listed(options)[0]
+    second = listed(server)[0]
     assert second["state"] == "SUCCEEDED"
     assert "failed: own<float> N=1000 REPEAT=2: worker while" in done.stdout
     assert (second["completed_configuration_count"], second["failed_configuration_count"]) == (3, 1)
 
-    refused = kernalyse("resume", "last", *options)
+    refused = kernalyse("resume", "last", *server)
     assert "every configuration measured, the one left failed" in refused.stderr
     assert "--retry-failed" in refused.stderr
     own.unlink()
-    assert kernalyse("resume", "last", "--retry-failed", *options).returncode == 1
-    third = listed(options)[0]
+    assert kernalyse("resume", "last", "--retry-failed", *server).returncode == 1
+    third = listed(server)[0]
     assert (third["state"], third["failed_configuration_count"]) == ("FAILED", 1)
-    with AnalyzerClient(analyzer.endpoint) as client:
+    with AnalyzerClient(endpoint_of(server)) as client:
         failures = [client.table("failures", [run["run_id"]]) for run in (first, third)]
     assert [frame["reason"].to_list() for frame in failures] == [["WORKER_CRASHED"]] * 2
 
 
-def test_a_search_whose_budget_is_spent_goes_on_with_another(services: ServiceProcesses, own: Path) -> None:
-    _, analyzer, options = connect(services)
+def test_a_search_whose_budget_is_spent_goes_on_with_another(server: tuple[str, ...], own: Path) -> None:
     bench = ("bench", f"{own}:own<float>", "-p", "N=100000", "-D", "REPEAT=1..40:1", "--max-time", "0.3", "--min-time", "0.3")
-    assert kernalyse(*bench, "--strategy", "random", "--budget", "2", *options).returncode == 0
-    (first,) = listed(options)
+    assert kernalyse(*bench, "--strategy", "random", "--budget", "2", *server).returncode == 0
+    first = listed(server)[0]
     assert 2 <= first["completed_configuration_count"] < 40
-    refused = kernalyse("resume", "last", *options)
+    refused = kernalyse("resume", "last", *server)
     assert (refused.returncode, "its budget of 2 s spent" in refused.stderr) == (1, True)
     assert f"kernalyse resume {first['run_id']} --budget SECONDS" in refused.stderr
-    done = kernalyse("resume", "last", "--budget", "2", *options)
+    done = kernalyse("resume", "last", "--budget", "2", *server)
     assert done.returncode == 0, done.stderr
-    second = listed(options)[0]
+    second = listed(server)[0]
     assert second["continues_run_id"] == first["run_id"]
     assert second["completed_configuration_count"] > first["completed_configuration_count"]
-    with AnalyzerClient(analyzer.endpoint) as client:
+    with AnalyzerClient(endpoint_of(server)) as client:
         parts = [client.table("measurements", [run["run_id"]]) for run in (first, second)]
         (best,) = client.table("best", [second["run_id"]]).rows(named=True)
         whole = repeated(kept_spec(client, client.run(second["run_id"])).spec).work

@@ -149,7 +149,8 @@ def test_the_order_of_a_random_search_is_that_of_its_seed(tmp_path: Path) -> Non
         folder = tmp_path / str(len(orders))
         folder.mkdir()
         quick = replace(MEASURING, min_duration_ns=5_000_000, max_duration_ns=20_000_000)
-        ended = run_worker(replace(planted(SearchStrategy.RANDOM, 20, range(1, 5)), order_seed=order_seed, measuring=quick), folder)
+        search = replace(planted(SearchStrategy.RANDOM, 20, range(1, 5)), order_seed=order_seed, measuring=quick, skip_confirmation=True)
+        ended = run_worker(search, folder)
         orders.append([one.configuration_index for one in ended.of(Measurement)])
     assert orders[0] == orders[1] != orders[2]
 

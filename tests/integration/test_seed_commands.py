@@ -12,7 +12,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.core.errors import InvalidRequestError, RunNotFoundError
 from services.core.rpc import translated_errors
 from tests.command import kernalyse
-from tests.integration.analyzer_under_test import connected, serving
+from tests.integration.analyzer_under_test import connected, running_analyzer, serving
 from tests.integration.test_importing import RUN_ID, imported
 from tests.unit.test_commands import CONFIG, CONV, MM, MUL, SOUND, registry
 
@@ -49,15 +49,16 @@ def test_operations_are_shown_imported_and_reported(private_folders: Path, comma
     done = kernalyse("import", commands, "--op-registry", folder)
     assert done.returncode == 0, done.stderr
     assert "4 configurations, 0 without a measurement" in done.stdout
-    assert rows("last") == shown
+    with running_analyzer():
+        assert rows("last") == shown
 
-    report = kernalyse("report", "last")
-    assert report.returncode == 0, report.stderr
-    assert "#1 ID_CONV" in report.stdout
-    assert "4 configurations measured, 0 not." in report.stdout
-    written = tmp_path / "report.md"
-    assert kernalyse("report", "last", "--format", "markdown", "-o", written).returncode == 0
-    assert written.read_text().startswith("# Report of commands.json\n")
+        report = kernalyse("report", "last")
+        assert report.returncode == 0, report.stderr
+        assert "#1 ID_CONV" in report.stdout
+        assert "4 configurations measured, 0 not." in report.stdout
+        written = tmp_path / "report.md"
+        assert kernalyse("report", "last", "--format", "markdown", "-o", written).returncode == 0
+        assert written.read_text().startswith("# Report of commands.json\n")
 
 
 def test_a_registry_is_for_an_analyzer_of_the_commands_own(private_folders: Path, commands: Path, tmp_path: Path) -> None:

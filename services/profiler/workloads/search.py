@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from services.core.comparison import load_statistics
 from services.core.model import LogLevel, LogLines, StoppingCriterion, StopReason
 from services.core.statistics import MedianInterval, median_interval
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
@@ -44,7 +43,7 @@ def search_at_random(
     order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
-    budget = _whole_budget(bench, clock_ns)
+    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
     searching = _searching_part(budget, bench)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
@@ -64,7 +63,7 @@ def search_by_halving(
     by_contest: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         by_contest.setdefault(planned.contest, []).append(planned)
-    budget = _whole_budget(bench, clock_ns)
+    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
     searching = _searching_part(budget, bench)
     left_count = 0
     for position, contest in enumerate(by_contest.values()):
@@ -72,13 +71,6 @@ def search_by_halving(
         left_count += halving.hold(contest)
     _tell_left(left_count, bench)
     contests.confirm(bench, progress, budget)
-
-
-def _whole_budget(bench: Bench, clock_ns: ClockNs) -> SearchBudget:
-    """From here on: what loads once, whatever is searched, comes before."""
-    if not bench.sweep.skip_confirmation:
-        load_statistics()
-    return SearchBudget.of(bench.sweep.budget_ns, clock_ns)
 
 
 def _searching_part(budget: SearchBudget, bench: Bench) -> SearchBudget:

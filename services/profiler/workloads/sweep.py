@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from services.core.comparison import load_statistics
 from services.core.model import KernelSweep, SearchStrategy
 from services.profiler.backends.base import DeviceSession
 from services.profiler.measuring.busy import Neighbours, open_use_meter
@@ -93,7 +92,6 @@ def _measure_all(
     allowed_ns = confirming_ns(clock_ns() - start_ns)
     is_decided_by_processes = bench.sweep.process_count > 1
     if not (is_decided_by_processes or bench.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
-        load_statistics()
         contests.confirm(bench, progress, SearchBudget.of(int(allowed_ns), clock_ns))
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from kernalyse.errors import RequestError
 from kernalyse.measuring import Measuring
 from kernalyse.revision import git_revision
-from services.callables.callable_run import CallableRun, Desk, Work, refuse_what_does_no_work
+from services.callables.callable_run import CallableRun, Desk, Work, refuse_no_function
 from services.callables.record import Record
 from services.callables.results import Bench, Comparison
 from services.callables.session import Stopwatch
 from services.callables.stopwatches import choose_stopwatch
 from services.core import wire
 from services.core.comparison import MIN_PAIR_COUNT
-from services.core.errors import KernalyseError
+from services.core.errors import InvalidParameterError, KernalyseError
 from services.core.model import MeasuringOptions, Revision, StopReason
 from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
@@ -53,7 +53,7 @@ def compare(
     measuring: Measuring,
 ) -> Comparison:
     with _request_errors(), _opened(timer, judged=judged, baseline=baseline) as stopwatch:
-        judged_name, baseline_name = names or _different(_name_of(judged), _name_of(baseline))
+        judged_name, baseline_name = _different(_name_of(judged), _name_of(baseline)) if names is None else _checked(names)
         record = _record(f"{judged_name} against {baseline_name}", stopwatch)
         desk = _desk(stopwatch, measuring, record)
         runs = (
@@ -100,11 +100,17 @@ def _different(judged_name: str, baseline_name: str) -> tuple[str, str]:
     return (judged_name, baseline_name) if judged_name != baseline_name else (f"{judged_name} (judged)", f"{baseline_name} (baseline)")
 
 
+def _checked(names: tuple[str, ...]) -> tuple[str, str]:
+    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+        raise InvalidParameterError("argument names", found=repr(names), expected="two different names, the judged one's first")
+    return names[0], names[1]
+
+
 @contextmanager
 def _opened(timer: str, **functions: object) -> Iterator[Stopwatch]:
     """functions: by the names of their arguments."""
     for name, function in functions.items():
-        refuse_what_does_no_work(function, name)
+        refuse_no_function(function, name)
     stopwatch = choose_stopwatch(timer)
     try:
         yield stopwatch

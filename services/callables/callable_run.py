@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,6 +30,9 @@ from services.profiler.measuring.verification import NO_REFERENCE
 
 MIN_WARM_UP_COUNT: Final = 5
 """The fastest of them decides whether calls are timed one by one; fewer may all have met caches and pages for the first time."""
+
+LONG_CALL_NS: Final = 500_000_000
+"""Such calls are timed one by one whatever else; each further one to warm up would only be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,13 @@ class CallableRun:
             raise InvalidParameterError("argument cache", found="'both'", expected="cold or hot", remedy="Measure once with each.")
         self.configuration = _configuration(configuration_index, work, self._method.cache_mode)
         self._further_ns = 0  # wall clock beside the benchmark's
-        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: desk.write(batch.event(configuration_index)))
         self._session, self._launch = CallableSession(desk.stopwatch), CallableLaunch(work.function)
-        self.benchmark = Benchmark(self._session, self._launch, self._method, desk.clock_meter, observer)
+        self.benchmark = self._new_benchmark()
+
+    def _new_benchmark(self) -> Benchmark:
+        desk, index = self._desk, self.configuration_index
+        observer = Observer(on_activity=lambda _: None, on_batch=lambda batch: desk.write(batch.event(index)))
+        return Benchmark(self._session, self._launch, self._method, desk.clock_meter, observer)
 
     @property
     def configuration_index(self) -> int:
@@ -92,9 +99,32 @@ class CallableRun:
         start_ns = time.perf_counter_ns()
         self._desk.write(self.configuration)
         self._desk.neighbours.wait_or_refuse(self._desk.options.busy_policy, lambda _: None)
-        self._session.run(self._launch)
+        self._refuse_unfinished(self._launch.function())
+        if self._takes_long(start_ns) and self._takes_long():
+            self._method = replace(self._method, warm_up_count=max(self._desk.options.warm_up_count, 1))
+            self.benchmark = self._new_benchmark()
         self._further_ns = time.perf_counter_ns() - start_ns
         self.benchmark.start(lambda: NO_REFERENCE)
+
+    def _takes_long(self, start_ns: int | None = None) -> bool:
+        """Whether a call does, of which the first may have compiled. start_ns: of one that has begun; None: of one more."""
+        if start_ns is None:
+            start_ns = time.perf_counter_ns()
+            self._launch.function()
+        self._desk.stopwatch.synchronize()
+        return time.perf_counter_ns() - start_ns > LONG_CALL_NS
+
+    def _refuse_unfinished(self, answer: object) -> None:
+        """Raises InvalidParameterError: the call has only made something that would do the work."""
+        if isinstance(answer, Coroutine):
+            answer.close()
+        if isinstance(answer, Awaitable | Generator | AsyncGenerator):
+            raise InvalidParameterError(
+                f"function {self.configuration.kernel_name}",
+                found=f"a {type(answer).__name__} that has not run yet",
+                expected="a call that does the work",
+                remedy="Wrap it: lambda: asyncio.run(work()) for a coroutine, lambda: list(work()) for a generator.",
+            )
 
     def sample(self) -> StopReason:
         return self.benchmark.sample()
@@ -108,17 +138,10 @@ class CallableRun:
         return measurement
 
 
-def refuse_what_does_no_work(function: object, name: str) -> None:
-    """Raises InvalidParameterError: it cannot be called, or a call would only prepare what is to be awaited."""
+def refuse_no_function(function: object, name: str) -> None:
+    """name: of the argument. Raises InvalidParameterError."""
     if not callable(function):
         raise InvalidParameterError(f"argument {name}", found=repr(function), expected="a function without arguments")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise InvalidParameterError(
-            f"argument {name}",
-            found=f"{getattr(function, '__name__', function)}, whose calls only make a coroutine or a generator",
-            expected="a function that does its work when it is called",
-            remedy="Run it to its end inside, as lambda: asyncio.run(f()) or lambda: list(f()).",
-        )
 
 
 def _configuration(index: int, work: Work, cache_mode: CacheMode) -> Configuration:
@@ -127,6 +150,9 @@ def _configuration(index: int, work: Work, cache_mode: CacheMode) -> Configurati
     for name, value in work.parameters.items():
         if not isinstance(value, int):
             raise InvalidParameterError(f"parameter {name}", found=repr(value), expected="a whole number")
+    for argument, amount in (("flop", work.flop), ("bytes", work.bytes)):
+        if amount is not None and not (math.isfinite(amount) and amount >= 0):
+            raise InvalidParameterError(f"argument {argument}", found=str(amount), expected="a number of 0 or more, or None")
     return Configuration(
         configuration_index=index,
         kernel_name=work.name,

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
@@ -157,9 +157,6 @@ def check_comparison(client: kernalyse.Client) -> None:
     assert row["duration_ratio"] == pytest.approx(comparison.duration_ratio)
 
 
-async def later() -> None: ...
-
-
 def test_what_a_callable_raises_comes_out_and_settings_are_refused_by_name() -> None:
     with pytest.raises(ZeroDivisionError):
         kernalyse.bench(lambda: 1 // 0)
@@ -170,8 +167,6 @@ def test_what_a_callable_raises_comes_out_and_settings_are_refused_by_name() -> 
         kernalyse.bench(lambda: None, timer="sundial")  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="argument function: found 5; expected a function without arguments"):
         kernalyse.bench(5)  # type: ignore[arg-type]
-    with pytest.raises(RequestError, match="argument baseline: found later, whose calls only make a coroutine or a generator"):
-        kernalyse.compare(int, later)
     with pytest.raises(RequestError, match="argument dtype: found 'float31'"):
         kernalyse.bench(lambda: None, dtype="float31")
     with pytest.raises(RequestError, match="argument cache: found 'both'"):
@@ -183,6 +178,33 @@ def test_what_a_callable_raises_comes_out_and_settings_are_refused_by_name() -> 
 # ---------------------------------------------------------------- requests
 
 
+async def coroutine() -> None: ...
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [coroutine, generator])
+@pytest.mark.filterwarnings("error")  # a coroutine that is never awaited would warn
+def test_a_call_that_only_makes_something_to_be_run_is_not_timed(function: Callable[[], object]) -> None:
+    with pytest.raises(RequestError, match=r"function .*: found a (coroutine|generator) that has not run yet; expected a call"):
+        kernalyse.bench(function)
+
+
+def test_a_call_of_seconds_is_not_called_more_often_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.callables.callable_run.LONG_CALL_NS", 1_000_000)
+    calls: list[float] = []
+
+    def slow() -> None:
+        calls.append(time.monotonic())
+        time.sleep(0.002)
+
+    once = kernalyse.Measuring(min_duration_s=0, max_sample_count=2)
+    assert kernalyse.bench(slow, measuring=once).measurement.warm_up_count == 1
+    assert len(calls) == 5  # the first, one more to see that it is not the first alone, one to warm up, two samples
+
+
 def check_refusals(client: kernalyse.Client) -> None:
     with pytest.raises(RequestError) as caught:
         client.run("nothing")
@@ -191,9 +213,20 @@ def check_refusals(client: kernalyse.Client) -> None:
     assert caught.value.found
     with pytest.raises(RequestError, match="operator '=~'"):
         client.table("last", "runs", ("run_id", "=~", "x"))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match=r"filter of a table: found 'run_id'; expected \(column, operator, value\)"):
+        client.table("last", "runs", "run_id")  # type: ignore[call-overload]
+    with pytest.raises(RequestError, match="argument to: found 'numpy'; expected polars, pandas, arrow"):
+        client.table("last", "runs", to="numpy")  # type: ignore[call-overload]
+    with pytest.raises(RequestError, match=r"table 'runs', offset 0, limit -1; expected .* 0 or more"):
+        client.table("last", "runs", limit=-1)
 
 
 def test_what_no_service_could_take_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match="argument bytes: found -1; expected a number of 0 or more"):
+        kernalyse.bench(lambda: None, bytes=-1)
+    for names in (("a", "a"), ("a",), ("a", "")):
+        with pytest.raises(RequestError, match=r"argument names: found .* expected two different names"):
+            kernalyse.compare(lambda: None, lambda: None, names=names)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="argument kernels: found none"):
         kernalyse.kernel_sweep()
     with pytest.raises(RequestError, match=r"argument collector: found 'vtune'; expected nsys, ncu, kineto, proton"):

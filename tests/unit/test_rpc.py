@@ -260,6 +260,7 @@ async def test_the_client_library_tells_that_nobody_answers(socket: str) -> None
     with pytest.raises(RequestError) as caught, connect(socket, TOKEN) as client:
         client.run("x")
     assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "")
+    assert "kernalyse up" in caught.value.remedy
 
 
 async def in_thread(call: Any) -> Any:

@@ -15,7 +15,7 @@ import grpc
 
 from kernalyse.bundle import files_of_folder, pack, refuse_too_large
 from kernalyse.channel import Endpoint, open_channel
-from kernalyse.errors import request_errors
+from kernalyse.errors import refusal, request_errors
 from kernalyse.revision import git_revision
 from kernalyse.runs import Run, RunUpdate, run_of, update_of
 from kernalyse.tables import Table, TableFilter, filter_messages, sort_keys
@@ -35,6 +35,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 TRANSFER_TIMEOUT_S: Final = 600.0
 RETURN_TIMEOUT_S: Final = 20.0  # for an analyzer that is started again, or a network that changes
 CHUNK_BYTES: Final = 1024 * 1024
+TABLE_FORMS: Final = ("polars", "pandas", "arrow")
 NOTHING: Final[Callable[[], None]] = lambda: None  # noqa: E731
 
 
@@ -248,6 +249,14 @@ class Client:
         Raises:
             ModuleNotFoundError: that library is not installed.
         """
+        if to not in TABLE_FORMS:
+            raise refusal("argument to", found=repr(to), expected=", ".join(TABLE_FORMS))
+        if not isinstance(table_name, str) or offset < 0 or limit < 0:
+            raise refusal(
+                "arguments of table",
+                found=f"table {table_name!r}, offset {offset}, limit {limit}",
+                expected="a run, then the name of a table; offset and limit of 0 or more",
+            )
         request = messages.GetTableRequest(
             table_name=table_name,
             run_ids=[_id_of(run)] if isinstance(run, Run | str) else [_id_of(one) for one in run],

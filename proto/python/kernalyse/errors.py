@@ -79,4 +79,7 @@ def _request_error(error: grpc.RpcError) -> RequestError:
             info = error_details_pb2.ErrorInfo()
             if detail.Unpack(info):
                 return RequestError(code, info.reason, message, info.metadata)
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        remedy = "Check that the analyzer runs (kernalyse up), and that the address is its own."
+        return RequestError(code, "", f"{message}. {remedy}", {"found": message, "remedy": remedy})
     return RequestError(code, "", message, {})

@@ -66,9 +66,12 @@ class Table:
 
 
 def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
-    """Raises RequestError for an operator that there is not."""
+    """Raises RequestError for what is no condition, and for an operator that there is not."""
     found = []
-    for column, operator, value in filters:
+    for condition in filters:
+        if isinstance(condition, str) or len(condition) != 3:
+            raise refusal("filter of a table", found=repr(condition), expected='(column, operator, value), as ("flop", ">", 0)')
+        column, operator, value = condition
         if operator not in OPERATORS:
             raise refusal(f"filter of column {column}", found=f"operator {operator!r}", expected=" ".join(OPERATORS))
         text = str(value).lower() if isinstance(value, bool) else str(value)

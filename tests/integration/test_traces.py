@@ -200,7 +200,7 @@ def test_two_traces_are_compared_kernel_by_kernel_and_layer_by_layer(private_fol
     assert "forward" not in slower.stdout
     assert kernalyse("compare", later, trace, "--fail-if-slower", "5%").returncode == 0
     markdown = kernalyse("compare", trace, later, "--format", "markdown")
-    assert "| daxpy(double *) | – | 10 ns | +10 ns | -50 % | – → 1 | – | new |" in markdown.stdout
+    assert "| daxpy(double *) | – | 10 ns | +10 ns | -50 % | – → 1 | – | – | new |" in markdown.stdout
 
     empty = write_export(tmp_path / "empty.sqlite", kernels=[])
     assert kernalyse("compare", trace, empty).returncode == 2

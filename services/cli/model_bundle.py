@@ -43,7 +43,8 @@ def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | Non
         return None
     path = Path(model_name)
     if not path.is_file():
-        raise UsageError(f"model {model_name}", found="no such file", expected="a file", remedy="Correct the path.")
+        found = "a folder" if path.is_dir() else "no such file"
+        raise UsageError(f"model {model_name}", found=found, expected="a file", remedy="Correct the path.")
     if folder is not None and not folder.is_dir():
         raise UsageError(f"option --bundle {folder}", found="no such folder", expected="that of the model", remedy="Correct the path.")
     return pack_files({**({} if folder is None else files_of_folder(folder)), **files_of_model(path)})

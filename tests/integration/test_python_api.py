@@ -205,6 +205,15 @@ def test_a_call_of_seconds_is_not_called_more_often_than_it_must(monkeypatch: py
     assert len(calls) == 5  # the first, one more to see that it is not the first alone, one to warm up, two samples
 
 
+def test_a_closed_client_refuses_every_call(analyzer_that_runs: None) -> None:
+    """gRPC would end the process at a stream."""
+    with kernalyse.connect() as client:
+        assert client.nodes() == []
+    for call in (client.nodes, lambda: client.table("last", "runs"), lambda: next(client.watch("last")), lambda: list(client.runs())):
+        with pytest.raises(RequestError, match="client: found a closed one; expected an open one"):
+            call()
+
+
 def check_refusals(client: kernalyse.Client) -> None:
     with pytest.raises(RequestError) as caught:
         client.run("nothing")
@@ -215,6 +224,9 @@ def check_refusals(client: kernalyse.Client) -> None:
         client.table("last", "runs", ("run_id", "=~", "x"))  # type: ignore[arg-type]
     with pytest.raises(RequestError, match=r"filter of a table: found 'run_id'; expected \(column, operator, value\)"):
         client.table("last", "runs", "run_id")  # type: ignore[call-overload]
+    for seconds in (0, float("nan"), 1e30):
+        with pytest.raises(RequestError, match="argument time_limit_s: found"):
+            client.submit(kernalyse.ceilings(), time_limit_s=seconds)
     with pytest.raises(RequestError, match="argument to: found 'numpy'; expected polars, pandas, arrow"):
         client.table("last", "runs", to="numpy")  # type: ignore[call-overload]
     with pytest.raises(RequestError, match=r"table 'runs', offset 0, limit -1; expected .* 0 or more"):

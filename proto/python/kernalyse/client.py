@@ -35,6 +35,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 TRANSFER_TIMEOUT_S: Final = 600.0
 RETURN_TIMEOUT_S: Final = 20.0  # for an analyzer that is started again, or a network that changes
 CHUNK_BYTES: Final = 1024 * 1024
+MAX_SECONDS: Final = 1e9  # as nanoseconds still a number of 64 bits
 TABLE_FORMS: Final = ("polars", "pandas", "arrow")
 NOTHING: Final[Callable[[], None]] = lambda: None  # noqa: E731
 
@@ -47,6 +48,13 @@ class Imported:
     is_known: bool
 
 
+class _ClosedStub:
+    """In the place of a closed client's: gRPC ends the process where a stream is asked for on a closed channel."""
+
+    def __getattr__(self, method: str) -> Any:
+        raise refusal("client", found="a closed one", expected="an open one", remedy="Call it inside of its with block, or connect again.")
+
+
 class Client:
     """Calls of one analyzer. Safe to use from several threads; close it, or use it in a `with` block.
 
@@ -57,10 +65,11 @@ class Client:
     def __init__(self, endpoint: Endpoint, on_close: Callable[[], None] = NOTHING) -> None:
         self.endpoint = endpoint
         self._channel = open_channel(endpoint)
-        self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._on_close = on_close
 
     def close(self) -> None:
+        self._stub = _ClosedStub()
         self._channel.close()
         on_close, self._on_close = self._on_close, NOTHING
         on_close()
@@ -96,6 +105,8 @@ class Client:
         if title:
             asked.title = title
         if time_limit_s is not None:
+            if not 0 < time_limit_s <= MAX_SECONDS:
+                raise refusal("argument time_limit_s", found=str(time_limit_s), expected=f"more than 0 and at most {MAX_SECONDS:g} seconds")
             asked.limits.time_limit_ns = round(time_limit_s * 1e9)
         if memory_limit_bytes is not None:
             asked.limits.memory_limit_bytes = memory_limit_bytes

@@ -27,10 +27,9 @@ setup: $(INSTALLED)
 run: $(INSTALLED)
 	@exec $(BIN)/kernalyse up --demo $(ARGS)
 
-# File by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml). Three workers, on two cores too:
-# a third of their time they wait, for browsers, services and grace.
+# Two workers, file by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml).
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 3 --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
 
 # Properties with ten times the examples that they name, and damaged files of every format.
 fuzz: $(INSTALLED)

@@ -27,6 +27,17 @@ def drawn_count(page: Page, source: str) -> int:
     return count
 
 
+def settled(read: Callable[[], int]) -> int:
+    """What is read, once it has been the same for a second: charts and rows come one after the other."""
+    found, since = read(), time.monotonic()
+    while time.monotonic() < since + 1:
+        time.sleep(0.1)
+        now = read()
+        if now != found:
+            found, since = now, time.monotonic()
+    return found
+
+
 def eventually(check: Callable[[], bool], timeout_s: float = 90.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not check():

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 
 from services.ui.state import PAGE_TITLES
 from tests.browser.conftest import PATIENCE_MS, Visit
+from tests.browser.test_live import settled
 
 pytestmark = pytest.mark.browser
 
@@ -124,7 +125,7 @@ def test_light_and_dark_change_in_place_with_what_was_typed(visit: Visit, run_id
     go(page, "kernels")
     page.set_viewport_size({"width": 390, "height": 500})
     page.locator("#f-table tbody tr").first.wait_for()
-    page.wait_for_load_state("networkidle")  # charts and rows move what lies below them as they come
+    settled(lambda: page.evaluate("document.documentElement.scrollHeight"))  # what comes above moves what lies below it
     page.locator("#f-table").scroll_into_view_if_needed()
     place = page.evaluate("scrollY")
     assert place > 500

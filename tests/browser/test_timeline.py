@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Visit, see_that_it_fits
-from tests.browser.test_live import drawn_count, eventually
+from tests.browser.test_live import drawn_count, eventually, settled
 from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export
 
 pytestmark = pytest.mark.browser
@@ -153,7 +153,8 @@ def test_all_rows_of_api_calls_are_hidden_by_one_switch(visit: Visit, run_id: st
     calls = rows.filter(has_text="API calls")
     expect(calls).to_have_count(1)
     expect(page.locator("#f-matches")).to_contain_text("2\u202f000 matches")
-    before, others = drawn_count(page, "timeline:events"), rows.count() - 1
+    eventually(lambda: drawn_count(page, "timeline:events") > 0)
+    before, others = settled(lambda: drawn_count(page, "timeline:events")), rows.count() - 1
     page.get_by_role("button", name="API calls", pressed=True).press("Enter")
     page.wait_for_url(re.compile("calls=hidden"))
     expect(calls).to_have_count(0)

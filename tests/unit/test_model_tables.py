@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from services.analyzer.analyses.layer_verdicts import BASELINE_BLOCKS, BLOCKS, with_verdicts
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
@@ -189,6 +190,18 @@ def test_batches_that_took_turns_decide_which_layers_became_faster(tables_of: Ca
     assert ("x" in qkv["reason"] or "%" in qkv["reason"]) if batch_count == 24 else "6 pairs of blocks are too few" in qkv["reason"]
     (mlp,) = table("layer_variants", depth=2).filter(layer="blocks.0.mlp").to_dicts()
     assert mlp["paired_ratio"] == pytest.approx(3 / 10, rel=0.01)
+
+
+@pytest.mark.parametrize(("judged_ns", "verdict"), [(90, "FASTER"), (110, "UNDECIDED")])
+def test_a_verdict_that_the_medians_go_against_is_none(judged_ns: int, verdict: str) -> None:
+    """Where something else ran for most of the passes of one side, the fastest of each batch may still be faster."""
+    pairs = pl.DataFrame(
+        {BLOCKS: [[50.0] * 24], BASELINE_BLOCKS: [[100.0] * 24], "is_gpu": [False]}
+        | {"duration_sum_ns": [judged_ns], "baseline_duration_sum_ns": [100]}
+    )
+    (row,) = with_verdicts(pairs).to_dicts()
+    assert (row["verdict"], row["paired_ratio"]) == (verdict, 0.5)
+    assert ("the opposite" in row["reason"]) == (verdict == "UNDECIDED")
 
 
 def test_opportunities_rank_what_each_variant_loses(tables_of: Callable[..., Tables]) -> None:

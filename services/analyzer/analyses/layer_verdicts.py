@@ -9,10 +9,12 @@ import polars as pl
 
 from services.analyzer.table import NUMBER, TEXT
 from services.core.comparison import CPU_MARGIN_RATIO, GPU_MARGIN_RATIO, Timings, compare_pairs
+from services.core.model import Verdict
 
 KEYS: Final = ["run_id", "variant", "layer"]
 BLOCKS: Final = "block_ns"
 BASELINE_BLOCKS: Final = "baseline_block_ns"
+AGAINST: Final = "Batches that took turns say one thing, the medians of all launches the opposite: something else ran meanwhile."
 VERDICT: Final[dict[str, Any]] = {
     "paired_ratio": NUMBER,
     "paired_ratio_low": NUMBER,
@@ -51,10 +53,23 @@ def layer_blocks(launches: pl.LazyFrame, samples: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def with_verdicts(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the columns of VERDICT in the place of blocks; null where a side has none. Input: what both sides' `layer_blocks` say."""
+    """Rows with the columns of VERDICT in the place of blocks; null where a side has none.
+
+    Input: what both sides' `layer_blocks` say, and the duration_sum_ns that is shown of each. A verdict that these go against is none.
+    """
     rows = [_verdict(*row) for row in pairs.select(BLOCKS, BASELINE_BLOCKS, "is_gpu").iter_rows()]
     verdicts = pl.DataFrame(rows, schema=VERDICT, orient="row")
-    return pairs.drop(BLOCKS, BASELINE_BLOCKS, "is_gpu").hstack(verdicts)
+    change_ns = pl.col("duration_sum_ns") - pl.col("baseline_duration_sum_ns")
+    is_faster, is_slower = (pl.col("verdict") == verdict.value for verdict in (Verdict.FASTER, Verdict.SLOWER))
+    is_against = (is_faster & (change_ns > 0)) | (is_slower & (change_ns < 0))
+    return (
+        pairs.drop(BLOCKS, BASELINE_BLOCKS, "is_gpu")
+        .hstack(verdicts)
+        .with_columns(
+            verdict=pl.when(is_against).then(pl.lit(Verdict.UNDECIDED.value)).otherwise("verdict"),
+            reason=pl.when(is_against).then(pl.lit(AGAINST)).otherwise("reason"),
+        )
+    )
 
 
 def _verdict(judged: list[float] | None, baseline: list[float] | None, is_gpu: bool | None) -> tuple[object, ...]:

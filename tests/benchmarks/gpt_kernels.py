@@ -27,6 +27,7 @@ from services.core.expressions import parse_expression
 from services.core.gpt_models import find_architecture
 from services.core.model import CacheMode, Dim3, TimingMethod
 from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration, Timing
+from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.opencl import OpenCLBackend
 from services.profiler.backends.passes import PassSession
 from services.profiler.catalog import load_catalog
@@ -83,7 +84,8 @@ def numpy_side(name: str) -> Side:
 def kernel_side(session: DeviceSession, kernel_name: str) -> Side:
     definition, source = load_catalog().definition(kernel_name), load_catalog().source(kernel_name)
     block = Dim3(*(int(extent) for extent in definition.launch.block))
-    names = {"M": EXTENT, "N": EXTENT, "K": EXTENT, "block_x": block.x, "block_y": block.y, "block_z": block.z}
+    names = dict(parse_kernel_source(source).constants) | {"block_x": block.x, "block_y": block.y, "block_z": block.z}
+    names |= dict.fromkeys(("M", "N", "K"), EXTENT)
     grid = Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in definition.launch.grid))
     buffers = [session.allocate(4 * EXTENT * EXTENT) for _ in range(3)]
     values = np.random.default_rng(0).random((EXTENT, EXTENT), np.float32)

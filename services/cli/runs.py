@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,11 +34,10 @@ def runs(
 
     with analyzer_session(server, with_profiler=False) as client:
         found = client.runs(count)
-        hostnames = {status.node.node_id: status.node.hostname for status in client.nodes() if status.node is not None}
     if json_output:
         _print_json(found)
     else:
-        _print_table(found, hostnames)
+        _print_table(found)
 
 
 @takes_server
@@ -110,7 +109,7 @@ def _confirm_deletion(runs: Iterable[Run]) -> None:
     typer.confirm(f"Delete {listed} with all rows?", abort=True)
 
 
-def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
+def _print_table(found: tuple[Run, ...]) -> None:
     from rich.text import Text
 
     from services.cli.terminal import console, plain_table
@@ -125,7 +124,7 @@ def _print_table(found: tuple[Run, ...], hostnames: Mapping[str, str]) -> None:
     for run in found:
         table.add_row(
             run.run_id,
-            *([_origin(run, hostnames)] if has_origin else []),
+            *([run.node_name] if has_origin else []),
             Text(run.title),
             *([Text(", ".join(run.tags))] if has_tags else []),
             run.state if run.error is None else f"{run.state} {run.error.reason}",
@@ -145,10 +144,6 @@ def _counts(run: Run) -> tuple[str, str]:
     return f"{run.completed_configuration_count}/{total}", str(run.failed_configuration_count)
 
 
-def _origin(run: Run, hostnames: Mapping[str, str]) -> str:
-    return "imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8])
-
-
 def _print_json(found: tuple[Run, ...]) -> None:
     import json
 
@@ -161,6 +156,7 @@ def run_row(run: Run) -> dict[str, object]:
     return {
         "run_id": run.run_id,
         "node_id": run.node_id or None,
+        "hostname": run.hostname or None,
         "title": run.title,
         "tags": list(run.tags),
         "notes": run.notes,

@@ -26,7 +26,7 @@ from services.core.errors import (
     ShuttingDownError,
     StorageFullError,
 )
-from services.core.model import CommandProfile, Progress, Run, RunSpec, RunState, StateChanged, Telemetry
+from services.core.model import CommandProfile, Node, Progress, Run, RunSpec, RunState, StateChanged, Telemetry
 from services.core.rpc import run_error
 from services.profiler.admission import Admission, Placement
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
@@ -66,11 +66,11 @@ class _Lane:
 class Runs:
     """All runs of the node. Use `recover` once before anything else, and `drain` at the end."""
 
-    def __init__(self, settings: RunsSettings, journal: Journal, admission: Admission, node_id: str) -> None:
+    def __init__(self, settings: RunsSettings, journal: Journal, admission: Admission, node: Node) -> None:
         self._settings = settings
         self._journal = journal
         self._admission = admission
-        self._node_id = node_id
+        self._node = node
         self._active: dict[str, Run] = {}  # as journalled; a run leaves when its final state is
         self._placements: dict[str, Placement] = {}
         self._processes: dict[str, RunProcess] = {}
@@ -102,7 +102,8 @@ class Runs:
             placement = await asyncio.to_thread(self._admission.check, spec)
             run = Run(
                 run_id=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
-                node_id=self._node_id,
+                node_id=self._node.node_id,
+                hostname=self._node.hostname,
                 spec=spec,
                 state=RunState.QUEUED,
                 create_time=datetime.now(UTC),
@@ -117,7 +118,8 @@ class Runs:
         placement = await asyncio.to_thread(self._admission.check, spec)
         return Run(
             run_id="",
-            node_id=self._node_id,
+            node_id=self._node.node_id,
+            hostname=self._node.hostname,
             spec=placement.spec,
             state=RunState.QUEUED,
             create_time=datetime.now(UTC),

@@ -130,7 +130,7 @@ async def _open_service(
             settings.grace_s,
             settings.command_grace_s,
         )
-        runs = Runs(runs_settings, journal, admission, node.node_id)
+        runs = Runs(runs_settings, journal, admission, node)
         telemetry = TelemetrySampler(
             open_readers(node.devices),
             interval_s=settings.telemetry_interval_s,

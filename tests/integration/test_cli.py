@@ -82,6 +82,7 @@ def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repea
         second, first = json.loads(kernalyse("runs", "--json").stdout)
         assert (second["state"], first["state"]) == ("SUCCEEDED", "SUCCEEDED")
         assert second["node_id"] == first["node_id"]
+        assert first["hostname"] == socket.gethostname()  # no profiler is running that could be asked
         of_second = json.loads(kernalyse("show", second["run_id"][:-2], "samples", "measurements", "--format", "json").stdout)
         assert [len(of_second["samples"])] == [row["sample_count"] for row in of_second["measurements"]]
         kernalyse("show", first["run_id"], "samples", "roofline", "--format", "parquet", "-o", tmp_path / "tables")

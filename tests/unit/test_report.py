@@ -75,8 +75,9 @@ def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
 
 def test_a_sweep_has_its_outcome_best_roofline_ceilings_and_failures(tmp_path: Path) -> None:
     frames = sweep_results(tmp_path).frames
-    run = replace(RUN, node_id="node-1", spec=RunSpec(KernelSweep(())), notes="")
+    run = replace(RUN, node_id="node-1", hostname="gpu-7", spec=RunSpec(KernelSweep(())), notes="")
     report = report_of(run, lambda name: frames.get(name, table_named(name).empty()))
+    assert ("Source", "measured on node gpu-7") in section(report, "Run").facts
     assert section(report, "Outcome").sentences[0] == "2 configurations measured, 1 not."
     failed = section(report, "Not measured")
     assert failed.rows == ((frames["failures"]["label"][0], "COMPILE_FAILED", "line 3: expected ;"),)

@@ -96,13 +96,13 @@ def _source(run: Run) -> str:
         case ImportedTrace(file_name, _, reader_format):
             return f"imported from {file_name}, read as {reader_format}"
         case KernelSweep():
-            return f"measured on node {run.node_id}"
+            return f"measured on node {run.node_name}"
         case CommandProfile(arguments, collector):
-            return f"{collector or 'a collector'} around {' '.join(arguments)} on node {run.node_id}"
+            return f"{collector or 'a collector'} around {' '.join(arguments)} on node {run.node_name}"
         case ModelRun(model_name):
-            return f"model {model_name} on node {run.node_id}"
+            return f"model {model_name} on node {run.node_name}"
         case _:
-            return f"ceilings measured on node {run.node_id}"
+            return f"ceilings measured on node {run.node_name}"
 
 
 def _moment(time: datetime | None) -> str:

@@ -264,6 +264,12 @@ class Run:
     activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
+    hostname: str = ""  # of the node, when the run was submitted; empty: imported
+
+    @property
+    def node_name(self) -> str:
+        """Where it ran, in words."""
+        return "imported" if self.is_imported else self.hostname or self.node_id[:8]
 
     @property
     def title(self) -> str:

@@ -94,14 +94,13 @@ def _format(run: Run) -> str:
 
 def facts(before: RunMemory, after: RunMemory, overview: Overview) -> list[Fact]:
     """Of both runs, what differs first."""
-    hostnames = {status.node.node_id: status.node.hostname for status in overview.nodes if status.node is not None}
     device_names = {
         (status.node.node_id, device.device_id): device.name
         for status in overview.nodes
         if status.node is not None
         for device in status.node.devices
     }
-    sides = [_values(memory, hostnames, device_names) for memory in (before, after)]
+    sides = [_values(memory, device_names) for memory in (before, after)]
     found = []
     for title in dict.fromkeys(title for side in sides for title in side):
         first, second = (side.get(title) or theme.UNKNOWN for side in sides)
@@ -111,7 +110,7 @@ def facts(before: RunMemory, after: RunMemory, overview: Overview) -> list[Fact]
     )  # stable: the order above within each half
 
 
-def _values(memory: RunMemory, hostnames: Mapping[str, str], device_names: Mapping[tuple[str, str], str]) -> dict[str, str]:
+def _values(memory: RunMemory, device_names: Mapping[tuple[str, str], str]) -> dict[str, str]:
     run = memory.run
     measurements = memory.table("measurements")
     values: dict[str, str] = {}
@@ -119,7 +118,7 @@ def _values(memory: RunMemory, hostnames: Mapping[str, str], device_names: Mappi
         revision = run.spec.revision
         values[STARTED] = theme.moment(int((run.start_time or run.create_time).timestamp() * 1e9))
         values["Commit"] = "" if revision is None else revision.commit[:12] + (" with changes" if revision.is_dirty else "")
-        values["Node"] = "imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8])
+        values["Node"] = run.node_name
         values["Device name"] = device_names.get((run.node_id, run.device_id or ""), "")
     for column, title in MEASURED_FACTS.items():
         values[title] = "" if measurements is None else _listed(measurements[column])

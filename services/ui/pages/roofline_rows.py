@@ -101,7 +101,7 @@ def named_ceilings(runs: Sequence[OfRun], overview: Overview, choice: CeilingCho
             continue
         known = at_clock_of(run.ceilings, run.rows) if choice == "clock" and run.rows is not None else run.ceilings
         for (device_id,), frame in known.group_by("device_id", maintain_order=True):
-            parts[_device_name(run.run, str(device_id), overview)].append((_place(run, overview), frame))
+            parts[_device_name(run.run, str(device_id), overview)].append((_place(run), frame))
     named = [frame.with_columns(device_id=pl.lit(title)) for name, found in parts.items() for title, frame in _told_apart(name, found)]
     return pl.concat(named, how="vertical_relaxed") if named else None
 
@@ -123,8 +123,6 @@ def _device_name(run: Run | None, device_id: str, overview: Overview) -> str:
     return names.get(device_id, device_id)
 
 
-def _place(run: OfRun, overview: Overview) -> str:
+def _place(run: OfRun) -> str:
     """Where the run's devices are: a host; of an imported run, nobody knows."""
-    hosts = {status.node.node_id: status.node.hostname for status in overview.nodes if status.node is not None}
-    node_id = "" if run.run is None else run.run.node_id
-    return hosts.get(node_id, theme.short_run_id(run.run_id))
+    return theme.short_run_id(run.run_id) if run.run is None or run.run.is_imported else run.run.node_name

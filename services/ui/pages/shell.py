@@ -131,7 +131,6 @@ class RunCard:
 
 
 def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
-    hostnames = {status.node.node_id: status.node.hostname for status in overview.nodes if status.node is not None}
     start_s = run.start_time.timestamp() if run.start_time else None
     end_s = run.end_time.timestamp() if run.end_time else now_unix_s
     elapsed_s = None if start_s is None else max(0.0, end_s - start_s)
@@ -150,7 +149,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         left_s=_left_s(run, overview.progress_unix_s.get(run.run_id, now_unix_s), now_unix_s),
         activity=run.activity,
         device_id=run.device_id,
-        node_name="imported" if run.is_imported else hostnames.get(run.node_id, run.node_id[:8]),
+        node_name=run.node_name,
         is_imported=run.is_imported,
         is_trace=run.is_trace,
         is_model=isinstance(work, ModelRun),

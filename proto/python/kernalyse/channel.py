@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +16,11 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 KEEPALIVE_INTERVAL_MS: Final = 20_000
 """Finds a vanished peer within half a minute; below 10 s servers answer too_many_pings."""
+
+RETURN_TIMEOUT_S: Final = 20.0
+"""For a line to come back: a service is started again, a network changes. Longer, and who watches takes it for hanging."""
+
+RETRY_S: Final = 0.1
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -66,6 +72,22 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     else:
         channel = grpc.secure_channel(endpoint.address, credentials, options=CHANNEL_OPTIONS)
     return grpc.intercept_channel(channel, _TokenInterceptor(endpoint.token))
+
+
+def answer_of_returned(method: Any, request: Any) -> Any:
+    """Calls a method over a line that has broken, and may break again while it is asked, until it answers.
+
+    Raises:
+        grpc.RpcError: it refuses, or the line is not back within RETURN_TIMEOUT_S.
+    """
+    end_s = time.monotonic() + RETURN_TIMEOUT_S
+    while True:
+        try:
+            return method(request, timeout=max(0.0, end_s - time.monotonic()), wait_for_ready=True)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() >= end_s:
+                raise
+        time.sleep(RETRY_S)
 
 
 def open_async_channel(endpoint: Endpoint) -> grpc.aio.Channel:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 import grpc
 
 from kernalyse.bundle import files_of_folder, pack, refuse_too_large
-from kernalyse.channel import Endpoint, open_channel
+from kernalyse.channel import Endpoint, answer_of_returned, open_channel
 from kernalyse.errors import refusal, request_errors
 from kernalyse.revision import git_revision
 from kernalyse.runs import Run, RunUpdate, run_of, update_of
@@ -33,7 +33,6 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 """Longer than any answer but a stream takes; short enough that a dead service is noticed."""
 
 TRANSFER_TIMEOUT_S: Final = 600.0
-RETURN_TIMEOUT_S: Final = 20.0  # for an analyzer that is started again, or a network that changes
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_SECONDS: Final = 1e9  # as nanoseconds still a number of 64 bits
 TABLE_FORMS: Final = ("polars", "pandas", "arrow")
@@ -350,9 +349,9 @@ class Client:
             stream.cancel()
 
     def _is_back(self) -> bool:
-        """Waits for the analyzer: whether it answers within RETURN_TIMEOUT_S."""
+        """Waits for the analyzer: whether it answers within the time that a line has to come back."""
         try:
-            self._stub.ListNodes(messages.ListNodesRequest(), timeout=RETURN_TIMEOUT_S, wait_for_ready=True)
+            answer_of_returned(self._stub.ListNodes, messages.ListNodesRequest())
         except grpc.RpcError:
             return False
         return True

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,17 +15,13 @@ from typing import Any, Final
 
 import grpc
 
+from kernalyse.channel import answer_of_returned
 from kernalyse.companions import companions_of
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_RESUMPTION_COUNT: Final = 10
 """A line that breaks more often within one file needs a person."""
-
-RETURN_TIMEOUT_S: Final = 20.0
-"""For a line to come back: a network that changes takes seconds. Longer, and who watches takes it for hanging."""
-
-RETRY_S: Final = 0.1
 
 CANCEL_TIMEOUT_S: Final = 2.0  # who has pressed Ctrl-C waits no longer
 
@@ -143,19 +138,10 @@ class TraceUpload:
             thread.join()
 
     def _resume(self, stub: Any, error: grpc.RpcError) -> None:
-        """Asks what has arrived, over a line that may break again meanwhile. Raises `error` when it does not come back."""
-        request = messages.ResumeUploadRequest(upload_id=self._upload_id)
-        end_s = time.monotonic() + RETURN_TIMEOUT_S
-        while (left_s := end_s - time.monotonic()) > 0:
-            try:
-                self._there = stub.ResumeUpload(request, timeout=left_s, wait_for_ready=True)
-            except grpc.RpcError as refusal:
-                if refusal.code() is not grpc.StatusCode.UNAVAILABLE:
-                    break
-                time.sleep(RETRY_S)
-            else:
-                return
-        raise error from None
+        try:
+            self._there = answer_of_returned(stub.ResumeUpload, messages.ResumeUploadRequest(upload_id=self._upload_id))
+        except grpc.RpcError:
+            raise error from None
 
     def _requests(self) -> Iterator[messages.ImportTraceRequest]:
         """Messages, read as they are asked for. An unreadable file ends them early, and the analyzer takes nothing of them."""

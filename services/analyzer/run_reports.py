@@ -17,8 +17,9 @@ from services.analyzer.writers.comparison_sections import comparison_report
 from services.analyzer.writers.drawing import LazyTableOf, drawn
 from services.analyzer.writers.report import written_report
 from services.analyzer.writers.report_file import report_file
+from services.core.drawing_task import DrawingTask
 from services.core.model import Device, Run
-from services.core.report import DrawingTask, ReportFormat
+from services.core.report import ReportFormat
 
 HistoryOfRun = Callable[[str], pl.DataFrame]
 COMPARED: Final = ("kernel_comparison", "layer_comparison")

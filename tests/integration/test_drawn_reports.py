@@ -9,8 +9,9 @@ import pytest
 from pypdf import PdfReader
 
 from services.analyzer.writers import drawing
+from services.core.drawing_task import DrawingTask
 from services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
-from services.core.report import DrawingTask, Report, ReportFormat
+from services.core.report import Report, ReportFormat
 from tests.command import kernalyse
 from tests.history_files import history_files
 from tests.integration.test_compare import document

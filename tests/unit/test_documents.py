@@ -22,7 +22,8 @@ from pypdf import PdfReader
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import table_named
 from services.analyzer.writers.drawing import run_frames
-from services.core.report import DrawingTask, Report, ReportFormat, Section
+from services.core.drawing_task import DrawingTask
+from services.core.report import Report, ReportFormat, Section
 from services.ui.charts.models import Bar, bar_chart
 from services.ui.charts.names import elided
 from services.ui.charts.printing import draw as draw_element

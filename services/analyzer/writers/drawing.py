@@ -16,9 +16,9 @@ from typing import Final
 
 import polars as pl
 
+from services.core.drawing_task import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask
 from services.core.errors import BackendUnavailableError, InternalError, LimitReachedError
 from services.core.outside_program import run_limited
-from services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask
 
 PROGRAM: Final = "services.ui.report.process"
 LIBRARIES: Final = ("holoviews", "matplotlib", "pptx")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from services.analyzer.writers.drawing import LazyTableOf, drawn, run_frames
 from services.analyzer.writers.report import written_report
 from services.analyzer.writers.report_sections import report_of
+from services.core.drawing_task import DrawingTask
 from services.core.model import Device, Run
-from services.core.report import DrawingTask, ReportFormat
+from services.core.report import ReportFormat
 
 
 def report_file(run: Run, rows_of: LazyTableOf, chosen: ReportFormat, device: Device | None = None) -> bytes:

@@ -17,7 +17,8 @@ from typing import Final
 
 import polars as pl
 
-from services.core.report import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask, ReportFormat
+from services.core.drawing_task import DOCUMENT_NAME, TABLE_SUFFIX, DrawingTask
+from services.core.report import ReportFormat
 
 MAX_MEMORY_BYTES: Final = 4 * 1024**3
 MAX_PROCESSOR_S: Final = 240

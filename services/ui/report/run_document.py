@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from services.core.report import UNKNOWN, DrawingTask, Section
+from services.core.drawing_task import DrawingTask
+from services.core.report import UNKNOWN, Section
 from services.ui.charts.names import plain
 from services.ui.report.comparison_charts import comparison_charts
 from services.ui.report.document import Document, FigureTable

@@ -108,7 +108,7 @@ _STATISTICS: Final = (
     Column("duration_median_absolute_deviation_ns", NUMBER, "Median of the distances from the median."),
     Column("noise_ratio", NUMBER, "Standard deviation over mean."),
     Column("timing_method", TEXT, "SINGLE, BATCHED or GRAPH."),
-    Column("launches_per_sample", COUNT, "Launches between the two events of a sample."),
+    Column("launches_per_sample", COUNT, "Launches that a sample is the mean of."),
     Column("is_blocked", FLAG, "The stream was held while a batch was enqueued."),
     Column("stopping_criterion", TEXT, "CONFIDENCE, NOISE, ENTROPY or SAMPLE_COUNT."),
     Column("stop_reason", TEXT, "Why sampling ended."),

@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 @takes_server
 def compare(
-    baseline: Annotated[str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, or a JSON file.")],
+    baseline: Annotated[
+        str, typer.Argument(metavar="A", help="The baseline: a run id, the beginning of one, last, a JSON file, or several: X,Y,…")
+    ],
     judged: Annotated[str, typer.Argument(metavar="B", help="What is judged by it: likewise.")],
     allow: Annotated[
         list[str] | None,
@@ -44,7 +46,8 @@ def compare(
 ) -> None:
     """Judge run B by run A: ratios of medians with their intervals, and a verdict on each configuration.
 
-    Separate runs are decided with five processes a side (bench --processes 5); bench --paired decides in one.
+    Separate runs are decided with five processes a side: of one run each (bench --processes 5), or of five runs that repeat each other,
+    which models need (A1,A2,A3,A4,A5 B1,B2,B3,B4,B5). bench --paired, and variants of one model run, decide in one.
 
     Two traces are held against each other kernel by kernel and layer by layer, with what each contributes to the change;
     --fail-if-slower is of all kernels together then.
@@ -67,7 +70,7 @@ def compare(
 
 def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
     """Table comparison; answers the exit status."""
-    from services.cli.comparison_display import as_json, as_markdown, summary_lines, too_slow, verdict_table
+    from services.cli.comparison_display import as_json, as_markdown, reason_notes, summary_lines, too_slow, verdict_table
     from services.cli.terminal import console as make_console
 
     if output_format is ReadableFormat.JSON:
@@ -76,6 +79,8 @@ def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_for
         typer.echo(as_markdown(rows, threshold_ratio), nl=False)
     else:
         make_console().print(verdict_table(rows))
+        for note in reason_notes(rows):
+            typer.echo(note)
     for line in summary_lines(rows, threshold_ratio):
         typer.echo(line, err=output_format is not ReadableFormat.TABLE)
     if rows["verdict"].null_count() == rows.height:
@@ -115,8 +120,10 @@ def _compared(baseline: str, judged: str, allow: list[str], depth: int | None, s
 
     allowed = parse_differences([name.strip() for part in allow for name in part.split(",")])
     first, second = compared_sides((baseline, judged), server, depth)
-    if first.run_id == second.run_id:
-        raise UsageError(f"runs {baseline} and {judged}", found="one and the same", expected="two", remedy="Name the run to judge it by.")
+    if set(first.run_ids) & set(second.run_ids):
+        raise UsageError(
+            f"runs {baseline} and {judged}", found="one run on both sides", expected="two", remedy="Name the run to judge it by."
+        )
     if isinstance(first, ComparedTrace) and isinstance(second, ComparedTrace):
         if allowed:
             raise UsageError("option --allow", found="two traces", expected="runs of measurements", remedy="Leave it out.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,24 +30,52 @@ class ComparedTrace:
     run_id: str
     tables: Mapping[str, pl.DataFrame]
 
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return (self.run_id,)
 
-def compared_sides(names: Sequence[str], server: Server, depth: int | None) -> list[ComparedRun | ComparedTrace]:
-    """Each a run id, the beginning of one, "last", or a file. Services are asked for runs alone.
+
+def compared_sides(sides: Sequence[str], server: Server, depth: int | None) -> list[ComparedRun | ComparedTrace]:
+    """Each a run id, the beginning of one, "last", or a file; or several of these, separated by commas, that repeat each other.
+
+    Services are asked for runs alone.
 
     depth: of the ranges that layers of traces are summed at; None: the innermost.
 
     Raises:
-        UsageError: a file that is not there.
+        UsageError: a file that is not there, one run named twice, or several traces on one side.
         InvalidTraceError: a file that no reader takes.
         RunNotFoundError: no such run.
     """
     from services.cli.session import analyzer_session
 
-    is_file = [_is_file(name) for name in names]
-    if all(is_file):
-        return [_of_file(Path(name), depth) for name in names]
-    with analyzer_session(server, with_profiler=False) as client:
-        return [_of_file(Path(name), depth) if file else _of_run(client, name, depth) for name, file in zip(names, is_file, strict=True)]
+    is_file = {name: _is_file(name) for side in sides for name in _names(side)}
+    if all(is_file.values()):
+        found = {name: _of_file(Path(name), depth) for name in is_file}
+    else:
+        with analyzer_session(server, with_profiler=False) as client:
+            found = {name: _of_file(Path(name), depth) if file else _of_run(client, name, depth) for name, file in is_file.items()}
+    return [_side(side, [found[name] for name in _names(side)]) for side in sides]
+
+
+def _names(side: str) -> list[str]:
+    return [side] if Path(side).is_file() else [name for part in side.split(",") if (name := part.strip())] or [side]
+
+
+def _side(side: str, parts: Sequence[ComparedRun | ComparedTrace]) -> ComparedRun | ComparedTrace:
+    from services.analyzer.analyses.compare import ComparedRun, joined_runs
+
+    if len(parts) == 1:
+        return parts[0]
+    repeated = [run_id for run_id, count in Counter(part.run_id for part in parts).items() if count > 1]
+    if repeated:
+        raise UsageError(f"runs {side}", found=f"{repeated[0]} more than once", expected="each run once", remedy="Leave the others out.")
+    runs = [part for part in parts if isinstance(part, ComparedRun)]
+    if len(runs) < len(parts):
+        raise UsageError(
+            f"runs {side}", found="a trace among several", expected="runs of measurements, or one trace", remedy="Name one trace a side."
+        )
+    return joined_runs(runs)
 
 
 def _is_file(name: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
 from services.cli.terminal import figures_table, markdown_table
 from services.core.quantities import UNKNOWN, change, duration, percentage
+from services.core.shared_reasons import notes, shared_reasons
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,15 +27,21 @@ def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
 
 
 def verdict_table(rows: pl.DataFrame) -> Table:
-    """Input: table comparison."""
-    return figures_table(HEADINGS, NUMERIC_HEADINGS, map(_cells, rows.iter_rows(named=True)))
+    """Input: table comparison. Reasons that several rows share are `reason_notes`."""
+    return figures_table(HEADINGS, NUMERIC_HEADINGS, _rows_of_cells(rows))
+
+
+def reason_notes(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Lines to stand below the table."""
+    return notes(shared_reasons(rows["reason"]))
 
 
 def as_markdown(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
-    """What was found in words, then the table."""
+    """What was found in words, then the table and its notes."""
     lines = [f"- {line}" for line in summary_lines(rows, threshold_ratio)]
-    table = markdown_table(HEADINGS, NUMERIC_HEADINGS, map(_cells, rows.iter_rows(named=True)))
-    return "\n".join((*lines, "", *table)) + "\n"
+    table = markdown_table(HEADINGS, NUMERIC_HEADINGS, _rows_of_cells(rows))
+    below = [line for note in reason_notes(rows) for line in ("", note)]
+    return "\n".join((*lines, "", *table, *below)) + "\n"
 
 
 def as_json(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
@@ -76,7 +83,12 @@ def _it(count: int) -> str:
     return "it is" if count == 1 else "they are"
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _rows_of_cells(rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    marks = shared_reasons(rows["reason"])
+    return (_cells(row, marks) for row in rows.iter_rows(named=True))
+
+
+def _cells(row: dict[str, Any], marks: Mapping[str, str]) -> tuple[str, ...]:
     interval = f"{change(row['duration_ratio_low'])} to {change(row['duration_ratio_high'])}"
     counts = (row["baseline_process_count"], row["process_count"])
     return (
@@ -88,5 +100,5 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         change(row["cycle_ratio"]),
         ", ".join(str(count) for count in counts if count is not None),
         str(row["verdict"] or row["occurrence"]).lower(),
-        row["reason"] or "",
+        marks.get(row["reason"], row["reason"] or ""),
     )

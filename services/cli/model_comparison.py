@@ -36,7 +36,7 @@ class Side:
     run: ComparedRun
     passes: Sequence[Row]
     indexes: Sequence[int]  # of configurations
-    timings: Sequence[Timings | None]
+    timings: Sequence[Sequence[Timings]]  # of each process that has timed it
     layers: Sequence[dict[str, float]]  # nanoseconds by kind of layer
 
 
@@ -105,13 +105,30 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _side(run: ComparedRun, variant: str | None) -> Side:
-    """variant: None for whatever it has."""
-    measured = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
+    """variant: None for whatever it has. Of several processes the one whose passes take the median time stands for all, but in verdicts."""
+    of_all = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
+    measured = _of_typical_process(of_all)
     found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
     timings, passes = timings_of(run), found.to_dicts()
     indexes = [_index_of(measured, row) for row in passes]
+    repeated = [[timings[again] for again in _repeated(of_all, index) if again in timings] for index in indexes]
     layers = [_layers(measured, row["variant"]) for row in passes]
-    return Side(run, passes, indexes, [timings.get(index) for index in indexes], layers)
+    return Side(run, passes, indexes, repeated, layers)
+
+
+def _of_typical_process(measurements: pl.DataFrame) -> pl.DataFrame:
+    time_ns = pl.coalesce("duration_median_ns", "duration_mean_ns")
+    processes = measurements.filter(category="model").group_by("process_index").agg(pass_ns=time_ns.sum()).sort("pass_ns", "process_index")
+    if processes.is_empty():
+        return measurements
+    return measurements.filter(pl.col("process_index").eq_missing(processes["process_index"][processes.height // 2]))
+
+
+def _repeated(measurements: pl.DataFrame, index: int) -> Sequence[int]:
+    """Configurations that are the same as one, in whichever process."""
+    same = measurements.filter(configuration_index=index).select("label", "variant")
+    indexes: Sequence[int] = measurements.join(same, on=["label", "variant"], nulls_equal=True)["configuration_index"].to_list()
+    return indexes
 
 
 def _index_of(measurements: pl.DataFrame, model: Row) -> int:
@@ -134,7 +151,10 @@ def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]
 
 
 def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
-    """Of each model that both sides have; of several variants in both each with its like, else the first with the first."""
+    """Of each model that both sides have, of several variants each with its like; of one model a side, whatever the names are."""
+    if len(before.passes) == len(after.passes) == 1 and _inputs(before.passes[0]) == _inputs(after.passes[0]):
+        yield file_name_of(after.passes[0]["model_name"]), _entry(before, 0, after, 0, names)
+        return
     for place, model in enumerate(before.passes):
         shape = _shape(model)
         candidates = [index for index, other in enumerate(after.passes) if _shape(other) == shape]
@@ -147,7 +167,11 @@ def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tupl
 
 
 def _shape(model: Row) -> tuple[object, ...]:
-    return model["model_name"].replace("-", "_"), model["batch_size"], model["sequence_length"]
+    return model["model_name"].replace("-", "_"), *_inputs(model)
+
+
+def _inputs(model: Row) -> tuple[int | None, int | None]:
+    return model["batch_size"], model["sequence_length"]
 
 
 def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, str]) -> Document:
@@ -158,8 +182,8 @@ def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, 
     pair = _pair(before, place, after, other)
     if pair is not None:
         entry |= _verdict_of_pair(pair)
-    elif judged is not None and baseline is not None:
-        compared = compare_processes([judged], [baseline], max(before.run.margin_ratio, after.run.margin_ratio))
+    elif judged and baseline:
+        compared = compare_processes(judged, baseline, max(before.run.margin_ratio, after.run.margin_ratio))
         ratio = compared.duration
         entry |= _verdict(ratio.ratio, ratio.low, ratio.high, compared.verdict.value, compared.reason)
     return entry | _layer_rows(before.layers[place], after.layers[other])

@@ -80,7 +80,7 @@ def perf_comparison(
     compare_all: Annotated[bool, typer.Option("--compare-all", help="All six built-in models.")] = False,
     benchmark: Annotated[bool, typer.Option("--benchmark", help="Time both variants now, in turns.")] = False,
     as_is: Annotated[
-        str | None, typer.Option("--as-is", metavar="RUN", help="What is compared with: a run, RUN@VARIANT, last, or a file.")
+        str | None, typer.Option("--as-is", metavar="RUN", help="What is compared with: a run, RUN@VARIANT, last, a file; or several: X,Y")
     ] = None,
     to_be: Annotated[str | None, typer.Option("--to-be", metavar="RUN", help="What is judged by it: likewise.")] = None,
     data: DataOption = None,

@@ -222,7 +222,7 @@ def _too_few_processes(fewest: int) -> str:
     seen = "a single process" if fewest == 1 else f"{fewest} processes"
     return (
         f"Medians of one kernel differ between processes (by 1 to 10 % on Intel's CPU runtime, by 30 % on PoCL): "
-        f"{seen} a side cannot decide, {MIN_PROCESS_COUNT} or alternating blocks can."
+        f"{seen} a side cannot decide; {MIN_PROCESS_COUNT} can, of one run or of runs that repeat each other, and alternating blocks can."
     )
 
 

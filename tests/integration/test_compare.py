@@ -16,6 +16,7 @@ from services.core.model import EventPayload, RunState, SampleBatch, StateChange
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import add_node, connected, eventually, get_table, serving
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, measurement, samples, started
+from tests.unit.rank_traces import write_rank
 from tests.unit.run_results import results_of
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
@@ -105,6 +106,14 @@ def test_one_process_a_side_is_undecided_said_aloud_and_no_failure(tmp_path: Pat
     assert "Undecided says neither that it is the same nor that it is not." in undecided.stdout
 
 
+def test_five_files_a_side_decide_as_five_processes_do(tmp_path: Path) -> None:
+    def files(name: str, median_ns: int) -> str:
+        return ",".join(str(document(tmp_path / f"{name}{index}.json", median_ns, process_count=1)) for index in range(5))
+
+    done = kernalyse("compare", files("before", 1_000), files("after", 1_100), "--fail-if-slower", "2%")
+    assert (done.returncode, "1 compared: 1 slower." in done.stdout, "5, 5" in done.stdout) == (1, True, True), done
+
+
 @pytest.mark.parametrize(
     ("name", "values", "said"),
     [
@@ -125,10 +134,13 @@ def test_what_differs_is_refused_with_status_2_unless_it_is_allowed(tmp_path: Pa
 def test_what_cannot_be_compared_ends_with_status_2_for_1_would_say_slower(tmp_path: Path) -> None:
     before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
     other = document(tmp_path / "other.json", 1_100, kernel_name="other")
-    broken = tmp_path / "broken.json"
+    broken, trace = tmp_path / "broken.json", write_rank(tmp_path / "trace.json", 0)
     broken.write_text("{}")
     cases: tuple[tuple[tuple[str | Path, ...], str], ...] = (
-        ((before, before), "one and the same"),
+        ((before, before), "one run on both sides"),
+        ((before, f"{after},{before}"), "one run on both sides"),
+        ((before, f"{after},{after}"), "more than once"),
+        ((before, f"{after},{trace}"), "a trace among several"),
         ((before, tmp_path / "nothing.json"), "no such file"),
         ((before, broken), "content that begins with"),
         ((before, after, "--allow", "weather"), "device, method, cache, inputs"),

@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs, parse_differences
+from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs, joined_runs, parse_differences
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import MEASUREMENTS, SAMPLES
-from services.cli.comparison_display import as_json, as_markdown, summary_lines, too_slow, verdict_table
+from services.cli.comparison_display import as_json, as_markdown, reason_notes, summary_lines, too_slow, verdict_table
 from services.core.errors import InvalidRequestError
 from services.core.model import Device, DeviceKind
 from tests.integration.profiler_stand_in import H200
@@ -88,6 +88,23 @@ def test_the_order_of_parameters_and_words_that_only_some_runs_have_do_not_matte
     assert [row["occurrence"] for row in rows_of(side("a", [before]), side("b", [after]))] == ["MATCHED"]
 
 
+def whole_pass(index: int, median_ns: float = 1_000.0, *, batch_size: int = 4, **values: Any) -> dict[str, Any]:
+    inputs = {"batch_size": batch_size, "parameter_count": 100 + index}
+    said = {"kernel_name": "a.onnx", "label": "a.onnx batch_size=4", "category": "model", "parameters": json.dumps(inputs)}
+    return measured(index, median_ns) | said | values
+
+
+def test_two_versions_of_a_model_are_held_against_each_other_as_whole_passes() -> None:
+    before = side("a", [whole_pass(0), measured(1, layer_path="fc")])
+    after = side("b", [whole_pass(3, 500.0, kernel_name="b.onnx", label="b.onnx batch_size=4", variant="fused"), measured(4)])
+    versions, layer, gone = rows_of(before, after)
+    assert (versions["label"], versions["occurrence"]) == ("b.onnx batch_size=4 against a.onnx", "MATCHED")
+    assert versions["duration_ratio"] == pytest.approx(0.5, rel=0.01)
+    assert (layer["occurrence"], gone["occurrence"]) == ("NEW", "GONE")
+    for other in ([whole_pass(0, batch_size=8)], [whole_pass(0), whole_pass(1)], [measured(0)]):
+        assert "MATCHED" not in [row["occurrence"] for row in rows_of(side("a", other), side("b", [whole_pass(3)]))]
+
+
 # ---------------------------------------------------------------- what is decided
 
 
@@ -106,6 +123,27 @@ def test_a_process_a_side_is_undecided_and_five_decide() -> None:
     steady = [1_000.0 + index for index in range(5)]
     (same,) = rows_of(side("a", by_processes(steady)), side("b", by_processes(steady)))
     assert same["verdict"] == "SAME"
+
+
+def test_runs_that_repeat_each_other_are_processes_of_one_side() -> None:
+    def runs(name: str, medians_ns: Sequence[float]) -> ComparedRun:
+        measurements = ([measured(0, median_ns), measured(1, 500.0, n=16)] for median_ns in medians_ns)
+        return joined_runs([side(f"{name}{index}", rows) for index, rows in enumerate(measurements)])
+
+    slower, equal = rows_of(runs("a", FAST), runs("b", SLOW))
+    assert (slower["run_id"], slower["baseline_run_id"]) == ("b0,b1,b2,b3,b4", "a0,a1,a2,a3,a4")
+    assert (slower["label"], slower["verdict"], slower["process_count"], slower["baseline_process_count"]) == ("k N=8", "SLOWER", 5, 5)
+    assert slower["duration_ratio"] == pytest.approx(1.1, rel=0.01)
+    assert (equal["label"], equal["verdict"], equal["duration_median_ns"]) == ("k N=16", "SAME", 500.0)
+    of_processes = joined_runs([side("c", by_processes(SLOW[:3])), side("d", []), side("e", by_processes(SLOW[3:]))])
+    (row,) = rows_of(side("a", by_processes(FAST)), of_processes)
+    assert (row["verdict"], row["process_count"]) == ("SLOWER", 5)
+
+
+def test_a_side_of_runs_from_two_nodes_differs_from_one_of_a_single_node() -> None:
+    mixed = joined_runs([side("b", [measured(0)]), side("c", [measured(0)], node_id="node-2")])
+    with pytest.raises(InvalidRequestError, match="node_id node-1 and node-1/node-2"):
+        compare_runs(side("a", [measured(0)]), mixed)
 
 
 def test_one_process_that_measured_five_times_is_one_process() -> None:
@@ -239,6 +277,16 @@ def test_markdown_has_the_words_and_a_row_for_each_configuration() -> None:
     assert all(line.replace("\\|", "").count("|") == 10 for line in table)
     assert "k\\|old" in table[-1]
     assert "| slower |" in table[2]
+
+
+def test_a_reason_that_several_share_is_said_once_below_the_table() -> None:
+    rows = compare_runs(side("a", [measured(0), measured(1, n=16)]), side("b", [measured(0), measured(1, n=16), measured(2, n=32)]))
+    (note,) = reason_notes(rows)
+    assert note.startswith("Note 1: Medians of one kernel differ")
+    table = as_markdown(rows, None).splitlines()
+    assert [line.endswith("| note 1 |") for line in table[-5:-2]] == [True, True, False]
+    assert table[-1] == note
+    assert reason_notes(comparison()) == ()
 
 
 def test_json_has_every_column_and_says_whether_something_is_slower() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.compare import ComparedRun
+from services.analyzer.analyses.compare import ComparedRun, joined_runs
 from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
@@ -65,6 +65,29 @@ def test_two_runs_match_variant_by_variant_and_one_process_decides_nothing(monke
     for entry in entries.values():
         assert isinstance(entry, dict)
         assert (entry["speedup"], entry["verdict"]) == (1.0, "UNDECIDED")
+
+
+def test_runs_that_repeat_each_other_decide(monkeypatch: pytest.MonkeyPatch, run: ComparedRun) -> None:
+    def repeated(name: str, factor: float) -> ComparedRun:
+        def drifted(index: int) -> ComparedRun:
+            times = pl.col("^duration_.*ns$") * factor * (1 + index / 1_000)
+            return ComparedRun(f"{name}{index}", run.measurements.with_columns(times), run.samples.with_columns(times))
+
+        return joined_runs([drifted(index) for index in range(5)])
+
+    entries = compared(monkeypatch, {"m": repeated("m", 1.0), "n": repeated("n", 1.5)}, "m@fused", "n@fused")
+    ((name, entry),) = entries.items()
+    assert isinstance(entry, dict)
+    assert (name, entry["verdict"], entry["speedup"]) == ("gpt_nano", "SLOWER", pytest.approx(1 / 1.5))
+    assert entry["as_is"]["median_ms"] == pytest.approx(0.007 * 1.002)  # the third of five
+    layers = {row["layer"]: (row["as_is_ms"], row["to_be_ms"]) for row in entry["layers"]}
+    assert layers["blocks.*.attn.qkv"] == pytest.approx((0.002 * 1.002, 0.003 * 1.002))
+
+
+def test_one_model_a_side_is_compared_whatever_its_name(monkeypatch: pytest.MonkeyPatch, run: ComparedRun) -> None:
+    renamed = run.measurements.with_columns(kernel_name=pl.lit("other.onnx"), model_name=pl.lit("other.onnx"))
+    entries = compared(monkeypatch, {"m": run, "n": ComparedRun("n", renamed, run.samples)}, "m@fused", "n@fused")
+    assert list(entries) == ["other.onnx"]
 
 
 def test_a_file_is_a_side_like_a_run(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from services.analyzer.analyses.model_passes import WHOLE_PASS
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.event_rows import frame_of
 from services.core.comparison import CONFIDENCE, CPU_MARGIN_RATIO, Comparison, Timings, compare_processes, margin_of
@@ -74,6 +75,11 @@ class ComparedRun:
     node_id: str | None = None
     devices: Mapping[str, Device] = field(default_factory=dict)  # by device_id
     paired_comparisons: pl.DataFrame | None = None
+    joined_run_ids: tuple[str, ...] = ()  # of several runs that are one side
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        return self.joined_run_ids or (self.run_id,)
 
     @property
     def margin_ratio(self) -> float:
@@ -81,6 +87,27 @@ class ComparedRun:
         kinds = [device.kind for device in self.devices.values()]
         is_cuda = bool(self.measurements["device_id"].str.starts_with("cuda:").all()) and not self.measurements.is_empty()
         return margin_of(kinds[0]) if kinds else margin_of(DeviceKind.GPU) if is_cuda else CPU_MARGIN_RATIO
+
+
+def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
+    """Runs that repeat each other as one side: what each has measured is the work of further processes."""
+    run_id = ",".join(run.run_id for run in runs)
+    measurements, samples = [], []
+    next_index = next_process = 0
+    for run in runs:
+        of_side = pl.lit(run_id).alias("run_id"), pl.col("configuration_index") + next_index
+        measurements.append(run.measurements.with_columns(*of_side, process_index=pl.col("process_index").fill_null(0) + next_process))
+        samples.append(run.samples.with_columns(*of_side))
+        if not run.measurements.is_empty():
+            next_index, next_process = measurements[-1].select(pl.col("configuration_index", "process_index").max() + 1).row(0)
+    return ComparedRun(
+        run_id=run_id,
+        measurements=pl.concat(measurements),
+        samples=pl.concat(samples),
+        node_id="/".join(sorted({run.node_id for run in runs if run.node_id})) or None,
+        devices={device_id: device for run in runs for device_id, device in run.devices.items()},
+        joined_run_ids=tuple(run.run_id for run in runs),
+    )
 
 
 def compare_runs(baseline: ComparedRun, judged: ComparedRun, allowed: frozenset[Difference] = frozenset()) -> pl.DataFrame:
@@ -129,6 +156,7 @@ def _candidates(run: ComparedRun) -> pl.DataFrame:
                 if name != "cache_mode"
             ),
             pl.col("event_index").max(),
+            pl.col("category").first(),
             pl.col("label").first().str.replace(r" process=\d+$", ""),
             pl.col("duration_median_ns").median(),
             pl.col("configuration_index", "process_index"),
@@ -142,10 +170,22 @@ def _candidates(run: ComparedRun) -> pl.DataFrame:
 def _matched(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Rows of both sides, those of `before` with names that end so; what only the cache mode tells apart belongs together."""
     exact = after.join(before, on=[*KEY, "cache_mode"], suffix="_before", nulls_equal=True).with_columns(cache_mode_before="cache_mode")
-    other_cache = _left(after, exact["first_index"]).join(
-        _left(before, exact["first_index_before"]), on=KEY, suffix="_before", nulls_equal=True
-    )
-    return pl.concat([exact, other_cache], how="diagonal").sort("first_index")
+    left, left_before = _left(after, exact["first_index"]), _left(before, exact["first_index_before"])
+    other_cache = left.join(left_before, on=KEY, suffix="_before", nulls_equal=True)
+    versions = _versions_of_a_model(_left(left_before, other_cache["first_index_before"]), _left(left, other_cache["first_index"]))
+    return pl.concat([exact, other_cache, versions], how="diagonal").sort("first_index")
+
+
+def _versions_of_a_model(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """The whole passes of both sides where each has one: of equal inputs, whatever the model's file, variant and weights are."""
+    passes = [side.filter(pl.col("category") == WHOLE_PASS) for side in (before, after)]
+    if any(side.height != 1 for side in passes):
+        return after.clear()
+    inputs = pl.col("parameters").str.extract_all(r'"(batch_size|sequence_length)": \d+').list.join(", ")
+    first, second = (side.with_columns(inputs=inputs) for side in passes)
+    found = second.join(first, on="inputs", suffix="_before").drop("inputs")
+    other = pl.concat_str("kernel_name_before", "form_before", separator=" ").str.strip_chars_end()
+    return found.with_columns(label=pl.format("{} against {}", "label", other))
 
 
 def _left(candidates: pl.DataFrame, matched_indexes: pl.Series) -> pl.DataFrame:

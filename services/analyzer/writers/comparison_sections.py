@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -10,6 +11,7 @@ import polars as pl
 from services.analyzer.writers.report_sections import TableOf, recorded_devices, run_facts, table_section
 from services.core.model import Run
 from services.core.report import Report, Section
+from services.core.shared_reasons import notes, shared_reasons
 
 RATIOS: Final = ("duration_ratio", "duration_ratio_low", "duration_ratio_high")
 WHAT_TRACES_PROVE: Final = (
@@ -53,10 +55,11 @@ def _sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
     told = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
     told += [f"{count} only in the {side} run" for side, count in (("judged", alone["NEW"]), ("baseline", alone["GONE"])) if count]
     yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(told) or 'none in both runs'}.",))
-    yield table_section(
+    marks = shared_reasons(rows["reason"])
+    configurations = table_section(
         "Configurations",
         rows.sort("duration_ratio", descending=True, nulls_last=True).with_columns(
-            pl.col("verdict").str.to_lowercase(), *(_times(name) for name in RATIOS)
+            pl.col("verdict").str.to_lowercase(), pl.col("reason").replace(marks), *(_times(name) for name in RATIOS)
         ),
         {
             "configuration": "label",
@@ -70,6 +73,7 @@ def _sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
         },
         "Time after over time before, with the ends of its interval: below 1 the judged run is faster.",
     )
+    yield configurations and replace(configurations, footnotes=(*configurations.footnotes, *notes(marks)))
 
 
 def _times(ratio: str) -> pl.Expr:

@@ -234,7 +234,7 @@ class _Run:
             driver_version=self._device.driver_version,
             toolkit_version=self._device.toolkit_version,
             device_uuid=self._device.uuid,
-            timing_method=TimingMethod.SINGLE if part.launches_per_sample == 1 else TimingMethod.BATCHED,
+            timing_method=TimingMethod.SINGLE,  # the profile times each launch by itself, whether or not a sample is a mean of several
             launches_per_sample=part.launches_per_sample,
             stopping_criterion=self._rule.criterion,
             other_process_count=use.other_process_count,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.core.errors import KernalyseError
+from services.core.errors import ArtifactNotFoundError, KernalyseError
 from services.core.model import KernelSweep, ModelRun, Run, RunSpec
 from services.core.repeating import SOURCES_ARTIFACT, SPEC_ARTIFACT
 from services.core.wire import decode_json
@@ -29,6 +29,8 @@ async def sources_of(client: AnalyzerClient, run: Run) -> RunSources:
             return RunSources(await _of_sweep(client, run, work))
         if isinstance(work, ModelRun):
             return RunSources(json.loads(await client.artifact(run.run_id, SOURCES_ARTIFACT)))
+    except ArtifactNotFoundError:
+        return RunSources({}, f"{run.title} has left no sources; a model under ONNX Runtime has none.")
     except KernalyseError as error:
         return RunSources({}, f"The sources of {run.title} cannot be had. {error.message}")
     return RunSources({}, "Only sweeps of kernels and models on the project's own kernels have sources.")

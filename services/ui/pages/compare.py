@@ -11,6 +11,7 @@ import holoviews as hv
 import polars as pl
 
 from services.core.model import Run
+from services.core.shared_reasons import notes
 from services.ui import filters, theme
 from services.ui.charts import compare, roofline
 from services.ui.charts.elements import empty_columns
@@ -24,6 +25,7 @@ from services.ui.pages.compared_rows import (
     columns_of,
     compared,
     has_layers,
+    reason_marks,
     table_rows,
     tiles,
     verdict_legend,
@@ -295,6 +297,7 @@ class ComparePage(PageBase):
             "compared_table.html",
             columns=heads,
             rows=[] if answer is None else table_rows(answer, page, self.palette),
+            notes=[] if answer is None else notes(reason_marks(page)),
             problem=problem or self._rows.problem,
             is_loading=answer is None and not problem and not self._rows.problem,
             empty=empty,

@@ -9,6 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from services.core.model import ModelRun, Run, TableQuery
+from services.core.shared_reasons import shared_reasons
 from services.ui import theme
 from services.ui.charts import compare
 from services.ui.client import AnalyzerClient
@@ -156,8 +157,14 @@ def columns_of(answer: Compared) -> tuple[ComparedColumn, ...]:
     return tuple(column for column in MEASURED_COLUMNS if column.name not in missing)
 
 
+def reason_marks(rows: pl.DataFrame) -> dict[str, str]:
+    """What stands in the table for reasons that several rows share."""
+    return shared_reasons(rows["reason"]) if "reason" in rows.columns else {}
+
+
 def table_rows(answer: Compared, rows: pl.DataFrame, palette: Palette) -> list[dict[str, Any]]:
-    """For compared_table.html: each with cells, its verdict's look and the sentence that says why."""
+    """For compared_table.html: each with cells, its verdict's look and the sentence that says why, or its mark."""
+    marks = reason_marks(rows)
     names = compare.compared_names(rows, answer.name_column) if answer.is_of_traces else []
     shown = []
     for place, row in enumerate(rows.iter_rows(named=True)):
@@ -171,7 +178,7 @@ def table_rows(answer: Compared, rows: pl.DataFrame, palette: Palette) -> list[d
             {
                 "cells": [column.show(row.get(column.name)) for column in columns_of(answer)],
                 "verdict": None if answer.is_of_traces else _verdict(row, palette),
-                "reason": row.get("reason") or "",
+                "reason": marks.get(row["reason"], row["reason"]) if row.get("reason") else "",
             }
         )
     return shown

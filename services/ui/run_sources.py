@@ -30,7 +30,7 @@ async def sources_of(client: AnalyzerClient, run: Run) -> RunSources:
         if isinstance(work, ModelRun):
             return RunSources(json.loads(await client.artifact(run.run_id, SOURCES_ARTIFACT)))
     except ArtifactNotFoundError:
-        return RunSources({}, f"{run.title} has left no sources; a model under ONNX Runtime has none.")
+        return RunSources({}, "A model under ONNX Runtime leaves no sources of kernels.")
     except KernalyseError as error:
         return RunSources({}, f"The sources of {run.title} cannot be had. {error.message}")
     return RunSources({}, "Only sweeps of kernels and models on the project's own kernels have sources.")

@@ -154,7 +154,7 @@ def speedup_chart(points: Columns, whiskers: Columns, palette: Palette, height_p
             logx=True,
             xlim=(start, end),
             ylim=place_span(len(points["place"])),
-            xlabel="Speed-up (time before ÷ time after)",
+            xlabel="Speed-up (before ÷ after)",
             ylabel="",
             xformatter=tick_formatter(theme.RATIO_TICKS),
             **frame_options(palette, height_px),

@@ -63,7 +63,7 @@ def _of_comparison(store: Store, request: ReportRequest, baseline: Run) -> bytes
     def table_of(name: str) -> pl.DataFrame:
         return rows_of(name).collect()
 
-    report = comparison_report(run, baseline, table_of)
+    report = comparison_report(run, baseline, table_of, lambda side: _device(store, side))
     if not request.format.is_drawn:
         return written_report(report, request.format).encode()
     names = COMPARED if run.is_trace and baseline.is_trace else ("comparison",)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 import polars as pl
 
-from services.analyzer.writers.report_sections import TableOf, recorded_devices, run_facts, table_section
-from services.core.model import Run
+from services.analyzer.writers.report_sections import TableOf, described, recorded_devices, run_facts, table_section
+from services.core.model import Device, Run
 from services.core.report import Report, Section
 from services.core.shared_reasons import notes, shared_reasons
 
@@ -20,25 +20,29 @@ WHAT_TRACES_PROVE: Final = (
 )
 
 
-def comparison_report(run: Run, baseline: Run, table_of: TableOf) -> Report:
+def comparison_report(run: Run, baseline: Run, table_of: TableOf, device_of: Callable[[Run], Device | None]) -> Report:
     """The second run judged by the first.
 
     Args:
         run: what is judged.
         table_of: tables of both runs, by name: comparison, or kernel_comparison and layer_comparison.
+        device_of: the device of a run, as its node describes it; None: no node has.
     """
+
+    def facts(name: str, side: Run) -> Section:
+        device = device_of(side)
+        devices = _recorded(side, table_of) if device is None else described(device)
+        return Section(name, facts=tuple((f"{name} {fact.lower()}", value) for fact, value in run_facts(side, devices)))
+
     sections = (
-        Section(
-            "Baseline",
-            facts=tuple((f"Baseline {name.lower()}", value) for name, value in run_facts(baseline, _devices(baseline, table_of))),
-        ),
-        Section("Judged", facts=tuple((f"Judged {name.lower()}", value) for name, value in run_facts(run, _devices(run, table_of)))),
+        facts("Baseline", baseline),
+        facts("Judged", run),
         *(_trace_sections(table_of) if run.is_trace and baseline.is_trace else _sweep_sections(table_of)),
     )
     return Report(comparison_title(run, baseline), tuple(section for section in sections if section is not None))
 
 
-def _devices(run: Run, table_of: TableOf) -> str:
+def _recorded(run: Run, table_of: TableOf) -> str:
     return recorded_devices(*(table_of(name).filter(run_id=run.run_id) for name in ("trace_devices", "measurements")))
 
 

@@ -43,7 +43,7 @@ def report_of(run: Run, table_of: TableOf, device: Device | None = None) -> Repo
     """
     measurements = table_of("measurements")
     sections = (
-        Section("Run", facts=run_facts(run, _device(device) if device else recorded_devices(table_of("trace_devices"), measurements))),
+        Section("Run", facts=run_facts(run, described(device) if device else recorded_devices(table_of("trace_devices"), measurements))),
         _method(measurements),
         _passes(run, table_of),
         *_trace_sections(run, table_of),
@@ -75,7 +75,8 @@ def run_facts(run: Run, devices: str) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def _device(device: Device) -> str:
+def described(device: Device) -> str:
+    """A device in words, as its node describes it."""
     driver = f"driver {device.driver_version}" if device.driver_version else ""
     return ", ".join(part for part in (device.name, device.device_id, device.runtime, driver) if part)
 

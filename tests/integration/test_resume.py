@@ -18,6 +18,7 @@ from kernalyse.channel import Endpoint
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.options import Server
 from services.cli.run_specs import kept_spec
+from services.cli.runs import run_row
 from services.cli.session import analyzer_session
 from services.core.model import KernelSweep, RunSpec, RunState
 from services.core.repeating import SPEC_ARTIFACT, repeated
@@ -68,8 +69,9 @@ def endpoint_of(options: tuple[str, ...]) -> Endpoint:
 
 
 def listed(options: tuple[str, ...]) -> list[dict[str, Any]]:
-    runs: list[dict[str, Any]] = json.loads(kernalyse("runs", "--json", *options).stdout)
-    return runs
+    """As `kernalyse runs --json` says, without a process for each time that is asked."""
+    with AnalyzerClient(endpoint_of(options)) as client:
+        return [run_row(run) for run in client.runs(20)]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import table_named
-from services.core.model import ImportedTrace, Run, RunSpec, RunState
+from services.core.model import ImportedTrace, ModelRun, Run, RunSpec, RunState
 from services.ui.memory import Overview, RunMemory
 from services.ui.pages.compared_sides import chosen_pair, facts
 from services.ui.state import ViewState
@@ -39,6 +39,16 @@ def test_a_trace_is_held_against_one_of_the_same_tool() -> None:
     older, counted, newest = traced("a.json", "kineto", 1), traced("b.csv", "ncu", 2), traced("c.json", "kineto", 3)
     assert chosen_pair(ViewState(), overview_of(newest, counted, older)) == (older, newest)
     assert chosen_pair(ViewState(), overview_of(newest, counted)) == (counted, newest)
+
+
+def test_a_model_is_held_against_itself_before_another_model() -> None:
+    def timed(model_name: str, minute: int, *variants: str) -> Run:
+        return replace(traced("", "", minute), spec=RunSpec(ModelRun(model_name, variants)), completed_configuration_count=9)
+
+    other, older, newest = timed("gpt-nano", 1, "baseline"), timed("gpt-mini", 2, "fused"), timed("gpt-mini", 3, "baseline", "fused")
+    assert chosen_pair(ViewState(), overview_of(newest, other)) == (newest, newest)
+    assert chosen_pair(ViewState(), overview_of(newest, older, other)) == (older, newest)
+    assert chosen_pair(ViewState(), overview_of(older, other)) == (other, older)
 
 
 def test_runs_that_failed_at_their_beginning_are_not_taken_for_either_side() -> None:

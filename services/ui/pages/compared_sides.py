@@ -62,7 +62,10 @@ def _can_compare(run: Run) -> bool:
 
 
 def _like(candidate: Run, runs: Iterable[Run]) -> Run | None:
-    """The newest of the older runs of the same kind: of the same work if there is one, else of the same tool."""
+    """The newest of the older runs of the same kind: of the same work if there is one, else of the same tool.
+
+    Another model has hardly a launch in common with this one: rather than with that, variants are compared within their run.
+    """
     older = [
         run
         for run in runs
@@ -72,8 +75,10 @@ def _like(candidate: Run, runs: Iterable[Run]) -> Run | None:
         and run.state.is_final
         and _can_compare(run)
     ]
-    alike = (run for run in older if _names(run) == _names(candidate))
-    return next(alike, None) or next((run for run in older if _format(run) == _format(candidate)), next(iter(older), None))
+    alike = next((run for run in older if _names(run) == _names(candidate)), None)
+    if alike is None and isinstance(candidate.spec.work, ModelRun) and len(candidate.spec.work.variants) > 1:
+        return candidate
+    return alike or next((run for run in older if _format(run) == _format(candidate)), next(iter(older), None))
 
 
 def _names(run: Run) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ def _run_row(record: RunRecord) -> dict[str, object]:
         "run_id": run.run_id,
         "event_index": record.next_event_index - 1 if record.next_event_index > 0 else None,
         "node_id": run.node_id or None,
-        "hostname": run.hostname or None,
+        "host_name": run.hostname or None,
         "title": run.title,
         "continues_run_id": run.spec.continues_run_id,
         "state": run.state.value,

@@ -10,7 +10,7 @@ RUNS: Final = keyed_table(
     "runs",
     "One row per run; event_index is that of its last row.",
     Column("node_id", TEXT, "Node that it ran on; null: imported."),
-    Column("hostname", TEXT, "Of that node; null: imported."),
+    Column("host_name", TEXT, "Machine of that node; null: imported, or not known."),
     Column("title", TEXT, "Given, or made from the work."),
     Column("continues_run_id", TEXT, "The stopped run whose sweep this one continues; null: none."),
     Column("state", TEXT, "QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELLED or LOST."),

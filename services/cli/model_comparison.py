@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from services.analyzer.analyses.compare import ComparedRun, timings_of
-from services.analyzer.analyses.model_passes import models
+from services.analyzer.analyses.model_passes import WHOLE_PASS, models
 from services.analyzer.schema import CEILINGS
 from services.analyzer.threshold_table import THRESHOLDS
 from services.cli.compared_runs import ComparedTrace, compared_sides, run_of
@@ -118,7 +118,8 @@ def _side(run: ComparedRun, variant: str | None) -> Side:
 
 def _of_typical_process(measurements: pl.DataFrame) -> pl.DataFrame:
     time_ns = pl.coalesce("duration_median_ns", "duration_mean_ns")
-    processes = measurements.filter(category="model").group_by("process_index").agg(pass_ns=time_ns.sum()).sort("pass_ns", "process_index")
+    passes = measurements.filter(category=WHOLE_PASS).group_by("process_index").agg(pass_ns=time_ns.sum())
+    processes = passes.sort("pass_ns", "process_index")
     if processes.is_empty():
         return measurements
     return measurements.filter(pl.col("process_index").eq_missing(processes["process_index"][processes.height // 2]))
@@ -133,7 +134,7 @@ def _repeated(measurements: pl.DataFrame, index: int) -> Sequence[int]:
 
 def _index_of(measurements: pl.DataFrame, model: Row) -> int:
     own = measurements.filter(
-        pl.col("category").eq_missing("model"),
+        pl.col("category").eq_missing(WHOLE_PASS),
         pl.coalesce("model_name", "kernel_name") == model["model_name"],
         pl.col("duration_mean_ns").eq_missing(model["duration_mean_ns"]),
     )

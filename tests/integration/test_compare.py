@@ -108,7 +108,8 @@ def test_one_process_a_side_is_undecided_said_aloud_and_no_failure(tmp_path: Pat
 
 def test_five_files_a_side_decide_as_five_processes_do(tmp_path: Path) -> None:
     def files(name: str, median_ns: int) -> str:
-        return ",".join(str(document(tmp_path / f"{name}{index}.json", median_ns, process_count=1)) for index in range(5))
+        moments = {tmp_path / f"{name}{index}.json": index for index in range(5)}
+        return ",".join(str(document(file, median_ns, process_count=1, measured_unix_ns=moment)) for file, moment in moments.items())
 
     done = kernalyse("compare", files("before", 1_000), files("after", 1_100), "--fail-if-slower", "2%")
     assert (done.returncode, "1 compared: 1 slower." in done.stdout, "5, 5" in done.stdout) == (1, True, True), done
@@ -132,7 +133,9 @@ def test_what_differs_is_refused_with_status_2_unless_it_is_allowed(tmp_path: Pa
 
 
 def test_what_cannot_be_compared_ends_with_status_2_for_1_would_say_slower(tmp_path: Path) -> None:
-    before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100)
+    before, after = document(tmp_path / "before.json", 1_000), document(tmp_path / "after.json", 1_100, measured_unix_ns=2)
+    copied = tmp_path / "copied.json"
+    copied.write_bytes(after.read_bytes())
     other = document(tmp_path / "other.json", 1_100, kernel_name="other")
     broken, trace = tmp_path / "broken.json", write_rank(tmp_path / "trace.json", 0)
     broken.write_text("{}")
@@ -140,6 +143,7 @@ def test_what_cannot_be_compared_ends_with_status_2_for_1_would_say_slower(tmp_p
         ((before, before), "one run on both sides"),
         ((before, f"{after},{before}"), "one run on both sides"),
         ((before, f"{after},{after}"), "more than once"),
+        ((before, f"{after},{copied}"), "one measurement of saxpy N=1000 more than once"),
         ((before, f"{after},{trace}"), "a trace among several"),
         ((before, tmp_path / "nothing.json"), "no such file"),
         ((before, broken), "content that begins with"),

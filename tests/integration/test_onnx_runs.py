@@ -89,6 +89,7 @@ async def test_a_prompt_becomes_live_layers_and_a_trace(calls: Calls, tmp_path: 
         assert [batch.first_sample_index for batch in own] == [sum(len(b.duration_ns) for b in own[:place]) for place in range(len(own))]
         assert measurement.sample_count == sum(len(batch.duration_ns) for batch in own) >= 2
         assert 0 < measurement.duration_min_ns <= measurement.duration_median_ns
+        assert measurement.timing_method == run_pb2.TIMING_METHOD_SINGLE  # whatever is averaged: two runs are of one method
     assert len(of_kind(events, "measurement")) == 1 + len(layers)
     of_whole = of_kind(events, "measurement")[0]
     assert of_whole.verification.state == of_whole.recheck.state == run_pb2.VERIFICATION_STATE_PASSED

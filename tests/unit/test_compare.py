@@ -140,6 +140,13 @@ def test_runs_that_repeat_each_other_are_processes_of_one_side() -> None:
     assert (row["verdict"], row["process_count"]) == ("SLOWER", 5)
 
 
+def test_a_run_and_its_copy_are_not_two_processes() -> None:
+    first, again, later = (side(name, [measured(0, measured_unix_ns=moment)]) for name, moment in (("a", 1), ("a.json", 1), ("b", 2)))
+    with pytest.raises(InvalidRequestError, match=r"runs b,a,a.json: found one measurement of k N=8 more than once"):
+        joined_runs([later, first, again])
+    assert joined_runs([first, later]).run_ids == ("a", "b")
+
+
 def test_a_side_of_runs_from_two_nodes_differs_from_one_of_a_single_node() -> None:
     mixed = joined_runs([side("b", [measured(0)]), side("c", [measured(0)], node_id="node-2")])
     with pytest.raises(InvalidRequestError, match="node_id node-1 and node-1/node-2"):

@@ -71,7 +71,8 @@ def test_runs_that_repeat_each_other_decide(monkeypatch: pytest.MonkeyPatch, run
     def repeated(name: str, factor: float) -> ComparedRun:
         def drifted(index: int) -> ComparedRun:
             times = pl.col("^duration_.*ns$") * factor * (1 + index / 1_000)
-            return ComparedRun(f"{name}{index}", run.measurements.with_columns(times), run.samples.with_columns(times))
+            measurements = run.measurements.with_columns(times, pl.col("measured_unix_ns") + index)
+            return ComparedRun(f"{name}{index}", measurements, run.samples.with_columns(times))
 
         return joined_runs([drifted(index) for index in range(5)])
 

@@ -74,7 +74,7 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
     return grpc.intercept_channel(channel, _TokenInterceptor(endpoint.token))
 
 
-def answer_of_returned(method: Any, request: Any) -> Any:
+def answer_when_back(method: Any, request: Any) -> Any:
     """Calls a method over a line that has broken, and may break again while it is asked, until it answers.
 
     Raises:

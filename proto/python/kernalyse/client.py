@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 import grpc
 
 from kernalyse.bundle import files_of_folder, pack, refuse_too_large
-from kernalyse.channel import Endpoint, answer_of_returned, open_channel
+from kernalyse.channel import Endpoint, answer_when_back, open_channel
 from kernalyse.errors import refusal, request_errors
 from kernalyse.revision import git_revision
 from kernalyse.runs import Run, RunUpdate, run_of, update_of
@@ -351,7 +351,7 @@ class Client:
     def _is_back(self) -> bool:
         """Waits for the analyzer: whether it answers within the time that a line has to come back."""
         try:
-            answer_of_returned(self._stub.ListNodes, messages.ListNodesRequest())
+            answer_when_back(self._stub.ListNodes, messages.ListNodesRequest())
         except grpc.RpcError:
             return False
         return True

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import grpc
 
-from kernalyse.channel import answer_of_returned
+from kernalyse.channel import answer_when_back
 from kernalyse.companions import companions_of
 from kernalyse.v1 import analyzer_service_pb2 as messages
 
@@ -139,7 +139,7 @@ class TraceUpload:
 
     def _resume(self, stub: Any, error: grpc.RpcError) -> None:
         try:
-            self._there = answer_of_returned(stub.ResumeUpload, messages.ResumeUploadRequest(upload_id=self._upload_id))
+            self._there = answer_when_back(stub.ResumeUpload, messages.ResumeUploadRequest(upload_id=self._upload_id))
         except grpc.RpcError:
             raise error from None
 

@@ -90,7 +90,11 @@ class ComparedRun:
 
 
 def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
-    """Runs that repeat each other as one side: what each has measured is the work of further processes."""
+    """Runs that repeat each other as one side: what each has measured is the work of further processes.
+
+    Raises:
+        InvalidRequestError: two of them have the same measurement, as a run and its file do: it would count as two processes.
+    """
     run_id = ",".join(run.run_id for run in runs)
     measurements, samples = [], []
     next_index = next_process = 0
@@ -100,6 +104,15 @@ def joined_runs(runs: Sequence[ComparedRun]) -> ComparedRun:
         samples.append(run.samples.with_columns(*of_side))
         if not run.measurements.is_empty():
             next_index, next_process = measurements[-1].select(pl.col("configuration_index", "process_index").max() + 1).row(0)
+    moments = pl.concat([run.measurements.select("label", "measured_unix_ns").drop_nulls().unique() for run in runs])
+    again = moments.filter(moments.is_duplicated())
+    if not again.is_empty():
+        raise InvalidRequestError(
+            f"runs {run_id}",
+            found=f"one measurement of {again['label'][0]} more than once",
+            expected="runs that were measured one after the other",
+            remedy="Leave out copies of a run's file, and a run that another one continues.",
+        )
     return ComparedRun(
         run_id=run_id,
         measurements=pl.concat(measurements),

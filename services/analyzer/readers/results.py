@@ -108,7 +108,7 @@ def _device(device: JsonObject) -> Device:
 def _notes(document: JsonObject, run: JsonObject, rows: dict[Table, list[JsonObject]]) -> Iterator[str]:
     """Where it comes from, what was noted there, and what this version has no place for."""
     ended = " ".join(part for part in (_text(run, "state"), _text(run, "error_message")) if part)
-    yield f"Run {_text(run, 'run_id')} of {_text(run, 'hostname') or _text(run, 'node_id') or 'an import'}: {ended}"
+    yield f"Run {_text(run, 'run_id')} of {_text(run, 'host_name') or _text(run, 'node_id') or 'an import'}: {ended}"
     if _text(run, "notes"):
         yield _text(run, "notes")
     unknown = [*_unknown("", document.members, json_schema()["properties"]), *_unknown("run.", run.members, _names(RUNS))]

@@ -28,22 +28,17 @@ def comparison_report(run: Run, baseline: Run, table_of: TableOf, device_of: Cal
         table_of: tables of both runs, by name: comparison, or kernel_comparison and layer_comparison.
         device_of: the device of a run, as its node describes it; None: no node has.
     """
-
-    def facts(name: str, side: Run) -> Section:
-        device = device_of(side)
-        devices = _recorded(side, table_of) if device is None else described(device)
-        return Section(name, facts=tuple((f"{name} {fact.lower()}", value) for fact, value in run_facts(side, devices)))
-
     sections = (
-        facts("Baseline", baseline),
-        facts("Judged", run),
+        *(_side(name, side, table_of, device_of(side)) for name, side in (("Baseline", baseline), ("Judged", run))),
         *(_trace_sections(table_of) if run.is_trace and baseline.is_trace else _sweep_sections(table_of)),
     )
     return Report(comparison_title(run, baseline), tuple(section for section in sections if section is not None))
 
 
-def _recorded(run: Run, table_of: TableOf) -> str:
-    return recorded_devices(*(table_of(name).filter(run_id=run.run_id) for name in ("trace_devices", "measurements")))
+def _side(name: str, run: Run, table_of: TableOf, device: Device | None) -> Section:
+    recorded = (table_of(table_name).filter(run_id=run.run_id) for table_name in ("trace_devices", "measurements"))
+    devices = recorded_devices(*recorded) if device is None else described(device)
+    return Section(name, facts=tuple((f"{name} {fact.lower()}", value) for fact, value in run_facts(run, devices)))
 
 
 def comparison_title(run: Run, baseline: Run) -> str:

@@ -264,7 +264,7 @@ class Run:
     activity: str = ""  # what the worker does now; of a run that has ended, what the analyzer still does for it
     tags: tuple[str, ...] = ()
     notes: str = ""
-    hostname: str = ""  # of the node, when the run was submitted; empty: imported
+    hostname: str = ""  # of the node, when the run was submitted; empty: imported, or of a node that did not tell it yet
 
     @property
     def node_name(self) -> str:

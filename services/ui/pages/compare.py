@@ -282,6 +282,7 @@ class ComparePage(PageBase):
             for column in columns
         ]
         page = rows.slice(self.state.row, self.state.row_count)
+        marks = reason_marks(page)
         empty = "No row matches these filters."
         if answer is not None and self._refused(answer):
             empty = "Not compared: say above that the difference is meant."
@@ -296,8 +297,8 @@ class ComparePage(PageBase):
         return fragment(
             "compared_table.html",
             columns=heads,
-            rows=[] if answer is None else table_rows(answer, page, self.palette),
-            notes=[] if answer is None else notes(reason_marks(page)),
+            rows=[] if answer is None else table_rows(answer, page, marks, self.palette),
+            notes=notes(marks),
             problem=problem or self._rows.problem,
             is_loading=answer is None and not problem and not self._rows.problem,
             empty=empty,

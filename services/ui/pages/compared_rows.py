@@ -162,9 +162,8 @@ def reason_marks(rows: pl.DataFrame) -> dict[str, str]:
     return shared_reasons(rows["reason"]) if "reason" in rows.columns else {}
 
 
-def table_rows(answer: Compared, rows: pl.DataFrame, palette: Palette) -> list[dict[str, Any]]:
+def table_rows(answer: Compared, rows: pl.DataFrame, marks: Mapping[str, str], palette: Palette) -> list[dict[str, Any]]:
     """For compared_table.html: each with cells, its verdict's look and the sentence that says why, or its mark."""
-    marks = reason_marks(rows)
     names = compare.compared_names(rows, answer.name_column) if answer.is_of_traces else []
     shown = []
     for place, row in enumerate(rows.iter_rows(named=True)):

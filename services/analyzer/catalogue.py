@@ -98,6 +98,7 @@ device_ceilings: Final = sa.Table(
     sa.Column("note", sa.Text, nullable=False),
     sa.Column("clock_hz", sa.BigInteger),
     sa.Column("measured_unix_ns", sa.BigInteger),
+    sa.Column("host_busy_ratio", sa.Double),
 )
 
 device_thresholds: Final = sa.Table(

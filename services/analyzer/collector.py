@@ -31,7 +31,7 @@ from services.analyzer.store import Store
 from services.analyzer.watching import RunWatching
 from services.core import wire
 from services.core.errors import EventExpiredError, InvalidRequestError, KernalyseError, RunNotFoundError, UnavailableError
-from services.core.model import CountersStored, Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
+from services.core.model import CountersStored, HardwareKey, Node, NodeHealth, NodeStatus, NodeTelemetry, Run, RunEvent, Telemetry
 from services.core.rpc import Endpoint
 
 READ_AHEAD_COUNT: Final = 64
@@ -152,7 +152,11 @@ class Collector:
         reports = {event.event_index: await _report(link, event) for event in events if isinstance(event.payload, CountersStored)}
         commits = await asyncio.to_thread(self._store.commit_events, node_id, journal_id, events, new_runs, reports)
         await self._run_watching.publish(commits)
-        self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None])
+        changed = {HardwareKey(node_id, device_id): None for commit in commits for device_id in sorted(commit.changed_device_ids)}
+        told = {commit.run_id for commit in commits if commit.has_new_ceilings}
+        for key in changed:
+            await self._run_watching.publish_ceilings(key.node_id, key.device_id, told)
+        self._node_watching.publish(runs=[commit.run for commit in commits if commit.run is not None], changed_hardware=changed)
         finished = [commit.run_id for commit in commits if commit.run is not None and commit.run.state.is_final]
         for run_id in finished:
             self._compact(run_id)

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 
 from services.analyzer.catalogue import Catalogue, device_ceilings, device_descriptions, device_thresholds
 from services.core import wire
+from services.core.disturbance import is_busy
 from services.core.model import Ceiling, Device, Thresholds
 
 USER = "user"
@@ -85,11 +86,25 @@ class HardwareRecords:
             connection.execute(sa.insert(device_thresholds).prefix_with("OR REPLACE"), row)
 
 
-def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> None:
-    """The newest measurement of each ceiling stands for the device."""
-    rows = [{"node_id": node_id, **asdict(ceiling)} for ceiling in ceilings if ceiling.source == MEASURED]
-    if rows:
-        connection.execute(sa.insert(device_ceilings).prefix_with("OR REPLACE"), rows)
+def keep_measured(connection: Connection, node_id: str, ceilings: Sequence[Ceiling]) -> frozenset[str]:
+    """Keep the newest measurement of each ceiling for its device; one of a busy host lowers none that is known.
+
+    Returns:
+        Devices of which something else is known now.
+    """
+    changed = set()
+    for ceiling in ceilings:
+        if ceiling.source != MEASURED:
+            continue
+        row = {"node_id": node_id, **asdict(ceiling)}
+        is_same = (column == row[column.name] for column in device_ceilings.primary_key.columns)
+        known = connection.execute(sa.select(device_ceilings.c.value, device_ceilings.c.host_busy_ratio).where(*is_same)).one_or_none()
+        if known is not None and is_busy(ceiling.host_busy_ratio) and known.value > ceiling.value:
+            continue
+        connection.execute(sa.insert(device_ceilings).prefix_with("OR REPLACE"), row)
+        if known is None or tuple(known) != (ceiling.value, ceiling.host_busy_ratio):
+            changed.add(ceiling.device_id)
+    return frozenset(changed)
 
 
 def _replace(connection: Connection, node_id: str, device_id: str, sources: Sequence[str], ceilings: Sequence[Ceiling]) -> None:

@@ -30,6 +30,7 @@ class RunCommit:
     samples: list[SampleRow] = field(default_factory=list)
     counters: list[pl.DataFrame] = field(default_factory=list)  # rows of table counters
     has_new_ceilings: bool = False  # also because its device became known, or counters tell the work of its kernels
+    changed_device_ids: frozenset[str] = frozenset()  # of which every run of the node knows other ceilings from now on
 
 
 def read_configuration(connection: Connection, run_id: str, configuration_index: int) -> Row | None:

@@ -16,6 +16,7 @@ from services.analyzer.schema import CEILINGS
 from services.analyzer.store import Store
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import HOST_DEVICE, TRACE_DEVICES
+from services.core.disturbance import MAX_HOST_BUSY_RATIO
 from services.core.model import Ceiling, CommandProfile, DeviceKind, Thresholds
 
 DEVICE_KEYS: Final = ["run_id", "device_id"]
@@ -48,13 +49,31 @@ class TraceHardware:
 
 
 def ceilings(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:
-    """What the runs measured themselves and, where they did not, what is known of their devices from every source."""
-    own, of_traces = store.read(CEILINGS, run_ids), trace_hardware(store, run_ids)
+    """What the runs measured themselves and, where they did not or it is better, what is known of their devices from every source."""
+    of_devices, of_traces = _of_devices(store, run_ids).lazy(), trace_hardware(store, run_ids)
+    own = _without_worse(store.read(CEILINGS, run_ids), of_devices)
     # What a file states of its device counts until somebody has set something else.
     is_stated = pl.col("source") == USER
     stated = own.filter(is_stated).join(of_traces.thresholds.lazy(), on=DEVICE_KEYS, how="anti", maintain_order="left")
     known = pl.concat([own.filter(~is_stated), stated, of_traces.ceilings.lazy()])
-    return pl.concat([known, _of_devices(store, run_ids).lazy().join(known, on=CEILING_KEYS, how="anti")])
+    return pl.concat([known, of_devices.join(known, on=CEILING_KEYS, how="anti")])
+
+
+def _without_worse(own: pl.LazyFrame, of_devices: pl.LazyFrame) -> pl.LazyFrame:
+    """Leave out measured ceilings that their device is known to exceed: a ceiling is a maximum, whenever it was reached.
+
+    A run that was first on its device, on a busy host, would else be held against what that host left of it for ever. What
+    was measured on a quiet host takes the place of what was not.
+    """
+    known = of_devices.filter(source=MEASURED).select(*CEILING_KEYS, known_value="value", is_known_busy=_is_busy())
+    newest = own.sort("event_index", maintain_order=True).group_by(CEILING_KEYS).agg(pl.col("value", "host_busy_ratio").last())
+    is_better = (pl.col("known_value") > pl.col("value")) | (_is_busy() & ~pl.col("is_known_busy"))
+    worse = newest.join(known, on=CEILING_KEYS).filter(is_better)
+    return own.join(worse, on=CEILING_KEYS, how="anti", maintain_order="left")
+
+
+def _is_busy() -> pl.Expr:
+    return (pl.col("host_busy_ratio") > MAX_HOST_BUSY_RATIO).fill_null(value=False)
 
 
 def thresholds(store: Store, run_ids: Sequence[str] | None) -> pl.LazyFrame:

@@ -229,6 +229,7 @@ CEILINGS: Final = _table(
     Column("note", TEXT, "Where the figure comes from."),
     Column("clock_hz", COUNT, "SM clock at which it holds."),
     Column("measured_unix_ns", COUNT, "When it was measured, or set by hand."),
+    Column("host_busy_ratio", NUMBER, "Of the host's cores, by other programs while it was measured; over 0.25 it may be too low."),
 )
 
 TELEMETRY: Final = _table(

@@ -168,7 +168,7 @@ class Store:
                     configuration, baseline = configuration_of(configuration_index), configuration_of(baseline_index)
                 case CeilingsMeasured(ceilings):
                     commit.has_new_ceilings = True
-                    keep_measured(connection, run.node_id, ceilings)
+                    commit.changed_device_ids |= keep_measured(connection, run.node_id, ceilings)
                 case CountersStored() if event.event_index in reports:
                     commit.has_new_ceilings = True
                     commit.counters.append(reports[event.event_index].rows)

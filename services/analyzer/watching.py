@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -165,9 +165,11 @@ class RunWatching:
         if feed is not None:
             feed.append(Segment(0, 0, run, {}))
 
-    async def publish_ceilings(self, node_id: str, device_id: str) -> None:
-        """Shows ceilings and roofline anew to those who watch a run on the device."""
+    async def publish_ceilings(self, node_id: str, device_id: str, told_run_ids: Collection[str] = ()) -> None:
+        """Shows ceilings and roofline anew to those who watch a run on the device, but for runs whose watchers have been told."""
         for run_id, feed in list(self._feeds.items()):
+            if run_id in told_run_ids:
+                continue
             run = (await asyncio.to_thread(self._store.runs.get, run_id)).run
             if (run.node_id, run.device_id) == (node_id, device_id):
                 feed.hardware_count += 1

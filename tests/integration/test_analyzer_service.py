@@ -432,6 +432,33 @@ async def test_ceilings_set_by_hand_win_and_reach_who_watches(stub: Any, node: P
     await asyncio.wait_for(watching, 90)
 
 
+async def test_what_one_run_measures_of_a_device_reaches_who_watches_another_run_on_it(stub: Any, node: ProfilerStandIn) -> None:
+    node.add_run("aaaa-1")
+    node.journal("aaaa-1", *started(), configuration(0), measurement(0))
+    received: list[Any] = []
+    changed: list[tuple[str, str]] = []
+    await in_state(stub, "aaaa-1", RunState.RUNNING)
+
+    async def watch() -> None:
+        async for answer in watch_run(stub, "aaaa-1"):
+            received.append(answer)
+
+    async def watch_nodes() -> None:
+        async for answer in stub.WatchNodes(messages.WatchNodesRequest()):
+            changed.extend((key.node_id, key.device_id) for key in answer.changed_hardware)
+
+    watching, listening = asyncio.create_task(watch()), asyncio.create_task(watch_nodes())
+    await eventually(lambda: _true(_sources(received) == ["datasheet"]))
+    node.add_run("aaaa-2")
+    ceilings = CeilingsMeasured((Ceiling("cuda:0", "dram", "bytes_per_s", 4e12, "copy", "measured"),))
+    node.journal("aaaa-2", *started(), ceilings, ceilings)
+    await eventually(lambda: _true(_sources(received) == ["datasheet", "measured"]))
+    await eventually(lambda: _true(changed == [(NODE, "cuda:0")]))  # once: the second time they say nothing new
+    listening.cancel()
+    node.journal("aaaa-1", StateChanged(RunState.SUCCEEDED))
+    await asyncio.wait_for(watching, 90)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 async def test_ceilings_and_thresholds_that_nothing_can_have_are_refused(stub: Any, value: float) -> None:
     await eventually(lambda: _serves(stub))

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,12 +16,14 @@ from services.core.errors import CompileError, KernalyseError
 from services.core.model import (
     BufferRole,
     Ceiling,
+    CeilingsMeasured,
     DataType,
     Device,
     DeviceKind,
     Dim3,
     InputDistribution,
     KernelSource,
+    LogLines,
     MeasuringOptions,
     StopReason,
     Verification,
@@ -27,6 +31,7 @@ from services.core.model import (
 )
 from services.profiler.backends.base import Build, DeviceSession, LaunchConfiguration
 from services.profiler.measuring.benchmark import Batch, Benchmark, Method, Observer
+from services.profiler.measuring.busy import DeviceUse
 from services.profiler.measuring.ceiling_bench import CeilingSources
 from services.profiler.measuring.ceilings import MeasuredCeilings, measure_ceilings
 from services.profiler.measuring.clocks import open_clock_meter
@@ -34,8 +39,10 @@ from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.fma_ceilings import FMA_FILE
 from services.profiler.measuring.inputs import BufferPlan, input_values, poison_values
 from services.profiler.measuring.verification import compare
+from services.profiler.workloads import ceilings
 from services.profiler.workloads.ceilings import MAX_AGE_NS, MAX_BUSY_AGE_NS, load_sources, read_ceilings, write_ceilings
 from tests.integration.quick_worker import measuring_quickly
+from tests.integration.told import Told
 
 pytestmark = pytest.mark.skipif(find_spec("pyopencl") is None, reason="needs the extra opencl: pip install 'kernalyse[opencl]'")
 
@@ -140,7 +147,7 @@ def test_kept_ceilings_come_back_for_each_device(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "ceilings.json"
     write_ceilings(file, OTHER, (), QUIET)
     write_ceilings(file, DEVICE, CEILINGS, QUIET)
-    assert read_ceilings(file, DEVICE) == CEILINGS
+    assert read_ceilings(file, DEVICE) == taken(CEILINGS, QUIET)
     assert read_ceilings(file, OTHER) == ()
     assert [path.name for path in file.parent.iterdir()] == ["ceilings.json"]
 
@@ -148,7 +155,7 @@ def test_kept_ceilings_come_back_for_each_device(tmp_path: Path) -> None:
 def test_kept_ceilings_expire_after_a_day_and_with_the_driver(tmp_path: Path) -> None:
     file = tmp_path / "ceilings.json"
     write_ceilings(file, DEVICE, CEILINGS, QUIET, now_unix_ns=lambda: 1_000)
-    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: 1_000 + MAX_AGE_NS) == CEILINGS
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: 1_000 + MAX_AGE_NS) == taken(CEILINGS, QUIET)
     assert read_ceilings(file, DEVICE, now_unix_ns=lambda: 1_001 + MAX_AGE_NS) == ()
     newer = Device("opencl:pocl:0", "a CPU", DeviceKind.CPU, (), driver_version="3.1")
     assert read_ceilings(file, newer, now_unix_ns=lambda: 1_000) == ()
@@ -157,12 +164,73 @@ def test_kept_ceilings_expire_after_a_day_and_with_the_driver(tmp_path: Path) ->
 def test_ceilings_of_a_busy_host_are_measured_again_and_the_higher_one_stays(tmp_path: Path) -> None:
     file = tmp_path / "ceilings.json"
     start = 1_000
-    assert write_ceilings(file, DEVICE, CEILINGS, BUSY, now_unix_ns=lambda: start) == CEILINGS
-    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + MAX_BUSY_AGE_NS) == CEILINGS
+    assert write_ceilings(file, DEVICE, CEILINGS, BUSY, now_unix_ns=lambda: start) == taken(CEILINGS, BUSY)
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + MAX_BUSY_AGE_NS) == taken(CEILINGS, BUSY)
     assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + MAX_BUSY_AGE_NS + 1) == ()
     lower = (replace(CEILINGS[0], value=1e10), replace(CEILINGS[0], ceiling_name="l2", value=6e10))
-    assert write_ceilings(file, DEVICE, lower, QUIET, now_unix_ns=lambda: start + 1) == (CEILINGS[0], lower[1])
-    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + 1 + MAX_AGE_NS) == (CEILINGS[0], lower[1])
+    both = taken((CEILINGS[0], lower[1]), QUIET)  # no lower than what was measured on the quiet host
+    assert write_ceilings(file, DEVICE, lower, QUIET, now_unix_ns=lambda: start + 1) == both
+    assert read_ceilings(file, DEVICE, now_unix_ns=lambda: start + 1 + MAX_AGE_NS) == both
+
+
+class ScriptedHost:
+    """How busy other programs keep the host, reading by reading; then as at the last one."""
+
+    def __init__(self, *ratios: float) -> None:
+        self._ratios = [*ratios]
+
+    def read(self) -> DeviceUse:
+        return DeviceUse(host_busy_ratio=self._ratios.pop(0) if len(self._ratios) > 1 else self._ratios[0])
+
+
+@pytest.fixture
+def measured_values(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Bytes a second of DRAM that the next measurements of ceilings find."""
+    values: list[float] = []
+
+    def measure(*_arguments: object) -> MeasuredCeilings:
+        return MeasuredCeilings((replace(CEILINGS[0], value=values.pop(0)),), ())
+
+    monkeypatch.setattr(ceilings, "measure_ceilings", measure)
+    monkeypatch.setattr(ceilings, "BUSY_INTERVAL_S", 0.0)
+    return values
+
+
+def test_ceilings_of_a_busy_host_say_so_and_are_measured_again_as_soon_as_it_is_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured_values: list[float]
+) -> None:
+    session: Any = SimpleNamespace(device=DEVICE)
+    file = tmp_path / "ceilings.json"
+
+    def before_sweep(*host: float) -> tuple[bool, Ceiling, list[str]]:
+        sink = Told()
+        scripted = ScriptedHost(*host)
+        monkeypatch.setattr(ceilings, "open_host_meter", lambda _device: scripted)
+        is_settled = ceilings.tell_ceilings_before_sweep(session, {}, sink, file, 1)
+        ((ceiling,),) = (told.ceilings for told in sink.of(CeilingsMeasured))
+        return is_settled, ceiling, [line for told in sink.of(LogLines) for line in told.lines]
+
+    measured_values += [11.5e9, 33.4e9]
+    for host in ((0.1, 0.98), (0.6,)):  # the second sweep finds what the first has kept, and a host that is busy still
+        is_settled, ceiling, lines = before_sweep(*host)
+        assert (is_settled, ceiling.value, ceiling.host_busy_ratio) == (False, 11.5e9, 0.98)
+        assert "kept this host 98% busy while its ceilings were measured" in lines[0]
+    is_settled, ceiling, lines = before_sweep(0.05, 0.06)
+    assert (is_settled, ceiling.value, ceiling.host_busy_ratio, lines) == (True, 33.4e9, 0.06, [])
+
+
+def test_after_a_sweep_on_a_host_that_stays_busy_it_is_said_that_nothing_was_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "open_host_meter", lambda _device: ScriptedHost(0.7))
+    sink, session = Told(), SimpleNamespace(device=DEVICE)
+    ceilings.tell_ceilings_after_sweep(cast(DeviceSession, session), {}, sink, None)
+    assert [line for told in sink.of(LogLines) for line in told.lines] == [
+        "The host is 70% busy still: its ceilings are not measured again before the next sweep that finds it quiet."
+    ]
+    assert sink.of(CeilingsMeasured) == []
+
+
+def taken(known: tuple[Ceiling, ...], host_busy_ratio: float) -> tuple[Ceiling, ...]:
+    return tuple(replace(ceiling, host_busy_ratio=host_busy_ratio) for ceiling in known)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"opencl:pocl:0": 3}', '{"opencl:pocl:0": {"identity": null}}'])
@@ -171,4 +239,4 @@ def test_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     assert read_ceilings(file, DEVICE) == ()
     write_ceilings(file, DEVICE, CEILINGS, QUIET)
-    assert read_ceilings(file, DEVICE) == CEILINGS
+    assert read_ceilings(file, DEVICE) == taken(CEILINGS, QUIET)

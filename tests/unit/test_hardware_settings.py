@@ -183,14 +183,57 @@ def test_programs_of_a_node_are_held_against_what_was_measured_of_its_devices(st
     assert known.rows() == [(device_name, "bfloat16", 1e18), (device_name, "dram", factor * bytes_per_s)]
 
 
-def measure(store: Store, node_id: str, device: Device, bytes_per_s: float) -> None:
+def measure(store: Store, node_id: str, device: Device, bytes_per_s: float, host_busy_ratio: float | None = None) -> None:
     """A run of its own on the node measures the device's memory, and arithmetic that nothing is bound by."""
     store.hardware.publish(node_id, device, [])
-    run_id = f"ceilings-{node_id}-{device.device_id}"
+    run_id = f"ceilings-{node_id}-{device.device_id}-{bytes_per_s}"
     run = Run(run_id, node_id, RunSpec(CeilingMeasurement()), RunState.RUNNING, MOMENT)
-    memory = Ceiling(device.device_id, "dram", "bytes_per_s", bytes_per_s, "copy", "measured")
+    memory = Ceiling(device.device_id, "dram", "bytes_per_s", bytes_per_s, "copy", "measured", host_busy_ratio=host_busy_ratio)
     measured = CeilingsMeasured((memory, Ceiling(device.device_id, "bfloat16", "flop_per_s", 1e18, "tensor", "measured")))
     store.commit_events(node_id, run_id, [RunEvent(0, run_id, run_id, 1, measured)], [run])
+
+
+CPU = Device("opencl:intel:0", "Some Core", DeviceKind.CPU, ())
+SWEPT_ID = "run-1"
+
+
+def add_sweep(store: Store, bytes_per_s: float, host_busy_ratio: float) -> None:
+    """A run of node-1 that measured its device's memory itself, and then a kernel of 8 GB/s."""
+    saxpy = {"configuration_index": 0, "device_id": CPU.device_id, "label": "saxpy", "dtype": "float32", "flop": 2.0, "bytes": 8.0}
+    memory = {"device_id": CPU.device_id, "ceiling_name": "dram", "unit": "bytes_per_s", "value": bytes_per_s, "path": "copy"}
+    compute = memory | {"ceiling_name": "float32", "unit": "flop_per_s", "value": 1e15, "path": "fma"}
+    told = [ceiling | {"source": "measured", "host_busy_ratio": host_busy_ratio} for ceiling in (memory, compute)]
+    frames = {
+        MEASUREMENTS.table_name: frame_of(MEASUREMENTS, [saxpy | {"duration_median_ns": 1.0}]),
+        CEILINGS.table_name: frame_of(CEILINGS, told),
+    }
+    add(store, SWEPT_ID, frames, device_id=CPU.device_id, node_id="node-1")
+
+
+def test_a_run_follows_better_ceilings_of_its_device_until_it_has_some_set_by_hand(store: Store, settings: HardwareSettings) -> None:
+    add_sweep(store, 10e9, host_busy_ratio=0.98)
+    assert efficiency(store, SWEPT_ID) == pytest.approx(0.8)
+    measure(store, "node-1", CPU, 40e9, host_busy_ratio=0.02)
+    assert efficiency(store, SWEPT_ID) == pytest.approx(0.2)
+    measure(store, "node-1", CPU, 20e9, host_busy_ratio=0.9)  # on a busy host again: that says nothing of the device
+    assert efficiency(store, SWEPT_ID) == pytest.approx(0.2)
+    settings.update(HardwareKey("", CPU.device_id, SWEPT_ID), [bandwidth(16e9, CPU.device_id)], None, "")
+    assert efficiency(store, SWEPT_ID) == pytest.approx(0.5)
+    measure(store, "node-1", CPU, 80e9, host_busy_ratio=0.01)
+    assert efficiency(store, SWEPT_ID) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("own_busy_ratio", "later_bytes_per_s", "later_busy_ratio", "expected"),
+    [(0.0, 20e9, 0.0, 0.2), (0.0, 80e9, 0.9, 0.1), (0.9, 20e9, 0.0, 0.4), (0.9, 20e9, 0.8, 0.2)],
+    ids=["its own are higher", "a maximum counts wherever it was reached", "a quiet host's count before a busy one's", "both were busy"],
+)
+def test_which_of_two_measurements_of_a_device_a_run_is_held_against(
+    store: Store, own_busy_ratio: float, later_bytes_per_s: float, later_busy_ratio: float, expected: float
+) -> None:
+    add_sweep(store, 40e9, own_busy_ratio)
+    measure(store, "node-1", CPU, later_bytes_per_s, host_busy_ratio=later_busy_ratio)
+    assert efficiency(store, SWEPT_ID) == pytest.approx(expected)
 
 
 def of_add(store: Store) -> dict[str, Any]:

@@ -122,6 +122,7 @@ class Ceiling:
     note: str = ""
     clock_hz: int | None = None  # SM clock at which it holds; None: not known, or of no influence
     measured_unix_ns: int | None = None  # or set by hand; None: not known, or of a datasheet
+    host_busy_ratio: float | None = None  # of the host's cores, by other programs while it was measured; CPU devices only
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 import psutil
 
+from services.core.disturbance import is_busy
 from services.core.errors import UnmetConditionError
 from services.core.model import BackendName, BusyPolicy, Device, DeviceKind
 
-MAX_HOST_BUSY_RATIO: Final = 0.25  # of the cores, by others: kernels on a busier host lose time slices
 WAIT_LIMIT_S: Final = 300.0  # then somebody has to decide; waiting on would look like a hang
 POLL_S: Final = 1.0
 
@@ -27,7 +27,7 @@ class DeviceUse:
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.other_process_count) or (self.host_busy_ratio or 0.0) > MAX_HOST_BUSY_RATIO
+        return bool(self.other_process_count) or is_busy(self.host_busy_ratio)
 
     def __str__(self) -> str:
         if self.other_process_count:

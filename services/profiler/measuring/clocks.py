@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from services.core.disturbance import EMERGENCY_THROTTLE_REASONS
 from services.core.model import BackendName, Device
 
 # Bits of NVML's clock event reasons. Names follow nvml.h, section "Clocks Event Reasons".
@@ -24,9 +25,6 @@ REASON_NAMES: Final = {
     0x0000_0080: "hw_power_brake_slowdown",
     0x0000_0100: "display_clock_setting",
 }
-# These cut the clock in an emergency, so a sample says nothing of the kernel. A power cap is left out: large GPUs run
-# every dense kernel under it, and discarding those samples would leave none.
-DISCARDING_REASONS: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 IDLE_REASON: Final = "gpu_idle"
 
 
@@ -43,7 +41,7 @@ class ClockReading:
     @property
     def is_throttled(self) -> bool:
         """Whether a sample taken now has to be discarded."""
-        return bool(DISCARDING_REASONS & set(self.throttle_reasons or ()))
+        return bool(EMERGENCY_THROTTLE_REASONS & set(self.throttle_reasons or ()))
 
 
 class ClockMeter(Protocol):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
+from services.core.disturbance import is_busy
 from services.core.errors import KernalyseError
 from services.core.model import Ceiling, CeilingsMeasured, Device, DeviceKind, KernelSource, LogLevel, LogLines, Progress
 from services.profiler.backends.base import DeviceSession
 from services.profiler.catalog import catalog_folder
+from services.profiler.measuring.busy import HostUseMeter, NoUseMeter, UseMeter
 from services.profiler.measuring.ceiling_bench import CeilingPlan, CeilingSources
 from services.profiler.measuring.ceilings import SOURCE_FILES, measure_ceilings, plan_ceilings
 from services.profiler.measuring.clocks import open_clock_meter
@@ -25,7 +25,6 @@ MAX_AGE_NS: Final = 24 * 3600 * 1_000_000_000  # a day: long enough for a sessio
 MAX_BUSY_AGE_NS: Final = 15 * 60 * 1_000_000_000
 """Of ceilings from a busy host: on one that stays busy, measuring them takes longer than many a run, and runs often follow one another."""
 
-MAX_BUSY_RATIO: Final = 0.25  # ceilings of a busier host come out low (by half and more at 1.0), so the next sweep tries again
 BUSY_INTERVAL_S: Final = 0.2  # shorter sees single scheduler slices, longer makes the sweep wait
 CEILINGS_FOLDER: Final = "ceilings"  # below the catalogue's
 ACTIVITY: Final = "measuring ceilings"
@@ -60,9 +59,13 @@ def tell_ceilings_before_sweep(
     if session.device.kind is not DeviceKind.CPU:
         return True
     known = read_ceilings(ceilings_file, session.device) if ceilings_file is not None else ()
-    if known:
+    was_busy = any(is_busy(ceiling.host_busy_ratio) for ceiling in known)
+    # What a busy host reached is good enough only while it is as busy as then.
+    if known and (not was_busy or is_busy(_host_busy_ratio(open_host_meter(session.device)))):
+        if was_busy:
+            _tell_busy(sink, known, "after the sweep")
         sink.write(CeilingsMeasured(known))
-        return True
+        return not was_busy
     sink.write(Progress(0, 0, configuration_count, ACTIVITY, session.device.device_id))
     try:
         return _measure_and_tell(session, sources, sink, ceilings_file, "after the sweep", _tell_nothing)
@@ -76,7 +79,10 @@ def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, s
 
     On a host that is busy still they would come out as low again.
     """
-    if _busy_ratio(session.device) > MAX_BUSY_RATIO:
+    busy_ratio = _host_busy_ratio(open_host_meter(session.device))
+    if is_busy(busy_ratio):
+        text = f"The host is {busy_ratio:.0%} busy still: its ceilings are not measured again before the next sweep that finds it quiet."
+        sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
         return
     try:
         _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", _tell_nothing)
@@ -103,24 +109,47 @@ def _measure_and_tell(
     on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
     """Whether the host was quiet enough for the figures to be final."""
-    busy_ratio = _busy_ratio(session.device)
-    if busy_ratio > MAX_BUSY_RATIO:
-        when = f"They are measured again {next_chance}, once it is quiet."
-        text = f"Other programs keep this host {busy_ratio:.0%} busy: ceilings may come out low. {when}"
-        sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
+    meter = open_host_meter(session.device)
+    before = _host_busy_ratio(meter)
     measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
+    # Other programs may have begun since, or have waited for something just then.
+    busy_ratio = max((ratio for ratio in (before, meter.read().host_busy_ratio) if ratio is not None), default=None)
     if measured.problems:
         sink.write(LogLines(LogLevel.WARNING, "worker", tuple(f"Not measured: {problem}" for problem in measured.problems)))
-    ceilings = measured.ceilings
     if ceilings_file is not None:
-        ceilings = write_ceilings(ceilings_file, session.device, ceilings, busy_ratio)
+        ceilings = write_ceilings(ceilings_file, session.device, measured.ceilings, busy_ratio)
+    else:
+        ceilings = _of_host(measured.ceilings, busy_ratio)
+    was_busy = any(is_busy(ceiling.host_busy_ratio) for ceiling in ceilings)
+    if was_busy:
+        _tell_busy(sink, ceilings, next_chance)
     sink.write(CeilingsMeasured(ceilings))
-    return busy_ratio <= MAX_BUSY_RATIO
+    return not was_busy
 
 
-def _busy_ratio(device: Device) -> float:
-    """Of the host's cores. One that only feeds a GPU may be busy."""
-    return psutil.cpu_percent(interval=BUSY_INTERVAL_S) / 100 if device.kind is DeviceKind.CPU else 0.0
+def _tell_busy(sink: EventSink, ceilings: Sequence[Ceiling], next_chance: str) -> None:
+    busy_ratio = max(ceiling.host_busy_ratio or 0.0 for ceiling in ceilings)
+    text = (
+        f"Other programs kept this host {busy_ratio:.0%} busy while its ceilings were measured: they may be too low, and are marked. "
+        f"They are measured again {next_chance}, once it is quiet."
+    )
+    sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
+
+
+def _of_host(ceilings: Sequence[Ceiling], busy_ratio: float | None) -> tuple[Ceiling, ...]:
+    return tuple(replace(ceiling, host_busy_ratio=busy_ratio) for ceiling in ceilings)
+
+
+def open_host_meter(device: Device) -> UseMeter:
+    """Return the meter of the host's cores for a CPU device; a host that only feeds a GPU may be busy."""
+    return HostUseMeter() if device.kind is DeviceKind.CPU else NoUseMeter()
+
+
+def _host_busy_ratio(meter: UseMeter) -> float | None:
+    """Return how busy other programs keep the host now."""
+    if not isinstance(meter, NoUseMeter):
+        time.sleep(BUSY_INTERVAL_S)
+    return meter.read().host_busy_ratio
 
 
 # ---------------------------------------------------------------- the file
@@ -130,28 +159,28 @@ def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = t
     """The ceilings of this device and driver, if measured within a day on a host that had nothing else to do, or just now; else none."""
     now = now_unix_ns()
     known = _known_ceilings(file, device, now)
-    if known is None or (known.busy_ratio > MAX_BUSY_RATIO and now - known.measured_unix_ns > MAX_BUSY_AGE_NS):
+    if known is None or (is_busy(known.busy_ratio) and now - known.measured_unix_ns > MAX_BUSY_AGE_NS):
         return ()
-    return known.ceilings
+    return _of_host(known.ceilings, known.busy_ratio)
 
 
 def write_ceilings(
-    file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float, now_unix_ns: Callable[[], int] = time.time_ns
+    file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float | None, now_unix_ns: Callable[[], int] = time.time_ns
 ) -> tuple[Ceiling, ...]:
     """Puts this device's ceilings beside those of the others, and answers with what is now known.
 
-    A ceiling is a maximum, so the higher one stays of what was measured within a day. A file that cannot be written only
-    costs the next sweep its time.
+    A ceiling is a maximum, so the higher one stays of what was measured within a day, and with it the quietest host: it is at
+    least as high as what was measured there. A file that cannot be written only costs the next sweep its time.
     """
     known = _known_ceilings(file, device, now_unix_ns())
     if known is not None:
         ceilings = _higher(ceilings, known.ceilings)
-        busy_ratio = min(busy_ratio, known.busy_ratio)
+        busy_ratio = min((ratio for ratio in (busy_ratio, known.busy_ratio) if ratio is not None), default=None)
     entry = {
         "identity": _identity(device),
         "measured_unix_ns": now_unix_ns(),
         "busy_ratio": busy_ratio,
-        "ceilings": [asdict(ceiling) for ceiling in ceilings],
+        "ceilings": [{name: value for name, value in asdict(ceiling).items() if name != "host_busy_ratio"} for ceiling in ceilings],
     }
     entries = {**_read_entries(file), device.device_id: entry}
     unfinished = file.with_name(f"{file.name}.unfinished")
@@ -159,13 +188,13 @@ def write_ceilings(
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(json.dumps(entries, indent=1), encoding="utf-8")
         unfinished.replace(file)  # whoever reads meanwhile sees the old file or the new one
-    return ceilings
+    return _of_host(ceilings, busy_ratio)
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownCeilings:
     ceilings: tuple[Ceiling, ...]
-    busy_ratio: float  # of the host, just before
+    busy_ratio: float | None  # of the host meanwhile; None: of no influence
     measured_unix_ns: int
 
 
@@ -175,7 +204,8 @@ def _known_ceilings(file: Path, device: Device, now_unix_ns: int) -> _KnownCeili
         if entry is None or _identity(device) != entry["identity"] or not 0 <= now_unix_ns - entry["measured_unix_ns"] <= MAX_AGE_NS:
             return None
         ceilings = tuple(Ceiling(**fields) for fields in entry["ceilings"])
-        return _KnownCeilings(ceilings, float(entry["busy_ratio"]), entry["measured_unix_ns"])
+        busy_ratio = entry["busy_ratio"]
+        return _KnownCeilings(ceilings, None if busy_ratio is None else float(busy_ratio), entry["measured_unix_ns"])
     except (KeyError, TypeError):  # a file of another version: as good as none
         return None
 

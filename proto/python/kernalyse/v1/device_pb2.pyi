@@ -157,7 +157,7 @@ class Telemetry(_message.Message):
     def __init__(self, measured_unix_ns: _Optional[int] = ..., device_id: _Optional[str] = ..., utilization_ratio: _Optional[float] = ..., memory_used_bytes: _Optional[int] = ..., memory_total_bytes: _Optional[int] = ..., clock_hz: _Optional[int] = ..., memory_clock_hz: _Optional[int] = ..., temperature_celsius: _Optional[float] = ..., power_watts: _Optional[float] = ..., throttle_reasons: _Optional[_Iterable[str]] = ..., has_throttle_reasons: _Optional[bool] = ..., load_average: _Optional[float] = ...) -> None: ...
 
 class Ceiling(_message.Message):
-    __slots__ = ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "note", "clock_hz", "measured_unix_ns")
+    __slots__ = ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "note", "clock_hz", "measured_unix_ns", "host_busy_ratio")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     CEILING_NAME_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,7 @@ class Ceiling(_message.Message):
     NOTE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
     MEASURED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    HOST_BUSY_RATIO_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     ceiling_name: str
     unit: str
@@ -178,4 +179,5 @@ class Ceiling(_message.Message):
     note: str
     clock_hz: int
     measured_unix_ns: int
-    def __init__(self, device_id: _Optional[str] = ..., ceiling_name: _Optional[str] = ..., unit: _Optional[str] = ..., value: _Optional[float] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., confidence: _Optional[str] = ..., note: _Optional[str] = ..., clock_hz: _Optional[int] = ..., measured_unix_ns: _Optional[int] = ...) -> None: ...
+    host_busy_ratio: float
+    def __init__(self, device_id: _Optional[str] = ..., ceiling_name: _Optional[str] = ..., unit: _Optional[str] = ..., value: _Optional[float] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., confidence: _Optional[str] = ..., note: _Optional[str] = ..., clock_hz: _Optional[int] = ..., measured_unix_ns: _Optional[int] = ..., host_busy_ratio: _Optional[float] = ...) -> None: ...

@@ -1,0 +1,34 @@
+"""What disturbs a measurement: other work on its host or its device, and a clock that is held back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+MAX_HOST_BUSY_RATIO: Final = 0.25
+"""Of the host's cores, by other programs. Kernels on a busier host lose time slices, and its ceilings come out low: by half and
+more at 1.0. Much less, and a browser that shows the dashboard would count as a disturbance."""
+
+EMERGENCY_THROTTLE_REASONS: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
+"""These cut the clock in an emergency, so a sample says nothing of the kernel. A power cap is left out: large GPUs run every
+dense kernel under it."""
+
+
+def is_busy(host_busy_ratio: float | None) -> bool:
+    """Return whether other programs kept the host too busy for figures of a CPU device to be relied on."""
+    return host_busy_ratio is not None and host_busy_ratio > MAX_HOST_BUSY_RATIO
+
+
+def disturbances(
+    host_busy_ratio: float | None, other_process_count: int | None, throttle_reasons: Collection[str] | None
+) -> tuple[str, ...]:
+    """Return what disturbed a measurement, each in a few words; empty where nothing is known to have."""
+    found = []
+    if host_busy_ratio is not None and is_busy(host_busy_ratio):
+        found.append(f"host {host_busy_ratio * 100:.0f} % busy with other programs")
+    if other_process_count:
+        found.append(f"device shared with {other_process_count} other process{'es' if other_process_count > 1 else ''}")
+    held_back = sorted(EMERGENCY_THROTTLE_REASONS & set(throttle_reasons or ()))
+    if held_back:
+        found.append(f"clock throttled by {', '.join(held_back)}")
+    return tuple(found)

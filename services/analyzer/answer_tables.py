@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from services.analyzer.activity_tables import ACTIVITY_TABLES
+from services.analyzer.columns import DISTURBANCE
 from services.analyzer.table import COUNT, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 from services.analyzer.trace_tables import BUSY_COLUMNS, DEVICE_INDEX, DEVICE_NAME, PROCESS_ID
@@ -36,6 +37,7 @@ RATE_COLUMNS: Final = (
     Column("bound", TEXT, "memory or compute."),
     Column("work_source", TEXT, "What tells the work: formula, counters, recorded or op model; null: nothing does."),
     Column("worked_share_ratio", NUMBER, "Of its device time, that of launches whose work is known."),
+    DISTURBANCE,
 )
 """What the launches of a layer work, and how near to the roof they come."""
 

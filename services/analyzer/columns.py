@@ -23,4 +23,9 @@ MODEL_NAME: Final = Column("model_name", TEXT, "Model that it belongs to; null: 
 BATCH_SIZE: Final = Column("batch_size", COUNT, "Of the model's input; null: not known.")
 SYMBOL: Final = Column("symbol", TEXT, "Shape to draw it in, by Plotly's names, e.g. square; star: its work is not known; null: any.")
 LAYER_PATH: Final = Column("layer_path", TEXT, "Layer of the model that it belongs to, e.g. blocks.3.attn.qkv; null: to none.")
+DISTURBANCE: Final = Column(
+    "disturbance",
+    TEXT,
+    "What disturbed the measuring, e.g. host 98 % busy with other programs, or the ceilings that it is held against; null: nothing known.",
+)
 THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")

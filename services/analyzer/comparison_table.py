@@ -50,6 +50,8 @@ COMPARISON: Final = keyed_table(
     Column("verdict", TEXT, "FASTER, SLOWER, SAME or UNDECIDED; null: it is not in both."),
     Column("reason", TEXT, "Why, one sentence."),
     Column("allowed_differences", TEXT, "What differs and was allowed to: device, method, cache, inputs; comma-separated."),
+    Column("disturbance", TEXT, "What disturbed the measuring, second run; null: nothing known."),
+    Column("baseline_disturbance", TEXT, "Of the first run."),
 )
 
 _CHANGE: Final = (

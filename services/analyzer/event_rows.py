@@ -15,6 +15,7 @@ from services.analyzer.comparison_table import PAIRED_COMPARISONS
 from services.analyzer.counter_tables import COUNTER_REPORTS
 from services.analyzer.schema import ARTIFACTS, CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS, SAMPLES, TELEMETRY
 from services.analyzer.table import Table
+from services.core.disturbance import SEPARATOR
 from services.core.model import (
     ArtifactStored,
     BackendName,
@@ -278,6 +279,7 @@ def _measurement(measurement: Measurement, run: Run, configuration: Row) -> Row:
             "verification_max_relative_error": verification.max_relative_error,
             "verification_message": verification.message,
             "recheck_state": None if measurement.recheck is None else measurement.recheck.state.value,
+            "disturbance": SEPARATOR.join(measurement.disturbances) or None,
         }
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.columns import DISTURBANCE
 from services.analyzer.table import COUNT, DEVICE_ID, FLAG, KERNEL_NAME, MEASURED_UNIX_NS, NUMBER, TEXT, Column, keyed_table
 
 SUBJECT: Final = Column("subject", TEXT, "What it is of: configuration; model (a whole pass); kernel or layer (of a trace, or of a model).")
@@ -37,6 +38,7 @@ CIRCUMSTANCES: Final = (
     Column("toolkit_version", TEXT, "Of the CUDA toolkit."),
     Column("compiler_options", TEXT, "Given to the kernel's compiler."),
     Column("timing_method", TEXT, "SINGLE, BATCHED or GRAPH."),
+    DISTURBANCE,
 )
 
 FIGURES: Final = (

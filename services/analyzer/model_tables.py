@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.analyzer.columns import DISTURBANCE
 from services.analyzer.table import COUNT, DEVICE_ID, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 
@@ -43,6 +44,7 @@ MODELS: Final = _table(
     Column("bound", TEXT, "memory or compute."),
     Column("verification_state", TEXT, "Result against the reference."),
     Column("verification_max_relative_error", NUMBER, "max|output - reference| / max|reference|."),
+    DISTURBANCE,
 )
 
 LAYER_VARIANTS: Final = _table(

@@ -9,6 +9,7 @@ from services.analyzer.columns import (
     BATCH_SIZE,
     BYTES,
     CATEGORY,
+    DISTURBANCE,
     DTYPE,
     DURATION_MEDIAN_NS,
     FLOP,
@@ -84,6 +85,7 @@ _POINT: Final = (
     Column("efficiency_category_measured", TEXT, "By the measured ones."),
     VARIANT,
     LAYER_PATH,
+    DISTURBANCE,
 )
 
 _OF_LAUNCHES: Final = (

@@ -13,6 +13,7 @@ from services.analyzer.columns import (
     BATCH_SIZE,
     BYTES,
     CATEGORY,
+    DISTURBANCE,
     DTYPE,
     DURATION_MEDIAN_NS,
     FLOP,
@@ -174,6 +175,7 @@ MEASUREMENTS: Final = _table(
     Column("tokens_per_s", NUMBER, "Of a language model, as another tool states it."),
     LAYER_PATH,
     Column("device_memory_bytes", COUNT, "Of the buffers that a launch uses, or of all those of a model's whole pass; null: not told."),
+    DISTURBANCE,
 )
 
 KERNELS: Final = _table(
@@ -196,6 +198,7 @@ KERNELS: Final = _table(
     Column("bound", TEXT, "Of the best configuration."),
     Column("verification_failed_count", COUNT, "Measurements whose results are wrong."),
     Column("implausible_count", COUNT, "Measurements faster than the device can be."),
+    Column("disturbed_count", COUNT, "Measurements that something disturbed, or the measuring of their ceilings."),
 )
 
 BEST: Final = _table(

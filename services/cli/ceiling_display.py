@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.terminal import plain_table
+from services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from services.core.quantities import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ def problem_lines(log_lines: pl.DataFrame) -> list[str]:
     return [line.removeprefix(PROBLEM_PREFIX) for line in log_lines["line"].to_list() if line.startswith(PROBLEM_PREFIX)]
 
 
+def busy_lines(shares: pl.DataFrame) -> Iterator[str]:
+    """Say that the host was busy while ceilings were measured, and how to have better ones."""
+    ratios = [ratio for ratio in shares["host_busy_ratio"] if is_busy(ratio)]
+    if ratios:
+        busy = f"other programs kept the host {max(ratios) * 100:.0f} % busy while this was measured: it may be too low"
+        yield f"{DISTURBED_SYMBOL} {busy}. Measure again when it is quiet: kernalyse ceilings"
+
+
 def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
     """What of a device like this has no measurement."""
     names = [f"{row['ceiling_name']} {row['path']}" for row in shares.iter_rows(named=True) if row["measured"] is None]
@@ -51,7 +60,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["ceiling_name"],
         row["path"] or UNKNOWN,
-        ceiling_rate(row["measured"], unit),
+        ceiling_rate(row["measured"], unit) + (f" {DISTURBED_SYMBOL}" if is_busy(row["host_busy_ratio"]) else ""),
         ceiling_rate(row["datasheet"], unit),
         percentage(row["datasheet_ratio"]),
         ceiling_rate(row["at_clock"], unit),

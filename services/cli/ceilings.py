@@ -58,13 +58,13 @@ def ceilings(
 
 
 def _print(shares: pl.DataFrame) -> None:
-    from services.cli.ceiling_display import ceilings_table, missing_lines
+    from services.cli.ceiling_display import busy_lines, ceilings_table, missing_lines
     from services.cli.terminal import console as make_console
 
     console = make_console()
     if shares["measured"].is_not_null().any():
         console.print(ceilings_table(shares, console.width))
-        for line in missing_lines(shares):
+        for line in (*busy_lines(shares), *missing_lines(shares)):
             console.print(line, markup=False, highlight=False)
 
 

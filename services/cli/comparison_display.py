@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.table import Table
 
 from services.cli.terminal import figures_table, markdown_table
+from services.core.disturbance import disturbed_sides
 from services.core.quantities import UNKNOWN, change, duration, percentage
 from services.core.shared_reasons import notes, shared_reasons
 
@@ -74,6 +75,7 @@ def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator
         slow = too_slow(rows, threshold_ratio)
         known = f"Slower by more than {percentage(threshold_ratio)}"
         yield f"{known}: {', '.join(slow['label'])}." if not slow.is_empty() else f"{known}: none that is known to be."
+    yield from disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
     allowed = sorted({name for names in rows["allowed_differences"].drop_nulls() for name in names.split(",") if name})
     if allowed:
         yield f"The runs differ in {' and '.join(allowed)}, as allowed: the ratios tell of that too."

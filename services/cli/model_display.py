@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.terminal import plain_table
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.core.quantities import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def model_table(models: pl.DataFrame) -> Table:
             rate(row["tokens_per_s"], "tokens/s").removesuffix("tokens/s"),
             giga(row["achieved_flop_per_s"]),
             percentage(row["efficiency_ratio"]),
-            (row["verification_state"] or UNKNOWN).lower().replace("_", " "),
+            (row["verification_state"] or UNKNOWN).lower().replace("_", " ")
+            + (f", {DISTURBED_SYMBOL} disturbed" if row["disturbance"] else ""),
         )
         table.add_row(*map(Text, cells))
     return table

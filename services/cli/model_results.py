@@ -40,6 +40,7 @@ def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
     from services.cli.model_display import layer_table, model_table, pair_lines, variant_table
     from services.cli.run_display import failure_lines
     from services.cli.terminal import console as make_console
+    from services.core.disturbance import disturbance_note
 
     console = make_console(stderr=quiet)
     if not tables["models"].is_empty():
@@ -48,5 +49,6 @@ def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
         console.print(variant_table(tables["layer_variants"]))
     elif not tables["layers"].is_empty():
         console.print(layer_table(tables["layers"]))
-    for line in (*pair_lines(tables["paired_comparisons"]), *failure_lines(tables["failures"])):
+    disturbed = disturbance_note(tables["models"]["disturbance"])
+    for line in (*pair_lines(tables["paired_comparisons"]), *([disturbed] if disturbed else []), *failure_lines(tables["failures"])):
         console.print(line, markup=False, highlight=False)

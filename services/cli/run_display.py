@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.terminal import plain_table
+from services.core.disturbance import DISTURBED_SYMBOL, disturbance_note
 from services.core.errors import UnavailableError
 from services.core.model import CommandProfile, LogLevel, Run, RunState, StopReason, TableChunk
 from services.core.quantities import UNKNOWN, giga, median_with_interval, percentage
@@ -149,7 +150,9 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
         giga(roofline.get("achieved_bytes_per_s")),
         percentage(roofline.get("efficiency_ratio")),
         roofline.get("bound") or UNKNOWN,
-        str(measurement["verification_state"]).lower().replace("_", " ") + (", implausible" if roofline.get("is_implausible") else ""),
+        str(measurement["verification_state"]).lower().replace("_", " ")
+        + (", implausible" if roofline.get("is_implausible") else "")
+        + (f", {DISTURBED_SYMBOL} disturbed" if roofline.get("disturbance") else ""),
         SHOWN_STOP_REASONS[StopReason(measurement["stop_reason"])],
     )
 
@@ -186,6 +189,13 @@ def implausible_lines(roofline: pl.DataFrame) -> list[str]:
     lines = [f"implausible: {row['label']}: {row['implausible_reason']}" for row in latest.values() if row["is_implausible"]]
     left_count = len(lines) - MAX_IMPLAUSIBLE_COUNT
     return lines if left_count <= 0 else [*lines[:MAX_IMPLAUSIBLE_COUNT], f"implausible: {left_count} more"]
+
+
+def disturbed_lines(roofline: pl.DataFrame) -> list[str]:
+    """Return how many measurements were disturbed, and by what at worst. Input: table roofline of one run."""
+    latest = {row["configuration_index"]: row["disturbance"] for row in roofline.iter_rows(named=True)}
+    note = disturbance_note(latest.values())
+    return [note] if note else []
 
 
 def failure_lines(failures: pl.DataFrame) -> list[str]:

@@ -50,7 +50,7 @@ def follow(client: AnalyzerClient, run: Run, console: Console, *, shows_program:
 
 def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
     from services.cli.best_display import best_lines
-    from services.cli.run_display import counted_lines, failure_lines, implausible_lines, paired_table, result_table
+    from services.cli.run_display import counted_lines, disturbed_lines, failure_lines, implausible_lines, paired_table, result_table
     from services.cli.terminal import console as make_console
 
     console = make_console(stderr=quiet)
@@ -62,6 +62,7 @@ def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
         *counted_lines(frames["roofline"]),
         *failure_lines(frames["failures"]),
         *implausible_lines(frames["roofline"]),
+        *disturbed_lines(frames["roofline"]),
         *best_lines(frames["best"]),
     ):
         console.print(line, markup=False, highlight=False)

@@ -31,12 +31,12 @@ CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer
 OVERVIEW_COLUMNS: Final = {
     "measurements": (
         "label", "sample_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "noise_ratio", "stop_reason",
-        "cache_mode", "verification_state", "model_name", "batch_size", "tokens_per_s", "stated_flop_per_s",
+        "cache_mode", "verification_state", "disturbance", "model_name", "batch_size", "tokens_per_s", "stated_flop_per_s",
     ),
     "roofline": (
         "label", "model_name", "batch_size", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte",
         "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "efficiency_category",
-        "ceiling_source", "work_source", "is_implausible", "symbol",
+        "ceiling_source", "work_source", "is_implausible", "disturbance", "symbol",
     ),
     "counted_roofline": (
         "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
@@ -45,15 +45,15 @@ OVERVIEW_COLUMNS: Final = {
     "kernels": (
         "kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_min_ns", "duration_median_ns", "duration_max_ns",
         "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
-        "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
+        "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count", "disturbed_count",
     ),
     "layers": (
         "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes",
-        "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
+        "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio", "disturbance",
     ),
     "layer_roofline": (
         "label", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
-        "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
+        "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source", "disturbance",
     ),
     "layer_tree": (
         "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "own_duration_sum_ns", "share_ratio", "achieved_flop_per_s",
@@ -70,7 +70,7 @@ OVERVIEW_COLUMNS: Final = {
     "opportunities": (
         "subject_kind", "subject", "variant", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason",
     ),
-    "ceilings": ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "clock_hz"),
+    "ceilings": ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "clock_hz", "host_busy_ratio"),
     "breakdown": (
         "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
         "memory_ns", "memory_only_ns",
@@ -100,6 +100,7 @@ OVERVIEW_COLUMNS: Final = {
         "model_name", "variant", "batch_size", "sequence_length", "duration_median_ns", "duration_mean_ns",
         "duration_standard_deviation_ns",
         "duration_p95_ns", "duration_p99_ns", "tokens_per_s", "launch_count", "efficiency_ratio", "bound", "verification_state",
+        "disturbance",
     ),
     "layer_variants": (
         "layer", "occurrence", "variant", "baseline_variant", "duration_sum_ns", "baseline_duration_sum_ns", "duration_delta_ns",
@@ -127,6 +128,8 @@ RARE_COLUMNS: Final = (
     "launch_count",
     "duration_sum_ns",
     "variant",
+    "disturbance",
+    "host_busy_ratio",
 )
 """Shown where a row has a value: only traces, models or results of other tools have them."""
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from typing import Final
+
+DISTURBED_SYMBOL: Final = "⚠"
+SEPARATOR: Final = "; "
+"""Between what disturbed one measurement."""
 
 MAX_HOST_BUSY_RATIO: Final = 0.25
 """Of the host's cores, by other programs. Kernels on a busier host lose time slices, and its ceilings come out low: by half and
@@ -32,3 +37,31 @@ def disturbances(
     if held_back:
         found.append(f"clock throttled by {', '.join(held_back)}")
     return tuple(found)
+
+
+def disturbance_note(texts: Iterable[str | None]) -> str:
+    """Return a sentence that says how many of several measurements were disturbed and by what at worst; empty where none was.
+
+    Args:
+        texts: of each measurement what disturbed it, joined by SEPARATOR; None: nothing known.
+    """
+    known = list(texts)
+    disturbed = [text for text in known if text]
+    if not disturbed:
+        return ""
+    worst: dict[str, str] = {}
+    for part in (part for text in disturbed for part in text.split(SEPARATOR)):
+        kind = re.sub(r"\d+", "", part)
+        worst[kind] = max(worst.get(kind, ""), part, key=_figures)
+    count = "Disturbed" if len(known) == 1 else f"{len(disturbed)} of {len(known)} disturbed"
+    return f"{DISTURBED_SYMBOL} {count}: {', '.join(worst.values())}."
+
+
+def disturbed_sides(before: Iterable[str | None], after: Iterable[str | None]) -> tuple[str, ...]:
+    """Return a sentence for each side of a comparison that was disturbed; arguments as of `disturbance_note`."""
+    sides = (("Before", disturbance_note(before)), ("After", disturbance_note(after)))
+    return tuple(f"{side}: {note}" for side, note in sides if note)
+
+
+def _figures(text: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", text)]

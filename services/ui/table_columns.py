@@ -24,6 +24,7 @@ BUSY: Final = (
     Column("communication_ns", "Communicating", "duration", True),
     Column("overlap_ns", "Both", "duration", True),
 )
+DISTURBED: Final = Column("disturbance", "Disturbed by", "text", True)
 WORK: Final = (
     Column("flop", "Flop", "flop"),
     Column("bytes", "Bytes", "bytes"),
@@ -34,6 +35,7 @@ WORK: Final = (
     Column("efficiency_ratio", "Efficiency", "ratio", True),
     Column("bound", "Bound", "text", True),
     Column("work_source", "Work by", "text"),
+    DISTURBED,
 )
 
 COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
@@ -70,6 +72,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("cache_mode", "Cache", "words"),
         Column("verification_state", "Result", "words", True),
         Column("verification_max_relative_error", "Relative error", "number"),
+        DISTURBED,
         Column("verification_message", "Result, in words"),
         Column("compile_ns", "Compiling", "duration"),
         Column("elapsed_ns", "Took in all", "duration"),
@@ -101,6 +104,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("bound", "Bound", "text", True),
         Column("verification_failed_count", "Wrong results", "count", True),
         Column("implausible_count", "Implausible", "count", True),
+        Column("disturbed_count", "Disturbed", "count", True),
     ),
     "launched": (
         RUN,
@@ -253,6 +257,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("bound", "Bound", "text", True),
         Column("verification_state", "Result", "words", True),
         Column("verification_max_relative_error", "Relative error", "number"),
+        DISTURBED,
     ),
     "layer_kernels": (
         RUN,

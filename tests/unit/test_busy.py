@@ -6,6 +6,7 @@ from itertools import chain, repeat
 
 import pytest
 
+from services.core.disturbance import disturbance_note, disturbances
 from services.core.errors import UnmetConditionError
 from services.core.model import BusyPolicy, Device, DeviceKind
 from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
@@ -55,6 +56,22 @@ def test_refusing_refuses_at_once() -> None:
     scripted = Scripted(SHARED)
     with pytest.raises(UnmetConditionError, match=r"2 other processes on it.*--wait-idle"):
         scripted.neighbours().wait_or_refuse(BusyPolicy.REFUSE, scripted.activities.append)
+
+
+def test_what_disturbed_a_measurement_is_told_in_words() -> None:
+    assert disturbances(0.98, None, None) == ("host 98 % busy with other programs",)
+    assert disturbances(0.25, 0, ("sw_power_cap",)) == ()  # large GPUs run every dense kernel under their power cap
+    assert disturbances(None, 2, ("hw_slowdown", "sw_power_cap")) == (
+        "device shared with 2 other processes",
+        "clock throttled by hw_slowdown",
+    )
+
+
+def test_of_many_disturbed_measurements_the_worst_is_named() -> None:
+    texts = ["host 40 % busy with other programs", None, "host 98 % busy with other programs; device shared with 1 other process", None]
+    assert disturbance_note(texts) == "⚠ 2 of 4 disturbed: host 98 % busy with other programs, device shared with 1 other process."
+    assert disturbance_note(texts[:1]) == "⚠ Disturbed: host 40 % busy with other programs."
+    assert disturbance_note([None, None]) == ""
 
 
 @pytest.mark.parametrize("use", [DeviceUse(), IDLE, DeviceUse(host_busy_ratio=0.2)])

@@ -124,6 +124,23 @@ def test_a_run_has_a_chart_for_each_table_that_tells_something(
     assert run_charts({}) == []
 
 
+def test_every_chart_of_a_disturbed_run_says_so(sweep_tables: dict[str, pl.DataFrame]) -> None:
+    told = "host 98 % busy with other programs"
+    tree = {"layer_path": "blocks", "layer": "blocks", "depth": 0, "duration_sum_ns": 100, "launch_count": 1, "efficiency_ratio": 0.5}
+    timed = {"model_name": "gpt", "duration_median_ns": 1e6, "duration_max_ns": 2e6, "tokens_per_s": 1e5}
+    disturbed = {
+        **{name: frame.with_columns(disturbance=pl.lit(told)) for name, frame in sweep_tables.items() if "disturbance" in frame.columns},
+        "layer_tree": rows("layer_tree", tree | {"disturbance": told}),
+        "layers": rows("layers", tree | {"disturbance": told}),
+        "models": rows("models", timed | {"disturbance": told}),
+        "history": rows("history", {"series": "s", "label": "saxpy", "value": 1.0, "measured_unix_ns": 1, "disturbance": told}),
+    }
+    charts = [chart for chart in run_charts({**sweep_tables, **disturbed}) if chart.title != "Telemetry"]  # which tells it by itself
+    assert {"Roofline", "Latency of a pass", "Heatmap of flop rate", "Layers", "Samples", "History of saxpy"} <= {c.title for c in charts}
+    assert [chart.title for chart in charts if f"{told}." not in chart.note] == []
+    assert not any("⚠" in chart.note for chart in run_charts(sweep_tables))
+
+
 def test_a_model_has_an_icicle_of_each_variant() -> None:
     layer = {"duration_sum_ns": 100, "launch_count": 1, "efficiency_ratio": 0.5}
     tree = [

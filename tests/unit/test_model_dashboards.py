@@ -113,6 +113,25 @@ def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
     ]
 
 
+def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: Path) -> None:
+    busy = MODEL | {"disturbance": "host 98 % busy with other programs"}
+    profile = PROFILE | {"benchmarks": {"gpt_nano": benchmark_of(busy, []), "gpt_micro": benchmark_of(MODEL, [])}}
+    sides = {"baseline": side_of(busy), "fused": side_of(MODEL)}
+    comparison = COMPARISON | {"comparisons": {"gpt_nano": COMPARISON["comparisons"]["gpt_nano"] | sides}}
+    for dashboard, data, chart_count in (
+        (visualize_performance.PerformanceDashboard(tmp_path), profile, 7),
+        (visualize_comparison.ComparisonDashboard(tmp_path), comparison, 3),
+    ):
+        dashboard.data = data
+        text = dashboard.generate_dashboard().read_text()
+        assert text.count("⚠ 1 of 2 disturbed: host 98 % busy with other programs.") == chart_count + 2  # as a fact, and below the table
+        assert text.count("110 µs ⚠") == 1  # beside the latency
+        assert json.loads(dashboard.save_data().read_text()) == data
+        read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))
+        models = results_table(read.frames, table_named("models")).collect()
+        assert models["disturbance"].to_list().count(busy["disturbance"]) == 1
+
+
 def test_pages_hold_every_chart_and_ask_nobody(tmp_path: Path) -> None:
     performance = visualize_performance.PerformanceDashboard(tmp_path)
     performance.data = PROFILE

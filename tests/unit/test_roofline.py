@@ -94,6 +94,37 @@ def test_work_that_is_known_counts_before_what_a_tool_states() -> None:
     assert (row["intensity_flop_per_byte"], row["achieved_flop_per_s"]) == (2.0, pytest.approx(100e9))
 
 
+BUSY = "ceilings measured on a host 98 % busy with other programs"
+
+
+@pytest.mark.parametrize(
+    ("memory", "compute", "expected"),
+    [
+        ({"source": "measured", "host_busy_ratio": 0.98}, {}, BUSY),
+        ({}, {"source": "measured", "host_busy_ratio": 0.98}, BUSY),
+        ({"source": "measured", "host_busy_ratio": 0.2}, {}, None),
+        ({"source": "measured"}, {}, None),
+    ],
+    ids=["memory", "compute", "a quiet host", "not known"],
+)
+def test_a_row_under_a_ceiling_of_a_busy_host_says_so(memory: dict[str, Any], compute: dict[str, Any], expected: str | None) -> None:
+    (row,) = rows([measured(flop=100e6, bytes=50e6)], [MEMORY | memory, COMPUTE | compute])
+    assert row["disturbance"] == expected
+    (row,) = rows(
+        [measured(flop=100e6, bytes=50e6, disturbance="device shared with 1 other process")], [MEMORY | memory, COMPUTE | compute]
+    )
+    assert row["disturbance"] == "; ".join(part for part in ("device shared with 1 other process", expected) if part)
+
+
+def test_a_busy_hosts_ceiling_that_does_not_count_is_not_told() -> None:
+    cache = {"ceiling_name": "l2", "source": "measured", "host_busy_ratio": 0.9}
+    by_hand = MEMORY | {"source": "user"}
+    (row,) = rows(
+        [measured(flop=100e6, bytes=50e6)], [by_hand, MEMORY | {"source": "measured", "host_busy_ratio": 0.9}, MEMORY | cache, COMPUTE]
+    )
+    assert row["disturbance"] is None
+
+
 CACHE = MEMORY | {"ceiling_name": "l2", "value": 500e9, "source": "measured"}
 
 

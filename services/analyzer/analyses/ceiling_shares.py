@@ -19,7 +19,7 @@ def ceiling_shares(ceilings: pl.LazyFrame) -> pl.LazyFrame:
     Returns:
         device_id, ceiling_name, unit, path; measured, datasheet and at_clock in that unit, null where nothing is known;
         datasheet_ratio and clock_ratio, the measured one over each of these; clock_hz, the SM clock at which the measured
-        one was seen, else the maximum; note, of the measured one. at_clock holds at clock_hz: it follows the clock in
+        one was seen, else the maximum; note and host_busy_ratio, of the measured one. at_clock holds at clock_hz: it follows the clock in
         proportion, as the rates that it is made of do.
     """
     return (
@@ -30,13 +30,14 @@ def ceiling_shares(ceilings: pl.LazyFrame) -> pl.LazyFrame:
             measured_clock_hz=_last("clock_hz", "measured"),
             maximum_clock_hz=_last("clock_hz", "clock"),
             note=_last("note", "measured"),
+            host_busy_ratio=_last("host_busy_ratio", "measured"),
         )
         .filter(pl.any_horizontal(pl.col(source).is_not_null() for source in SOURCES))
         .with_columns(clock_hz=pl.coalesce("measured_clock_hz", "maximum_clock_hz"))
         .with_columns(at_clock=pl.col("clock") * (pl.col("clock_hz") / pl.col("maximum_clock_hz")))
         .with_columns(datasheet_ratio=pl.col("measured") / pl.col("datasheet"), clock_ratio=pl.col("measured") / pl.col("at_clock"))
         .sort(pl.col("measured").is_null(), maintain_order=True)
-        .select(*KEYS, "measured", "datasheet", "at_clock", "datasheet_ratio", "clock_ratio", "clock_hz", "note")
+        .select(*KEYS, "measured", "datasheet", "at_clock", "datasheet_ratio", "clock_ratio", "clock_hz", "note", "host_busy_ratio")
     )
 
 

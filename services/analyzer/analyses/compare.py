@@ -170,6 +170,7 @@ def _candidates(run: ComparedRun) -> pl.DataFrame:
             ),
             pl.col("event_index").max(),
             pl.col("category").first(),
+            pl.col("disturbance").drop_nulls().first(),
             pl.col("label").first().str.replace(r" process=\d+$", ""),
             pl.col("duration_median_ns").median(),
             pl.col("configuration_index", "process_index"),
@@ -303,6 +304,7 @@ def _side(row: Mapping[str, Any], suffix: str) -> dict[str, Any]:
         f"{prefix}configuration_index": row[f"first_index{suffix}"],
         f"{prefix}process_count": row[f"process_count{suffix}"],
         f"{prefix}duration_median_ns": row[f"duration_median_ns{suffix}"],
+        f"{prefix}disturbance": row[f"disturbance{suffix}"],
     }
     if suffix and "first_index" in row:
         return own

@@ -19,7 +19,7 @@ ANNOTATION: Final = "annotation"
 OF_MOST: Final = ("dtype", "path", "category")
 RATES: Final = (
     *("flop", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
-    *("efficiency_ratio", "bound", "work_source"),
+    *("efficiency_ratio", "bound", "work_source", "disturbance"),
 )
 
 
@@ -48,6 +48,7 @@ def placed_layers(launches: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
             pl.col("event_index").max(),
             pl.col("configuration_index").min(),
             pl.col("duration_median_ns").sum(),
+            pl.col("disturbance").drop_nulls().first(),
             flop=known_sum("flop"),
             bytes=known_sum("bytes"),
             launch_count=pl.len().cast(COUNT),

@@ -11,11 +11,13 @@ import polars as pl
 from services.analyzer.analyses.counted_roofline import COUNTERS, counted_levels, with_counted_work
 from services.analyzer.analyses.efficiency_category import with_efficiency_category
 from services.analyzer.roofline_tables import COUNTED_ROOFLINE, ROOFLINE
+from services.core.disturbance import MAX_HOST_BUSY_RATIO, SEPARATOR
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
 """The first that knows a ceiling counts: what a person set, then what the device was seen to reach, for a datasheet's peak
 holds at a clock it may never run at."""
 
+MEASURED: Final = "measured"
 LEVELS: Final = ("dram", "l2", "l1", "shared")
 PATHS: Final = ("fma", "tensor")
 COMPARED_SOURCES: Final = ("datasheet", "clock", "measured")
@@ -141,6 +143,7 @@ def placed(measurements: pl.LazyFrame, roofs: Roofs) -> pl.LazyFrame:
             **{f"efficiency_{source}_ratio": pl.col(f"efficiency_{source}") for source in COMPARED_SOURCES},
         )
         .with_columns(_plausibility())
+        .with_columns(disturbance=_disturbance())
         .pipe(with_efficiency_category, roofs.thresholds, ("", *(f"_{source}" for source in COMPARED_SOURCES)))
     )
 
@@ -158,6 +161,7 @@ def _memory_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
         .agg(
             pl.col("event_index").max().alias("ceilings_event_index"),
             (pl.col("source") == "clock").any().alias("has_clock"),
+            *(_busy_of(is_memory & (pl.col("ceiling_name") == level)).alias(f"busy_{level}") for level in LEVELS),
             *(
                 pl.col("value")
                 .filter(is_memory & (pl.col("ceiling_name") == level) & (pl.col("source") == source))
@@ -197,12 +201,18 @@ def _compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
                 for path in PATHS
             ),
             *(_clock_of(is_path[path]).alias(f"clock_hz_{path}") for path in PATHS),
+            *(_busy_of(is_path[path]).alias(f"busy_{path}") for path in PATHS),
         )
     )
 
 
 def _clock_of(is_wanted: pl.Expr) -> pl.Expr:
     return pl.col("clock_hz").filter(is_wanted & (pl.col("source") == "clock")).last()
+
+
+def _busy_of(is_wanted: pl.Expr) -> pl.Expr:
+    """How busy the host was while the ceiling was measured."""
+    return pl.col("host_busy_ratio").filter(is_wanted & (pl.col("source") == MEASURED)).last()
 
 
 def _highest_compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
@@ -288,6 +298,23 @@ def _held_against(suffix: str) -> list[pl.Expr]:
         .then(pl.lit("compute"))
         .alias(f"bound{suffix}"),
     ]
+
+
+def _disturbance() -> pl.Expr:
+    """What disturbed the measuring of the measurement, and of both ceilings that it is held against."""
+    level, is_tensor = pl.col("memory_level"), (pl.col("path") == "tensor").fill_null(value=False)
+    of_memory = pl.when(level == "l1").then("busy_l1").when(level == "l2").then("busy_l2").otherwise("busy_dram")
+    # As for the ceiling itself: where there is none on the kernel's own path, that of the other counts.
+    is_of_tensor = pl.when(is_tensor).then(pl.col("measured_tensor").is_not_null()).otherwise(pl.col("measured_fma").is_null())
+    of_compute = pl.when(is_of_tensor).then("busy_tensor").otherwise("busy_fma")
+    busy_ratio = pl.max_horizontal(
+        pl.when(pl.col("memory_source") == MEASURED).then(of_memory), pl.when(pl.col("compute_source") == MEASURED).then(of_compute)
+    )
+    of_ceilings = pl.format("ceilings measured on a host {} % busy with other programs", (busy_ratio * 100).round().cast(pl.Int64))
+    parts = pl.concat_str(
+        "disturbance", pl.when(busy_ratio > MAX_HOST_BUSY_RATIO).then(of_ceilings), separator=SEPARATOR, ignore_nulls=True
+    )
+    return pl.when(parts != "").then(parts)
 
 
 # ---------------------------------------------------------------- what cannot be

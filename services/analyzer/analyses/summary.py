@@ -30,7 +30,9 @@ def kernel_summary(
         .join(_achieved(roofline), on=KEYS, how="left", maintain_order="left")
         .with_columns(
             pl.max_horizontal("event_index", "failed_event_index", "measured_event_index", "roofline_event_index").alias("event_index"),
-            pl.col("failed_configuration_count", "sample_count", "verification_failed_count", "implausible_count").fill_null(0),
+            pl.col(
+                "failed_configuration_count", "sample_count", "verification_failed_count", "implausible_count", "disturbed_count"
+            ).fill_null(0),
         )
     )
 
@@ -85,4 +87,5 @@ def _achieved(roofline: pl.LazyFrame) -> pl.LazyFrame:
         best_label=of_best("label"),
         bound=of_best("bound"),
         implausible_count=is_implausible.sum(),
+        disturbed_count=pl.col("disturbance").is_not_null().sum(),
     )

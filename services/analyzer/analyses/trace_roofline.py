@@ -25,6 +25,7 @@ _NOT_OF_TRACES: Final[dict[str, DataType]] = {
     "counted_level": TEXT,
     "stated_flop_per_s": NUMBER,
     "stated_flop_per_byte": NUMBER,
+    "disturbance": TEXT,
 }
 """Columns of measurements that placing looks at. Counted points have a level."""
 
@@ -38,7 +39,7 @@ UNDER_CEILINGS: Final = (
 
 RATES: Final = (
     *("intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
-    *("efficiency_ratio", "bound", "work_source"),
+    *("efficiency_ratio", "bound", "work_source", "disturbance"),
 )
 """What table layers takes over."""
 

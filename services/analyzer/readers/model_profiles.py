@@ -30,7 +30,17 @@ DURATIONS: Final[Mapping[str, str]] = {
 }
 """Of an object of times, with or without _ms behind."""
 
-HELD_MEMBERS: Final = ("config", "timing", "throughput_tokens_per_sec", "batch_size", "seq_len", "variant", "layers", "peak_memory_mb")
+HELD_MEMBERS: Final = (
+    "config",
+    "timing",
+    "throughput_tokens_per_sec",
+    "batch_size",
+    "seq_len",
+    "variant",
+    "layers",
+    "peak_memory_mb",
+    "disturbance",
+)
 BYTES_PER_MB: Final = 1e6
 
 
@@ -72,7 +82,7 @@ def _add_profile(rows: ResultRows, model_name: str, source: JsonObject, outermos
     if tokens_per_s is not None and tokens_per_s < 0:
         source.refuse("throughput_tokens_per_sec", "a rate not below zero")
     configuration = _configuration(model_name, model_name, source)
-    _add(rows, configuration, _durations(timing), {"tokens_per_s": tokens_per_s})
+    _add(rows, configuration, _durations(timing), {"tokens_per_s": tokens_per_s, "disturbance": source.optional_text("disturbance")})
     _keep(rows, configuration, {name: value for name, value in source.members.items() if name not in HELD_MEMBERS}, timing)
     if isinstance(source.members.get("layers"), list):
         _add_layers(rows, configuration, source, outermost_layer)
@@ -94,7 +104,7 @@ def _add_layers(rows: ResultRows, of_pass: Row, source: JsonObject, outermost_la
             "layer_path": f"{outermost_layer}.{path}" if outermost_layer else path,
             **work,
         }
-        rows.add(configuration, {"duration_median_ns": time_ms * NS_PER_MS})
+        rows.add(configuration, {"duration_median_ns": time_ms * NS_PER_MS, "disturbance": layer.optional_text("disturbance")})
 
 
 def _add_comparison(rows: ResultRows, model_name: str, source: JsonObject) -> None:
@@ -104,7 +114,7 @@ def _add_comparison(rows: ResultRows, model_name: str, source: JsonObject) -> No
     for side in sides:
         timing = source.object(side)
         configuration = _configuration(side, model_name, source)
-        _add(rows, configuration, _durations(timing), {})
+        _add(rows, configuration, _durations(timing), {"disturbance": timing.optional_text("disturbance")})
         _keep(rows, configuration, {}, timing)
     rest = {name: value for name, value in source.members.items() if name not in (*sides, *HELD_MEMBERS)}
     for line in lines_of(model_name, rest):
@@ -158,7 +168,7 @@ def _durations(timing: JsonObject) -> Row:
 
 def _keep(rows: ResultRows, configuration: Row, rest: dict[str, Any], timing: JsonObject) -> None:
     """What no column holds, as lines of the log."""
-    known = {name for short in DURATIONS for name in (short, f"{short}_ms")}
+    known = {"disturbance", *(name for short in DURATIONS for name in (short, f"{short}_ms"))}
     kept = rest | {name: value for name, value in timing.members.items() if name not in known}
     for line in lines_of(configuration["label"], kept):
         rows.add_line(line)

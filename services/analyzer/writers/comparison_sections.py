@@ -9,6 +9,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.writers.report_sections import TableOf, described, recorded_devices, run_facts, table_section
+from services.core.disturbance import disturbed_sides
 from services.core.model import Device, Run
 from services.core.report import Report, Section
 from services.core.shared_reasons import notes, shared_reasons
@@ -53,7 +54,8 @@ def _sweep_sections(table_of: TableOf) -> Iterator[Section | None]:
     alone = {name: (rows["occurrence"] == name).sum() for name in ("NEW", "GONE")}
     told = [f"{count} {verdict.lower()}" for verdict, count in verdicts.iter_rows()]
     told += [f"{count} only in the {side} run" for side, count in (("judged", alone["NEW"]), ("baseline", alone["GONE"])) if count]
-    yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(told) or 'none in both runs'}.",))
+    disturbed = disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
+    yield Section("Outcome", sentences=(f"{rows.height} configurations: {', '.join(told) or 'none in both runs'}.", *disturbed))
     marks = shared_reasons(rows["reason"])
     configurations = table_section(
         "Configurations",

@@ -9,6 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from services.analyzer.schema import TABLES
+from services.core.disturbance import disturbance_note
 from services.core.model import CommandProfile, Device, ImportedTrace, KernelSweep, ModelRun, Run
 from services.core.quantities import duration, percentage, rate, size
 from services.core.report import UNKNOWN, Report, Section
@@ -118,6 +119,7 @@ def _method(measurements: pl.DataFrame) -> Section | None:
     samples = measurements["sample_count"].sum()
     if samples:
         told.append(("Samples", f"{samples:,}, {measurements['discarded_sample_count'].sum():,} discarded while the clock was throttled"))
+    told.append(("Disturbed", disturbance_note(measurements["disturbance"])))
     facts = tuple((name, value) for name, value in told if value)
     return Section("Method", facts=facts) if facts else None
 
@@ -145,6 +147,7 @@ def _passes(run: Run, table_of: TableOf) -> Section | None:
             "flop rate": "achieved_flop_per_s",
             "efficiency": "efficiency_ratio",
             "bound": "bound",
+            "disturbed by": "disturbance",
         },
         "Whole passes; efficiency is of the roofline, all launches together.",
         more=f"kernalyse show {run.run_id} models",
@@ -210,6 +213,7 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
             "bound": "bound",
             "work by": "work_source",
             "told by": "source",
+            "disturbed by": "disturbance",
         },
         "Kernels summed by the innermost range or module that launched them.",
         more=f"kernalyse show {run.run_id} layers",
@@ -257,6 +261,7 @@ def _sweep_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
             "category": "efficiency_category",
             "ceilings": "ceiling_source",
             "work by": "work_source",
+            "disturbed by": "disturbance",
         },
         "Efficiency: achieved over what is attainable at that intensity. Time: the median, else the mean.",
         more=f"kernalyse show {run.run_id} roofline",
@@ -296,6 +301,7 @@ def _outcome(roofline: pl.DataFrame, failures: pl.DataFrame) -> Iterator[Section
 def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
     values = [rate(row["value"], "flop/s" if row["unit"] == "flop_per_s" else "B/s") for row in ceilings.iter_rows(named=True)]
     columns = {"device": "device_id", "ceiling": "ceiling_name", "path": "path", "value": "value", "source": "source", "from": "note"}
+    columns["host busy"] = "host_busy_ratio"
     return table_section(
         "Ceilings",
         ceilings.with_columns(value=pl.Series(values, dtype=pl.String)),

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
-from services.compat.model_dashboards.profile_document import Document, sides_of
+from services.compat.model_dashboards.profile_document import Document, disturbance_in, sides_of
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.core.errors import InvalidRequestError
 from services.core.quantities import change
 from services.ui import theme
@@ -41,6 +42,9 @@ class ComparisonDashboard(Dashboard):
 
     def _charts(self, entries: Entries) -> Sequence[Chart]:
         return _charts(entries)
+
+    def _disturbances(self, entries: Entries) -> Sequence[str | None]:
+        return [disturbance_in(side) for entry in entries.values() for side in sides_of(entry).values()]
 
 
 def _pair(entry: Document) -> tuple[str, Document, str, Document]:
@@ -155,4 +159,5 @@ def _layer_note(layers: Sequence[Document]) -> str:
 def _time(side: Mapping[str, Any]) -> str:
     deviation = side.get("std_ms")
     mean = theme.duration(side["mean_ms"] * 1e6)
-    return mean if deviation is None else f"{mean} ± {theme.duration(deviation * 1e6)}"
+    mark = f" {DISTURBED_SYMBOL}" if disturbance_in(side) else ""
+    return (mean if deviation is None else f"{mean} ± {theme.duration(deviation * 1e6)}") + mark

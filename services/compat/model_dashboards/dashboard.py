@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
 
-from services.compat.model_dashboards.profile_document import Document, read_document, write_document
+from services.compat.model_dashboards.profile_document import Document, disturbance_in, read_document, write_document
 from services.compat.model_dashboards.system_panel import facts_of
+from services.core.disturbance import disturbance_note
 from services.core.errors import InvalidRequestError
 from services.ui.report.document import Chart, FigureTable
 from services.ui.report.document import Document as Page
@@ -48,7 +50,13 @@ class Dashboard:
         self._require_data()
         found = Path(path) if path is not None else self.output_dir / self.dashboard_file
         facts = facts_of(self.data.get("metadata") or {})
-        write_page(found, Page(self.title, facts, list(self._charts(self._entries)), [self._table(self._entries)]))
+        table, charts = self._table(self._entries), self._charts(self._entries)
+        disturbed = disturbance_note(self._disturbances(self._entries))
+        if disturbed:
+            facts.append(("Disturbed", disturbed))
+            table = replace(table, note=f"{table.note} {disturbed}")
+            charts = [replace(chart, note=f"{chart.note} {disturbed}".lstrip()) for chart in charts]
+        write_page(found, Page(self.title, facts, list(charts), [table]))
         return found
 
     @property
@@ -61,6 +69,10 @@ class Dashboard:
 
     def _charts(self, entries: Entries) -> Sequence[Chart]:
         raise NotImplementedError
+
+    def _disturbances(self, entries: Entries) -> Sequence[str | None]:
+        """Of everything that the page shows times of."""
+        return [disturbance_in(entry) for entry in entries.values()]
 
     def _require_data(self) -> None:
         if not self.data:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
-from services.compat.model_dashboards.profile_document import BYTES_PER_MB, Document
+from services.compat.model_dashboards.profile_document import BYTES_PER_MB, Document, disturbance_in
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.ui import theme
 from services.ui.charts.models import Bar, Line, Point, Share, bar_chart, layer_map, line_chart, scatter_chart
 from services.ui.report.document import Chart, FigureTable, Key
@@ -55,7 +56,7 @@ def _table(entries: Entries) -> FigureTable:
         rows.append(
             (
                 name,
-                f"{_ms(timing['mean'])} ± {_ms(timing.get('std'))}",
+                f"{_ms(timing['mean'])} ± {_ms(timing.get('std'))}" + (f" {DISTURBED_SYMBOL}" if disturbance_in(entry) else ""),
                 *(_ms(timing.get(statistic)) for statistic in ("median", "p95", "p99")),
                 theme.si(_throughput(entry), "").strip(),
                 shape or theme.UNKNOWN,

@@ -50,6 +50,7 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document]) -> Document:
         "throughput_tokens_per_sec": model["tokens_per_s"],
         "sample_count": model["sample_count"],
         **_memory_of(model),
+        **_disturbance_of(model),
         "efficiency": model["efficiency_ratio"],
         "layers": layers,
     }
@@ -67,7 +68,18 @@ def layer_of(layer: Mapping[str, Any]) -> Document:
         "efficiency": layer["efficiency_ratio"],
         "bound": layer["bound"],
         **_memory_of(layer),
+        **_disturbance_of(layer),
     }
+
+
+def _disturbance_of(row: Mapping[str, Any]) -> Document:
+    return {"disturbance": row["disturbance"]} if row.get("disturbance") else {}
+
+
+def disturbance_in(entry: Mapping[str, Any]) -> str | None:
+    """Return what disturbed the measuring of an entry or of a side of one, as the file states it; None: nothing known."""
+    stated = entry.get("disturbance")
+    return stated if isinstance(stated, str) and stated else None
 
 
 def _memory_of(row: Mapping[str, Any]) -> Document:
@@ -83,7 +95,7 @@ def compared_of(model: Mapping[str, Any]) -> Document:
 def side_of(model: Mapping[str, Any]) -> Document:
     """One implementation of an entry of comparisons. model: a row of table models."""
     timing = {f"{name}_ms": value for name, value in timing_of(model).items()}
-    return timing | {"throughput_tokens_per_sec": model["tokens_per_s"]} | _memory_of(model)
+    return timing | {"throughput_tokens_per_sec": model["tokens_per_s"]} | _memory_of(model) | _disturbance_of(model)
 
 
 def timing_of(model: Mapping[str, Any]) -> Document:

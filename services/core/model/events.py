@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from services.core.disturbance import disturbances
 from services.core.model.devices import Ceiling, Dim3, Telemetry
 from services.core.model.kernels import DataType
 from services.core.model.runs import CacheMode, Run, RunError, RunState, StoppingCriterion, TimingMethod
@@ -190,6 +191,10 @@ class Measurement:
     host_busy_ratio: float | None = None  # of the host's cores, by other programs meanwhile; CPU devices only
     recheck: Verification | None = None  # with fresh inputs, after timing
     device_memory_bytes: int | None = None  # of the buffers that a launch uses, or of all those of a model's whole pass; None: not told
+
+    @property
+    def disturbances(self) -> tuple[str, ...]:
+        return disturbances(self.host_busy_ratio, self.other_process_count, self.throttle_reasons)
 
 
 @dataclass(frozen=True, slots=True)

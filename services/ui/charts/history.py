@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from bokeh.models import DatetimeTicker, DatetimeTickFormatter, HoverTool, OpenURL, TapTool
 
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.ui import theme
 from services.ui.charts.elements import Columns, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.state import Across
@@ -75,7 +76,10 @@ def point_columns(rows: pl.DataFrame, metric: str, across: Across, palette: Pale
     texts = {
         "color": [style.color for style in styles],
         "marker": [style.marker for style in styles],
-        "what": [what(*values) for values in rows.select("verdict", "change_ratio", "is_confirmed").iter_rows()],
+        "what": [
+            what(*values) + (f" {DISTURBED_SYMBOL} {disturbance}" if disturbance else "")
+            for *values, disturbance in rows.select("verdict", "change_ratio", "is_confirmed", "disturbance").iter_rows()
+        ],
         "value": [show(value) for value in rows["value"]],
         "interval": [
             theme.UNKNOWN if low is None else f"{show(low)} to {show(high)}" for low, high in rows.select("value_low", "value_high").rows()

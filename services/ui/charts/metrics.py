@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.ui import theme
 from services.ui.state import MetricName
 from services.ui.theme import Ticks
@@ -83,10 +84,12 @@ def counts(row: Mapping[str, Any]) -> bool:
 
 
 def remark_of(row: Mapping[str, Any]) -> str:
-    """Why it cannot; empty: it can."""
+    """Why it cannot, or what disturbed it; empty: it can, and nothing did."""
     if row["verification_state"] == "FAILED":
         return "WRONG RESULT"
-    return "IMPLAUSIBLE: faster than its device can be" if row["is_implausible"] else ""
+    if row["is_implausible"]:
+        return "IMPLAUSIBLE: faster than its device can be"
+    return f"{DISTURBED_SYMBOL} {row['disturbance']}" if row["disturbance"] else ""
 
 
 def figures_text(row: Mapping[str, Any], metric: Metric) -> str:

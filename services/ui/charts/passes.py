@@ -14,7 +14,7 @@ from services.ui.charts.models import Bar, Line, Point
 COLUMNS: Final = (
     *("run_id", "model_name", "variant", "batch_size", "sequence_length", "layer_count", "head_count", "width", "sample_count"),
     *("duration_mean_ns", "duration_standard_deviation_ns", "duration_min_ns", "duration_median_ns"),
-    *("duration_p95_ns", "duration_p99_ns", "duration_max_ns", "tokens_per_s", "memory_bytes"),
+    *("duration_p95_ns", "duration_p99_ns", "duration_max_ns", "tokens_per_s", "memory_bytes", "disturbance"),
 )
 """Of table models."""
 

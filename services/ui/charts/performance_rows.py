@@ -22,6 +22,7 @@ PLACED: Final = (
     *("kernel_name", "label", "parameters", "category", "dtype", "variant", "model_name", "batch_size", "device_id"),
     *("duration_median_ns", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s"),
     *("efficiency_ratio", "bound", "verification_state", "is_implausible", "duration_sum_ns", "memory_ceiling_bytes_per_s"),
+    "disturbance",
 )
 """Columns of table roofline."""
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 from bokeh.models import CustomJSHover, HoverTool
 
+from services.core.disturbance import disturbance_note
 from services.ui import theme
 from services.ui.charts.elements import Columns, frame_options, tick_formatter
 from services.ui.charts.roofline_ceilings import (
@@ -69,7 +70,7 @@ RING_MARGIN_PX: Final = 9.0
 
 
 def over_ceiling_note(roofline: pl.DataFrame) -> str:
-    """What to know of points above DRAM's ceiling or above their own, and of counted ones; empty without any."""
+    """What to know of points above DRAM's ceiling or above their own, and of disturbed and counted ones; empty without any."""
     is_implausible = roofline["is_implausible"].fill_null(False)
     is_counted = (roofline["work_source"] == "counters").fill_null(False)
     cached_count = ((roofline["memory_level"] == "l2") & ~is_counted).sum()
@@ -83,11 +84,12 @@ def over_ceiling_note(roofline: pl.DataFrame) -> str:
         )
     if over_count:
         sentences.append(
-            f"{over_count} above their ceiling: their data stays in a nearer cache, or the ceiling was measured on a busy host."
+            f"{over_count} above their ceiling: their data stays in a nearer cache, or the ceiling is lower than what the device can do."
         )
+    sentences.append(disturbance_note(roofline["disturbance"]))
     if is_counted.any():
         sentences.append(f"{is_counted.sum()} without formulas: their work is by hardware counters.")
-    return " ".join(sentences)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def span_of(points: Columns, rows: Sequence[CeilingRow]) -> Span:

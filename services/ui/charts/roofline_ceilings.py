@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from services.core.disturbance import DISTURBED_SYMBOL, is_busy
 from services.ui import theme
 from services.ui.charts.ceiling_choice import BEST, sources_of
 from services.ui.charts.elements import Columns, empty_columns, text_column
@@ -31,6 +32,8 @@ ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below i
 SLOPE_NAME_PLACES: Final = (0.45, 0.6)  # further down a phone has no room to the left of a slope
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
+BUSY: Final = f", {DISTURBED_SYMBOL} busy host"
+"""Beside the value of a ceiling that other programs on the host may have lowered."""
 
 Floats = npt.NDArray[np.float64]
 CeilingRow = dict[str, Any]
@@ -132,7 +135,7 @@ def _line(
         "color": color,
         "line_dash": dash if row["is_preferred"] else "dashed",
         "name": f"{row['device_id'][:MAX_DEVICE_LENGTH]} {name}" if has_device else name,
-        "value": theme.byte_rate(row["value"]) if is_memory else theme.flop_rate(row["value"]),
+        "value": (theme.byte_rate if is_memory else theme.flop_rate)(row["value"]) + (BUSY if is_busy(row["host_busy_ratio"]) else ""),
         "source": row["source"] + (f" ({row['confidence']} confidence)" if row["confidence"] else ""),
         "device": row["device_id"],
         "note": row["note"] or "",

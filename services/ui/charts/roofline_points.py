@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.ui import theme
 from services.ui.charts.elements import Columns, text_column
 from services.ui.state import PointSize
@@ -159,7 +160,8 @@ def point_columns(
         "ceiling": [_held_against(*values) for values in rows.select("memory_level", "ceiling_source").iter_rows()],
         "verification": [
             f"{VERIFICATION_TEXTS.get(value, value)}{', FASTER THAN THE DEVICE CAN BE' if marked else ''}"
-            for value, marked in zip(rows["verification_state"], is_implausible, strict=True)
+            + (f", {DISTURBED_SYMBOL} {disturbance}" if disturbance else "")
+            for value, marked, disturbance in zip(rows["verification_state"], is_implausible, rows["disturbance"], strict=True)
         ],
     }
     columns.update({name: text_column(values) for name, values in texts.items()})

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from services.core.disturbance import disturbed_sides
 from services.core.model import ModelRun, Run, TableQuery
 from services.core.shared_reasons import shared_reasons
 from services.ui import theme
@@ -64,8 +65,12 @@ async def _of_one_run(client: AnalyzerClient, run_id: str) -> pl.DataFrame:
     """Configurations of one run that were measured in alternating blocks, as rows of table comparison."""
     pairs = await client.run_table("paired_comparisons", (run_id,))
     measured = await client.run_table("measurements", (run_id,))
-    medians = measured.select("configuration_index", "kernel_name", "duration_median_ns", *FILTERED_BY[1:])
-    before = measured.select(baseline_configuration_index="configuration_index", baseline_duration_median_ns="duration_median_ns")
+    medians = measured.select("configuration_index", "kernel_name", "duration_median_ns", "disturbance", *FILTERED_BY[1:])
+    before = measured.select(
+        baseline_configuration_index="configuration_index",
+        baseline_duration_median_ns="duration_median_ns",
+        baseline_disturbance="disturbance",
+    )
     return (
         pairs.join(medians, on="configuration_index", how="left")
         .join(before, on="baseline_configuration_index", how="left")
@@ -155,6 +160,13 @@ def columns_of(answer: Compared) -> tuple[ComparedColumn, ...]:
     if answer.rows["cycle_ratio"].null_count() == answer.rows.height:
         missing.add("cycle_ratio")
     return tuple(column for column in MEASURED_COLUMNS if column.name not in missing)
+
+
+def disturbances(rows: pl.DataFrame) -> tuple[str, ...]:
+    """What disturbed the measuring of either side; traces tell of none."""
+    if "disturbance" not in rows.columns:
+        return ()
+    return disturbed_sides(*(rows.drop_nulls(f"{side}duration_median_ns")[f"{side}disturbance"] for side in ("baseline_", "")))
 
 
 def reason_marks(rows: pl.DataFrame) -> dict[str, str]:

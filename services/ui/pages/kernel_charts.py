@@ -11,6 +11,7 @@ import holoviews as hv
 import polars as pl
 from bokeh.models.annotations import ColorBar
 
+from services.core.disturbance import disturbance_note
 from services.core.model import Filter, FilterOperator, TableQuery
 from services.ui import filters, theme
 from services.ui.charts import heatmap, split
@@ -116,6 +117,11 @@ class KernelCharts:
                 **self._draw_heatmap(answer.rows, state, metric, is_over=is_over, is_trace=is_trace),
                 **self._draw_split(answer.rows, state, metric, title),
             }
+            note = disturbance_note(answer.rows.filter("is_measured")["disturbance"])
+            if note:
+                said = fragment("said.html", sentence=note)
+                self._fragments["heat_note"] += said
+                self._fragments["split_note"] += said
             if answer.total_row_count > answer.rows.height:
                 all_of_them, here = theme.count(answer.total_row_count), theme.count(answer.rows.height)
                 left_out = f" Of {all_of_them} configurations the first {here}: filter for others."

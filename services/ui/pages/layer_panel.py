@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from services.core.disturbance import disturbance_note
 from services.core.labels import name_inside
 from services.core.model import Filter
 from services.ui import filters, theme
@@ -114,6 +115,8 @@ class LayerPanel:
 
     def _note(self) -> str:
         notes = ["As wide as their time, in the order of their first start; a click looks into a layer, Escape goes out again."]
+        disturbed = disturbance_note(self.tree["disturbance"])
+        notes += [disturbed] if disturbed else []
         if self.tree["efficiency_ratio"].null_count() == self.tree.height:
             notes.append(
                 "No efficiency is known: either the work of these kernels is not, which PyTorch records with record_shapes=True and a "
@@ -146,6 +149,7 @@ class LayerPanel:
                 ("Bound", row["bound"] or theme.UNKNOWN),
                 ("Work known", f"of {theme.percent(row['worked_share_ratio'])} of the time"),
                 ("Told by", row["source"] or theme.UNKNOWN),
+                *([("Disturbed by", row["disturbance"])] if row["disturbance"] else []),
             ]
             if row["memory_bytes"] is not None:
                 facts.append(("Memory", theme.memory(row["memory_bytes"])))

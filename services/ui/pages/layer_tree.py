@@ -35,6 +35,7 @@ LONGEST_FIRST: Final = (SortKey("duration_sum_ns", True),)
 TREE_COLUMNS: Final = (
     *icicle.CHARTED,
     *("variant", "depth", "call_count", "own_duration_sum_ns", "source", "work_source", "worked_share_ratio", "memory_bytes"),
+    "disturbance",
 )
 
 

@@ -10,6 +10,7 @@ import holoviews as hv
 import polars as pl
 from bokeh.models import AdaptiveTicker
 
+from services.core.disturbance import disturbance_note
 from services.core.model import ModelRun, Run, TableQuery
 from services.ui import filters, theme
 from services.ui.charts import models, passes
@@ -185,4 +186,5 @@ def _note(found: passes.Passes) -> str:
         return "No pass of a model matches: choose a run of a model, or fewer filters."
     is_going_on = any(row["duration_standard_deviation_ns"] is None for row in found.rows.values())
     so_far = " Passes of a run that goes on have no whiskers yet." if is_going_on else ""
-    return f"Latency is the mean of the passes with one standard deviation.{so_far}"
+    disturbed = disturbance_note(row["disturbance"] for row in found.rows.values())
+    return f"Latency is the mean of the passes with one standard deviation.{so_far} {disturbed}".rstrip()

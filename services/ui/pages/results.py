@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
+from services.core.disturbance import DISTURBED_SYMBOL
 from services.ui.charts.roofline_points import IDENTITY, VERIFICATION_TEXTS
 from services.ui.diagnosis import point_key
 from services.ui.pages.shell import fragment
@@ -33,6 +34,7 @@ class ResultRow(NamedTuple):
     verification_state: str | None
     is_implausible: bool | None
     implausible_reason: str | None
+    disturbance: str | None
     point: str = ""  # see point_key; empty: it cannot be chosen
 
 
@@ -51,7 +53,7 @@ def result_rows(roofline: pl.DataFrame, *, with_points: bool = False) -> list[Re
 def results_fragment(rows: Iterable[ResultRow], *, with_run: bool, chosen: str = "") -> str:
     """chosen: key of the point that is marked."""
     shown = list(rows)
-    with_result = any(row.verification_state or row.is_implausible for row in shown)  # a trace has nothing to say of it
+    with_result = any(row.verification_state or row.is_implausible or row.disturbance for row in shown)  # a trace has nothing to say of it
     made = [_row(row, with_run, with_result, bool(chosen) and row.point == chosen) for row in shown]
     return fragment("results.html", rows=made, with_run=with_run, with_result=with_result)
 
@@ -59,5 +61,11 @@ def results_fragment(rows: Iterable[ResultRow], *, with_run: bool, chosen: str =
 @lru_cache(REMEMBERED_ROW_COUNT)
 def _row(row: ResultRow, with_run: bool, with_result: bool, is_chosen: bool) -> Markup:
     return fragment(
-        "result_row.html", row=row, with_run=with_run, with_result=with_result, is_chosen=is_chosen, verification=VERIFICATION_TEXTS
+        "result_row.html",
+        row=row,
+        with_run=with_run,
+        with_result=with_result,
+        is_chosen=is_chosen,
+        verification=VERIFICATION_TEXTS,
+        disturbed=DISTURBED_SYMBOL,
     )

@@ -30,7 +30,9 @@ def facts_of(figures: Figures, kind: RowKind) -> list[Fact]:
         figures: of a ChosenRow of this kind.
     """
     found = [(title, text(figures)) for title, text in _TOLD[kind]]
-    bad = {"Failed", "Implausible", "Wrong results"} | ({"Result"} if figures.get("verification_state") == "FAILED" else set())
+    bad = {"Failed", "Implausible", "Wrong results", "Disturbed", "Disturbed by"} | (
+        {"Result"} if figures.get("verification_state") == "FAILED" else set()
+    )
     return [Fact(title, text, title in bad) for title, text in found if text]
 
 
@@ -173,6 +175,7 @@ _OF_MEASUREMENT: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Stopped by", _plain("stop_reason", lambda value: STOP_TEXTS.get(value, str(value)))),
     ("Result", _result),
     ("Result, in words", _plain("verification_message", str)),
+    ("Disturbed by", _plain("disturbance", str)),
 )
 _OF_TRACE: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Launches", _plain("launch_count", theme.count)),
@@ -218,6 +221,7 @@ _OF_SWEPT_KERNEL: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Their efficiency", _spread_of_efficiency),
     ("Wrong results", _count_of_some("verification_failed_count")),
     ("Implausible", _count_of_some("implausible_count")),
+    ("Disturbed", _count_of_some("disturbed_count")),
     ("Samples", _plain("sample_count", theme.count)),
     ("Category", _plain("category", str)),
     ("Data type", _plain("dtype", str)),

@@ -43,6 +43,9 @@ FORMATS: Final[dict[str, Any]] = {
 }
 
 DTYPES: Final = ("float16", "bfloat16", "float32", "float64", "int8", "int32", "int64")
+BAD_WHERE_SET: Final = frozenset(
+    {"verification_failed_count", "failed_configuration_count", "implausible_count", "disturbed_count", "disturbance"}
+)
 _TEXT_FORMATS: Final = ("text", "run", "words", "moment")
 
 
@@ -198,7 +201,5 @@ def _all_columns(table: TableName) -> tuple[str, ...]:
 
 
 def _cell(column: Column, value: Any) -> dict[str, Any]:
-    is_bad = (column.name == "verification_state" and value == "FAILED") or (
-        column.name in ("verification_failed_count", "failed_configuration_count", "implausible_count") and bool(value)
-    )
+    is_bad = (column.name == "verification_state" and value == "FAILED") or (column.name in BAD_WHERE_SET and bool(value))
     return {"text": FORMATS[column.show](value), "is_bad": is_bad}

@@ -9,6 +9,7 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
+from services.core.disturbance import disturbance_note
 from services.ui import theme
 from services.ui.charts import history
 from services.ui.charts.elements import tick_formatter
@@ -56,6 +57,7 @@ def _note(part: pl.DataFrame, chart_count: int) -> str:
     if changes.height:
         notes.append("▼ a regression, ▲ an improvement; hollow: not confirmed yet.")
         notes.append(f"The last: {changes['reason'][-1]}")
+    notes += [note] if (note := disturbance_note(part["disturbance"])) else []
     if chart_count > 1:
         notes.append(f"Of what earlier runs have too, these {chart_count} changed most of late, or else take longest.")
     return " ".join(notes)

@@ -8,6 +8,7 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
+from services.core.disturbance import disturbance_note
 from services.ui.charts import icicle, layers
 from services.ui.report.document import Chart, Key
 from services.ui.theme import LIGHT, MARKERS, SYMBOLS
@@ -40,7 +41,8 @@ def _icicles(tree: pl.DataFrame) -> Iterator[Chart]:
         )
         key = [Key(name, color) for name, color in icicle.legend_of(rows, "efficiency", LIGHT)]
         title = "Layers" if variant is None or len(variants) == 1 else f"Layers, {variant}"
-        yield Chart(title, element, "wide", "As wide as their time, inside of those around them; colours tell how near to the roof.", key)
+        note = "As wide as their time, inside of those around them; colours tell how near to the roof."
+        yield Chart(title, element, "wide", f"{note} {disturbance_note(rows['disturbance'])}".rstrip(), key)
 
 
 def _kinds(rows: pl.DataFrame) -> Iterator[Chart]:
@@ -54,4 +56,5 @@ def _kinds(rows: pl.DataFrame) -> Iterator[Chart]:
     )
     variants = [name for name in layers.variants_of(kinds) if name]
     key = [Key(name, LIGHT.series[place % len(LIGHT.series)], SYMBOLS[MARKERS[1]]) for place, name in enumerate(variants)]
-    yield Chart("Time by kind of layer", element, "wide", "Layers that differ by a number alone together.", key)
+    note = f"Layers that differ by a number alone together. {disturbance_note(rows['disturbance'])}".rstrip()
+    yield Chart("Time by kind of layer", element, "wide", note, key)

@@ -9,6 +9,7 @@ from typing import Any
 import holoviews as hv
 import polars as pl
 
+from services.core.disturbance import disturbance_note
 from services.ui import theme
 from services.ui.charts.models import Bar, bar_chart, line_chart
 from services.ui.charts.passes import COLUMNS, PERCENTILES, Passes, passes_of
@@ -22,13 +23,14 @@ def pass_charts(rows: pl.DataFrame) -> Iterator[Chart]:
     if timed.is_empty():
         return
     found = passes_of(timed.select(*COLUMNS, "duration_median_low_ns", "duration_median_high_ns"), {timed["run_id"][0]: ""})
-    note = "Median of the passes; whiskers are its 95 % interval."
+    disturbed = disturbance_note(timed["disturbance"])
+    note = f"Median of the passes; whiskers are its 95 % interval. {disturbed}".rstrip()
     medians = bar_chart(found.names, found.sides(_median), "median", LIGHT, ticks=theme.DURATION_TICKS)
     yield Chart("Latency of a pass", medians, note=note)
     rates = found.figures("tokens_per_s", lambda value: theme.si(value, "tokens/s"))
     if _is_known(rates):
-        yield Chart("Throughput", bar_chart(found.names, rates, "tokens/s", LIGHT))
-    yield _percentiles(found)
+        yield Chart("Throughput", bar_chart(found.names, rates, "tokens/s", LIGHT), note=disturbed)
+    yield _percentiles(found, disturbed)
     memory = found.figures("memory_bytes", theme.memory)
     if _is_known(memory):
         bars = bar_chart(found.names, memory, "device memory", LIGHT, ticks=theme.MEMORY_TICKS)
@@ -52,10 +54,10 @@ def _whole_bytes(sides: Sequence[Sequence[Bar | None]]) -> list[int]:
     return [step * place for place in range(int(highest / step) + 2)]
 
 
-def _percentiles(found: Passes) -> Chart:
+def _percentiles(found: Passes, disturbed: str) -> Chart:
     lines = found.percentiles()
     element = line_chart(tuple(PERCENTILES), lines, "time of a pass", LIGHT, 300, theme.DURATION_TICKS, theme.duration)
     key = [
         Key(line.name, LIGHT.series[place % len(LIGHT.series)], SYMBOLS[MARKERS[place % len(MARKERS)]]) for place, line in enumerate(lines)
     ]
-    return Chart("Percentiles of a pass", element, note="From the shortest pass to the longest.", key=key)
+    return Chart("Percentiles of a pass", element, note=f"From the shortest pass to the longest. {disturbed}".rstrip(), key=key)

@@ -8,6 +8,7 @@ from typing import Final
 import holoviews as hv
 import polars as pl
 
+from services.core.disturbance import disturbance_note
 from services.ui import theme
 from services.ui.charts import heatmap, split
 from services.ui.charts.elements import tick_formatter
@@ -73,7 +74,12 @@ def _heatmap(rows: pl.DataFrame, metric: Metric) -> Iterator[Chart]:
         notes.append("Colours are logarithmic.")
     texts = set(made.marks["text"].tolist())
     notes += [f"{mark} {meaning}." for mark, meaning in heatmap.MARK_MEANINGS.items() if mark in texts]
-    yield Chart(f"Heatmap of {metric.title.lower()}", element, "wide", " ".join(notes))
+    notes.append(_disturbances(rows))
+    yield Chart(f"Heatmap of {metric.title.lower()}", element, "wide", " ".join(note for note in notes if note))
+
+
+def _disturbances(rows: pl.DataFrame) -> str:
+    return disturbance_note(rows.filter("is_measured")["disturbance"])
 
 
 def _split(rows: pl.DataFrame, metric: Metric) -> Iterator[Chart]:
@@ -84,6 +90,8 @@ def _split(rows: pl.DataFrame, metric: Metric) -> Iterator[Chart]:
     key = [Key(category, style_of(category, CATEGORIES, LIGHT).color) for category in CATEGORIES if category in present]
     what = "Configurations of one kernel" if made.is_of_configurations else "The best configuration of each kernel"
     left_out = f" {theme.count(made.left_out_count)} more have no room." if made.left_out_count else ""
+    disturbed = _disturbances(rows)
+    left_out += f" {disturbed}" if disturbed else ""
     if len(made.intensities["top"]):
         element = _named(split.intensity_chart(made.intensities, LIGHT), made, made.intensities["top"].max())
         yield Chart("Arithmetic intensity", element, "half", f"{what}.{left_out}", key)

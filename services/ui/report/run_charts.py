@@ -8,6 +8,7 @@ from typing import Any, Final
 import holoviews as hv
 import polars as pl
 
+from services.core.disturbance import disturbance_note
 from services.ui import theme
 from services.ui.charts import roofline, strips, telemetry
 from services.ui.charts.stacks import Stretch, stacked_bars
@@ -185,7 +186,8 @@ def _samples(tables: Tables) -> Iterator[Chart]:
     )
     rest = measurements["configuration_index"].n_unique() - shown.height
     note = f"The first {shown.height} configurations, of {theme.count(shown.height + rest)}. " if rest else ""
-    yield Chart("Samples", element, "wide", f"{note}Lines are medians, boxes their 95 % intervals.")
+    disturbed = disturbance_note(measurements["disturbance"])
+    yield Chart("Samples", element, "wide", f"{note}Lines are medians, boxes their 95 % intervals. {disturbed}".rstrip())
 
 
 def _strips(samples: pl.DataFrame, configuration_count: int) -> SampleRows:

@@ -26,6 +26,6 @@ LAYER_PATH: Final = Column("layer_path", TEXT, "Layer of the model that it belon
 DISTURBANCE: Final = Column(
     "disturbance",
     TEXT,
-    "What disturbed the measuring, e.g. host 98 % busy with other programs, or the ceilings that it is held against; null: nothing known.",
+    "What disturbed the measuring, e.g. host 98 % busy, or the ceilings that it is held against; null: nothing known.",
 )
 THROTTLE_REASONS: Final = Column("throttle_reasons", TEXT, "Comma-separated; null: not known.")

@@ -30,7 +30,7 @@ def disturbances(
     """Return what disturbed a measurement, each in a few words; empty where nothing is known to have."""
     found = []
     if host_busy_ratio is not None and is_busy(host_busy_ratio):
-        found.append(f"host {host_busy_ratio * 100:.0f} % busy with other programs")
+        found.append(f"host {host_busy_ratio * 100:.0f} % busy")
     if other_process_count:
         found.append(f"device shared with {other_process_count} other process{'es' if other_process_count > 1 else ''}")
     held_back = sorted(EMERGENCY_THROTTLE_REASONS & set(throttle_reasons or ()))
@@ -54,7 +54,8 @@ def disturbance_note(texts: Iterable[str | None]) -> str:
         kind = re.sub(r"\d+", "", part)
         worst[kind] = max(worst.get(kind, ""), part, key=_figures)
     count = "Disturbed" if len(known) == 1 else f"{len(disturbed)} of {len(known)} disturbed"
-    return f"{DISTURBED_SYMBOL} {count}: {', '.join(worst.values())}."
+    in_order = sorted(worst.values(), reverse=True)  # by their words: host, device, clock, ceilings
+    return f"{DISTURBED_SYMBOL} {count}: {', '.join(in_order)}."
 
 
 def disturbed_sides(before: Iterable[str | None], after: Iterable[str | None]) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def test_refusing_refuses_at_once() -> None:
 
 
 def test_what_disturbed_a_measurement_is_told_in_words() -> None:
-    assert disturbances(0.98, None, None) == ("host 98 % busy with other programs",)
+    assert disturbances(0.98, None, None) == ("host 98 % busy",)
     assert disturbances(0.25, 0, ("sw_power_cap",)) == ()  # large GPUs run every dense kernel under their power cap
     assert disturbances(None, 2, ("hw_slowdown", "sw_power_cap")) == (
         "device shared with 2 other processes",
@@ -68,9 +68,9 @@ def test_what_disturbed_a_measurement_is_told_in_words() -> None:
 
 
 def test_of_many_disturbed_measurements_the_worst_is_named() -> None:
-    texts = ["host 40 % busy with other programs", None, "host 98 % busy with other programs; device shared with 1 other process", None]
-    assert disturbance_note(texts) == "⚠ 2 of 4 disturbed: host 98 % busy with other programs, device shared with 1 other process."
-    assert disturbance_note(texts[:1]) == "⚠ Disturbed: host 40 % busy with other programs."
+    texts = ["host 40 % busy", None, "host 98 % busy; device shared with 1 other process", None]
+    assert disturbance_note(texts) == "⚠ 2 of 4 disturbed: host 98 % busy, device shared with 1 other process."
+    assert disturbance_note(texts[:1]) == "⚠ Disturbed: host 40 % busy."
     assert disturbance_note([None, None]) == ""
 
 

@@ -254,15 +254,15 @@ def test_the_slope_ends_at_the_highest_roof_and_roofs_begin_at_their_ridges() ->
 def test_a_ceiling_of_a_busy_host_says_so_beside_its_line() -> None:
     busy, quiet = ceiling("dram", 11.5e9) | {"host_busy_ratio": 0.98}, ceiling("float32", 240e9) | {"host_busy_ratio": 0.2}
     lines = roofline.ceiling_columns(roofline.shown_ceilings(pl.DataFrame([busy, quiet]), ()), SPAN, LIGHT)
-    assert lines["value"].tolist() == ["11.5 GB/s, ⚠ busy host", "240 Gflop/s"]
-    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 11.5 GB/s, ⚠ busy host ", " float32 240 Gflop/s "]
+    assert lines["value"].tolist() == ["11.5 GB/s ⚠ busy", "240 Gflop/s"]
+    assert roofline.label_columns(lines)["text"].tolist() == [" DRAM 11.5 GB/s ⚠ busy ", " float32 240 Gflop/s "]
 
 
 def test_what_was_disturbed_is_said_below_the_chart_and_at_its_points() -> None:
-    rows = points({}, {"disturbance": "host 31 % busy with other programs"}, {"disturbance": "host 98 % busy with other programs"})
-    assert roofline.over_ceiling_note(rows) == "⚠ 2 of 3 disturbed: host 98 % busy with other programs."
+    rows = points({}, {"disturbance": "host 31 % busy"}, {"disturbance": "host 98 % busy"})
+    assert roofline.over_ceiling_note(rows) == "⚠ 2 of 3 disturbed: host 98 % busy."
     told = roofline.point_columns(rows, LIGHT)["verification"].tolist()
-    assert told[:2] == ["correct", "correct, ⚠ host 31 % busy with other programs"]
+    assert told[:2] == ["correct", "correct, ⚠ host 31 % busy"]
 
 
 def test_only_the_wanted_dtypes_are_drawn_and_other_sources_are_dashed() -> None:

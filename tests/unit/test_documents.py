@@ -125,7 +125,7 @@ def test_a_run_has_a_chart_for_each_table_that_tells_something(
 
 
 def test_every_chart_of_a_disturbed_run_says_so(sweep_tables: dict[str, pl.DataFrame]) -> None:
-    told = "host 98 % busy with other programs"
+    told = "host 98 % busy"
     tree = {"layer_path": "blocks", "layer": "blocks", "depth": 0, "duration_sum_ns": 100, "launch_count": 1, "efficiency_ratio": 0.5}
     timed = {"model_name": "gpt", "duration_median_ns": 1e6, "duration_max_ns": 2e6, "tokens_per_s": 1e5}
     disturbed = {

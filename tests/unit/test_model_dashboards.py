@@ -114,7 +114,7 @@ def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: Path) -> None:
-    busy = MODEL | {"disturbance": "host 98 % busy with other programs"}
+    busy = MODEL | {"disturbance": "host 98 % busy"}
     profile = PROFILE | {"benchmarks": {"gpt_nano": benchmark_of(busy, []), "gpt_micro": benchmark_of(MODEL, [])}}
     sides = {"baseline": side_of(busy), "fused": side_of(MODEL)}
     comparison = COMPARISON | {"comparisons": {"gpt_nano": COMPARISON["comparisons"]["gpt_nano"] | sides}}
@@ -124,7 +124,7 @@ def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: P
     ):
         dashboard.data = data
         text = dashboard.generate_dashboard().read_text()
-        assert text.count("⚠ 1 of 2 disturbed: host 98 % busy with other programs.") == chart_count + 2  # as a fact, and below the table
+        assert text.count("⚠ 1 of 2 disturbed: host 98 % busy.") == chart_count + 2  # as a fact, and below the table
         assert text.count("110 µs ⚠") == 1  # beside the latency
         assert json.loads(dashboard.save_data().read_text()) == data
         read = read_as("model_profiles", files_of(tmp_path, dashboard.save_data().read_text()))

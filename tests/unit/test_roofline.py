@@ -94,7 +94,7 @@ def test_work_that_is_known_counts_before_what_a_tool_states() -> None:
     assert (row["intensity_flop_per_byte"], row["achieved_flop_per_s"]) == (2.0, pytest.approx(100e9))
 
 
-BUSY = "ceilings measured on a host 98 % busy with other programs"
+BUSY = "ceilings of a host 98 % busy"
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def _disturbance() -> pl.Expr:
     busy_ratio = pl.max_horizontal(
         pl.when(pl.col("memory_source") == MEASURED).then(of_memory), pl.when(pl.col("compute_source") == MEASURED).then(of_compute)
     )
-    of_ceilings = pl.format("ceilings measured on a host {} % busy with other programs", (busy_ratio * 100).round().cast(pl.Int64))
+    of_ceilings = pl.format("ceilings of a host {} % busy", (busy_ratio * 100).round().cast(pl.Int64))
     parts = pl.concat_str(
         "disturbance", pl.when(busy_ratio > MAX_HOST_BUSY_RATIO).then(of_ceilings), separator=SEPARATOR, ignore_nulls=True
     )

@@ -30,9 +30,10 @@ DRAWN_LEVELS: Final = ("dram", "l2")
 
 ROOF_NAME_RATIO: Final = 2.5  # of its height, which a roof's name takes below it at most
 SLOPE_NAME_PLACES: Final = (0.45, 0.6)  # further down a phone has no room to the left of a slope
+LONG_SLOPE_NAME_PLACE: Final = 0.68  # nor below this for a name with BUSY in it
 MAX_NAME_COUNT: Final = 2  # of roofs at one height
 MAX_DEVICE_LENGTH: Final = 24
-BUSY: Final = f", {DISTURBED_SYMBOL} busy host"
+BUSY: Final = f" {DISTURBED_SYMBOL} busy"
 """Beside the value of a ceiling that other programs on the host may have lowered."""
 
 Floats = npt.NDArray[np.float64]
@@ -156,7 +157,9 @@ def label_columns(ceilings: Columns) -> Columns:
     is_right = ~is_flat & (steepness < steepness.max(initial=0.0))
     all_flat = ceilings["y0"] == ceilings["y1"]
     roofs, slopes = ceilings["y0"][all_flat], (ceilings["y0"] / ceilings["x0"])[~all_flat]
-    place = np.where(is_flat, 1.0, _place_below(roofs.min(initial=np.inf), y0, y1))
+    is_long = np.array([BUSY in text for text in texts], bool)
+    slope_place = np.maximum(_place_below(roofs.min(initial=np.inf), y0, y1), np.where(is_long, LONG_SLOPE_NAME_PLACE, 0.0))
+    place = np.where(is_flat, 1.0, slope_place)
     is_crowded = np.array(
         [flat and bool(np.any((roofs > y) & (roofs < y * CLOSE_RATIO))) for flat, y in zip(is_flat, y0, strict=True)], bool
     )

@@ -119,9 +119,8 @@ class KernelCharts:
             }
             note = disturbance_note(answer.rows.filter("is_measured")["disturbance"])
             if note:
-                said = fragment("said.html", sentence=note)
-                self._fragments["heat_note"] += said
-                self._fragments["split_note"] += said
+                self._fragments["heat_note"] += f" {note}"
+                self._fragments["split_note"] += f" {note}"
             if answer.total_row_count > answer.rows.height:
                 all_of_them, here = theme.count(answer.total_row_count), theme.count(answer.rows.height)
                 left_out = f" Of {all_of_them} configurations the first {here}: filter for others."

@@ -33,7 +33,11 @@ MODELS: Final = _table(
     Column("duration_max_ns", NUMBER, "Longest pass."),
     Column("duration_p95_ns", NUMBER, "95th percentile."),
     Column("duration_p99_ns", NUMBER, "99th percentile."),
-    Column("tokens_per_s", NUMBER, "Batch size times sequence length over the mean; else as another tool states it."),
+    Column(
+        "tokens_per_s",
+        NUMBER,
+        "Batch size times sequence length over the median, without one over the mean; else as stated by another tool.",
+    ),
     Column("launch_count", COUNT, "Launches of a pass."),
     Column("launches_duration_sum_ns", NUMBER, "Sum of the medians of these; the rest of a pass lies between launches."),
     Column("memory_bytes", COUNT, "Device memory that its buffers take at most; null: not told."),

@@ -27,6 +27,10 @@ BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 AS_IS: Final = "as_is"
 TO_BE: Final = "to_be"
 MAX_TRACE_LAYERS: Final = 16
+IN_TURNS: Final = "in turns"
+OF_MEDIANS: Final = "of medians"
+OF_MEANS: Final = "of means"
+"""What a speed-up is the ratio of: times of blocks that took turns, medians of processes, means of passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def compared_models(request: ProfilingRequest, server: Server) -> Document:
 
 def _verdict_of_pair(pair: Row) -> Document:
     """Blocks of both took turns; its ratio is the later variant's time over the first's."""
-    return _verdict(pair["duration_ratio"], pair["duration_ratio_low"], pair["duration_ratio_high"], pair["verdict"], pair["reason"])
+    verdict = _verdict(pair["duration_ratio"], pair["duration_ratio_low"], pair["duration_ratio_high"], pair["verdict"], pair["reason"])
+    return verdict | {"speedup_basis": IN_TURNS}
 
 
 # ---------------------------------------------------------------- runs, files and traces
@@ -179,6 +184,7 @@ def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, 
     first, second = before.passes[place], after.passes[other]
     entry: Document = compared_of(first) | {names[0]: side_of(first), names[1]: side_of(second)}
     entry["speedup"] = _time_ns(first) / _time_ns(second)
+    entry["speedup_basis"] = OF_MEDIANS if first["duration_median_ns"] and second["duration_median_ns"] else OF_MEANS
     judged, baseline = after.timings[other], before.timings[place]
     pair = _pair(before, place, after, other)
     if pair is not None:
@@ -187,6 +193,7 @@ def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, 
         compared = compare_processes(judged, baseline, max(before.run.margin_ratio, after.run.margin_ratio))
         ratio = compared.duration
         entry |= _verdict(ratio.ratio, ratio.low, ratio.high, compared.verdict.value, compared.reason)
+        entry["speedup_basis"] = OF_MEDIANS
     return entry | _layer_rows(before.layers[place], after.layers[other])
 
 
@@ -230,6 +237,7 @@ def _of_traces(before: ComparedTrace, after: ComparedTrace) -> Document:
         AS_IS: {"mean_ms": totals_ms[0]},
         TO_BE: {"mean_ms": totals_ms[1]},
         "speedup": totals_ms[0] / totals_ms[1] if totals_ms[1] else None,
+        "speedup_basis": "of device times",
         "reason": "Device time of all kernels of one execution each: that has no interval, and so no verdict.",
         **_layer_rows(*shown),
     }

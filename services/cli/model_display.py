@@ -21,7 +21,8 @@ BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 
 def model_table(models: pl.DataFrame) -> Table:
     """One row per model and variant. Input: table models."""
-    table = _table(("model", "variant"), ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s", "GFLOP/s", "efficiency"), ("verified",))
+    of_median = ("tokens/s of median", "GFLOP/s of median", "efficiency")
+    table = _table(("model", "variant"), ("median ± CI", "mean ± sd", "p95", "p99", *of_median), ("verified",))
     for row in models.iter_rows(named=True):
         cells = (
             row["model_name"],
@@ -91,7 +92,7 @@ def variant_table(layer_variants: pl.DataFrame) -> Table:
         )
         .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
     )
-    table = _table(("layer",), ("before", "after", "change", "saved", "efficiency before", "after"), ("verdict", "variants"))
+    table = _table(("layer",), ("before", "after", "change", "saved", "efficiency before", "after"), ("verdict in turns", "variants"))
     for row in kinds.iter_rows(named=True):
         after_ns, before_ns = row["duration_sum_ns"], row["baseline_duration_sum_ns"]
         cells = (
@@ -115,15 +116,23 @@ def _counted(verdicts: list[str]) -> str:
     return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
-def pair_lines(comparisons: pl.DataFrame) -> list[str]:
-    """What blocks of passes that took turns say of two variants. Input: table paired_comparisons of a model's run."""
-    return [_pair_line(row) for row in comparisons.iter_rows(named=True)]
+def pair_lines(comparisons: pl.DataFrame, models: pl.DataFrame) -> list[str]:
+    """What blocks of passes that took turns say of two variants, beside the ratio of their medians.
+
+    Args:
+        comparisons, models: tables paired_comparisons and models of a model's run.
+    """
+    medians = dict(models.select("variant", "duration_median_ns").iter_rows())
+    return [_pair_line(row, medians) for row in comparisons.iter_rows(named=True)]
 
 
-def _pair_line(row: dict[str, Any]) -> str:
+def _pair_line(row: dict[str, Any], medians: dict[str | None, float | None]) -> str:
     speed, low, high = (1 / row[name] for name in ("duration_ratio", "duration_ratio_high", "duration_ratio_low"))
-    names = f"{_last_word(row['label'])} against {_last_word(row['baseline_label'])}"
-    return f"{names}: {row['verdict'].lower()}, ×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed; {row['reason']}"
+    variant, baseline = _last_word(row["label"]), _last_word(row["baseline_label"])
+    after_ns, before_ns = medians.get(variant), medians.get(baseline)
+    of_medians = f"; ×{before_ns / after_ns:.3g} by the medians" if after_ns and before_ns else ""
+    in_turns = f"×{speed:.3g} (×{low:.3g} to ×{high:.3g}) the speed in turns"
+    return f"{variant} against {baseline}: {row['verdict'].lower()}, {in_turns}{of_medians}; {row['reason']}"
 
 
 def _last_word(label: str) -> str:

@@ -50,5 +50,9 @@ def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
     elif not tables["layers"].is_empty():
         console.print(layer_table(tables["layers"]))
     disturbed = disturbance_note(tables["models"]["disturbance"])
-    for line in (*pair_lines(tables["paired_comparisons"]), *([disturbed] if disturbed else []), *failure_lines(tables["failures"])):
+    for line in (
+        *pair_lines(tables["paired_comparisons"], tables["models"]),
+        *([disturbed] if disturbed else []),
+        *failure_lines(tables["failures"]),
+    ):
         console.print(line, markup=False, highlight=False)

@@ -157,10 +157,15 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
     )
 
 
-def paired_table(comparisons: pl.DataFrame) -> Table:
-    """One row per comparison in alternating blocks. Input: table paired_comparisons of one run, with rows."""
+def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> Table:
+    """One row per comparison in alternating blocks, with the ratio of the medians that the table of results shows.
+
+    Args:
+        comparisons, measurements: tables paired_comparisons, with rows, and measurements of one run.
+    """
+    medians = dict(measurements.select("configuration_index", "duration_median_ns").iter_rows())
     table = plain_table("compared", "with")
-    for heading in ("blocks", "time", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "cycles"):
+    for heading in ("blocks", "time in turns", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "cycles", "of medians"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
     table.add_column("because")
@@ -172,11 +177,16 @@ def paired_table(comparisons: pl.DataFrame) -> Table:
             _ratio(row["duration_ratio"]),
             f"{_ratio(row['duration_ratio_low'])} to {_ratio(row['duration_ratio_high'])}",
             _ratio(row["cycle_ratio"]),
+            _ratio_of(medians.get(row["configuration_index"]), medians.get(row["baseline_configuration_index"])),
             str(row["verdict"]).lower(),
             str(row["reason"]),
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _ratio_of(after_ns: float | None, before_ns: float | None) -> str:
+    return _ratio(after_ns / before_ns if after_ns and before_ns else None)
 
 
 def _ratio(value: float | None) -> str:

@@ -57,7 +57,7 @@ def _print_results(frames: dict[str, pl.DataFrame], *, quiet: bool) -> None:
     if not frames["measurements"].is_empty():
         console.print(result_table(frames["measurements"], frames["roofline"]))
     if not frames["paired_comparisons"].is_empty():
-        console.print(paired_table(frames["paired_comparisons"]))
+        console.print(paired_table(frames["paired_comparisons"], frames["measurements"]))
     for line in (
         *counted_lines(frames["roofline"]),
         *failure_lines(frames["failures"]),

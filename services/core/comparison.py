@@ -190,7 +190,7 @@ def permutation_p_value(judged: Sequence[Samples], baseline: Sequence[Samples]) 
 def _ratio_of_medians(judged: Sequence[Samples], baseline: Sequence[Samples]) -> RatioInterval:
     """Ratio of the medians of the processes' medians; its interval by resampling processes, and samples within each."""
     random = np.random.default_rng(SEED)
-    ratio = float(np.exp(np.median(_log_medians(judged)) - np.median(_log_medians(baseline))))
+    ratio = float(np.median([np.median(one) for one in judged]) / np.median([np.median(one) for one in baseline]))
     resampled = _resampled_medians(judged, random) / _resampled_medians(baseline, random)
     low, high = np.quantile(resampled, ENDS)
     return RatioInterval(ratio, float(low), float(high))

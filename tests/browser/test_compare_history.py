@@ -11,11 +11,27 @@ import pytest
 from playwright.sync_api import expect
 
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.core.model import Axis, KernelSelection, KernelSource, KernelSweep, MeasuringOptions, Run, RunSpec, RunState, TimingMethod
+from services.analyzer.writers.results import results_document
+from services.core.model import (
+    Axis,
+    KernelSelection,
+    KernelSource,
+    KernelSweep,
+    MeasuringOptions,
+    PairedComparison,
+    Run,
+    RunSpec,
+    RunState,
+    StateChanged,
+    TimingMethod,
+    Verdict,
+)
 from services.core.wire import encode
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
 from tests.history_files import history_files
+from tests.integration.profiler_stand_in import configuration, measurement
+from tests.unit.run_results import results_of
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +71,7 @@ def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(vi
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("undecided")
     expect(rows).to_contain_text(["note 1", "note 1"])
-    expect(page.locator("#f-table .note")).to_have_text(re.compile("^Note 1: .*a single process a side cannot decide"))
+    expect(page.locator("#f-table .note").first).to_have_text(re.compile("^Note 1: .*a single process a side cannot decide"))
     eventually(lambda: drawn_count(page, "speedups:points") == 2)
     eventually(lambda: drawn_count(page, "roofline:moves") in (0, 2))  # none where no work of the kernel is known
     difference = page.locator("#f-sources .diff")
@@ -66,6 +82,32 @@ def test_comparison_mode_as_is_and_to_be_with_the_difference_of_their_sources(vi
     page.wait_for_url(re.compile(f"baseline={after.run_id}&candidate={before.run_id}"))
     page.locator("[data-set=verdict]").select_option("SLOWER")
     expect(page.locator("#f-table")).to_contain_text("No row matches")
+
+
+def test_what_blocks_in_turns_say_stands_beside_the_ratio_of_the_medians(visit: Visit, tmp_path: Path) -> None:
+    """105 to 30.0 µs is a factor of 3.5; pairs of blocks that took turns say 3.75."""
+    in_turns = PairedComparison(1, 0, 20, 1 / 3.75, 1 / 4.0, 1 / 3.5, 0.99, Verdict.FASTER, "-73.33 % of time.", 1)
+    results = results_of(
+        tmp_path / "store",
+        configuration(0, kernel_name="as_is"),
+        measurement(0, duration_ns=105_000.0),
+        configuration(1, kernel_name="to_be"),
+        measurement(1, duration_ns=30_000.0),
+        in_turns,
+        StateChanged(RunState.SUCCEEDED),
+    )
+    path = tmp_path / "turns.json"
+    path.write_text(results_document(results))
+    run_id = visit.dashboard.import_file(path)
+    page = visit.open(f"/compare?baseline={run_id}&candidate={run_id}")
+    cells = page.locator("#f-table tbody tr td")
+    expect(cells.first).to_contain_text("to_be")
+    headings = [text.rstrip(" ↑↓") for text in page.locator("#f-table thead th").all_inner_texts()]
+    told = dict(zip(headings, cells.all_inner_texts(), strict=True))
+    assert (told["Before"], told["After"]) == ("105 µs", "30.0 µs")
+    assert (told["Change in turns"], told["Change of these medians"]) == ("-73.33 %", "-71.43 %")
+    assert "faster" in told["Verdict in turns"]
+    see_that_it_fits(page, 390, 1280)
 
 
 def test_compare_different_gpus_after_the_difference_has_been_allowed(visit: Visit, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_seed_003_latency_throughput_percentiles_architecture_and_efficiency(vis
     assert drawn_count(page, "percentiles:dots") == 5  # from min to max
     for architecture, value in (("layer_count", 3), ("head_count", 3), ("width", 48)):
         assert column(page, f"{architecture}:boxes", "top") == [value]
-    assert column(page, "efficiency:dots", "y") == [pytest.approx(256 / 1.32e-3 / 3)]
+    assert column(page, "efficiency:dots", "y") == [pytest.approx(256 / 1.28e-3 / 3)]
     assert column(page, "memory:boxes", "top") == [2_000_000]
 
 

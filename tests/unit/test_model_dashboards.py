@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +43,11 @@ LAYERS = [
     | {"bound": "compute"}
     for path, time_ns, ratio in (("embed", 1e5, 0.1), ("blocks.0.attn.qkv", 3e5, 0.2), ("blocks.1.attn.qkv", 1e5, 0.6))
 ]
-PROFILE = {
+PROFILE: dict[str, Any] = {
     "metadata": {"gpu_name": "A <device>", "batch_size": 4},
     "benchmarks": {"gpt_nano": benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS])},
 }
-COMPARISON = {
+COMPARISON: dict[str, Any] = {
     "metadata": {"as_is": "baseline", "to_be": "fused"},
     "comparisons": {
         "gpt_nano": {
@@ -82,7 +84,7 @@ def test_a_profile_comes_back_as_a_run_of_a_model(tmp_path: Path) -> None:
     assert (model["model_name"], model["variant"], model["memory_bytes"]) == ("gpt_nano", "fused", 2_000_000)
     assert [model[name] for name in ("batch_size", "sequence_length", "layer_count", "head_count", "width")] == [4, 64, 3, 3, 48]
     assert timing_of(model) == pytest.approx(timing_of(MODEL))
-    assert model["tokens_per_s"] == pytest.approx(MODEL["tokens_per_s"])
+    assert model["tokens_per_s"] == pytest.approx(256 / 1.28e-3)  # of the median, which every rate of the table is of
     layers = {row["layer"]: row for row in table("layers")}
     assert layers["blocks.0.attn.qkv"]["duration_sum_ns"] == 3e5
     assert layers["embed"]["achieved_flop_per_s"] == pytest.approx(1e6 / 1e-4)
@@ -111,6 +113,28 @@ def test_a_comparison_comes_back_with_both_sides(tmp_path: Path) -> None:
         ("gpt_nano", "baseline", pytest.approx(3e6)),
         ("gpt_nano", "fused", pytest.approx(1.32e6)),
     ]
+
+
+def cells(page: str) -> list[str]:
+    """Of the page's table, its headings first."""
+    return [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", page)]
+
+
+def test_rates_are_of_the_latency_beside_them_and_a_speed_up_of_something_else_says_of_what(tmp_path: Path) -> None:
+    performance = visualize_performance.PerformanceDashboard(tmp_path)
+    stated = {**PROFILE["benchmarks"]["gpt_nano"], "throughput_tokens_per_sec": 12_345.0}
+    performance.data = PROFILE | {"benchmarks": {"gpt_nano": stated}}
+    found = cells(performance.generate_dashboard().read_text())
+    assert found[:6] == ["model", "mean ± sd", "median", "p95", "p99", "tokens/s of mean"]
+    assert found[9:14] == ["1.32 ms ± 110 µs", "1.28 ms", "1.63 ms", "1.74 ms", "194 k"]  # 4 x 64 tokens in 1.32 ms
+
+    comparison = visualize_comparison.ComparisonDashboard(tmp_path)
+    entry = COMPARISON["comparisons"]["gpt_nano"]
+    for basis, expected in (({"speedup_basis": "in turns"}, "×2.3 in turns"), ({}, "×2.3 as stated")):
+        comparison.data = COMPARISON | {"comparisons": {"gpt_nano": entry | basis}}
+        found = cells(comparison.generate_dashboard().read_text())
+        assert found[:7] == ["model", "AS-IS", "AS-IS mean", "TO-BE", "TO-BE mean", "ratio of means", "speed-up"]
+        assert found[12:17] == ["3.00 ms ± 110 µs", "fused", "1.32 ms ± 110 µs", "×2.27", expected]
 
 
 def test_what_was_measured_on_a_busy_host_is_marked_in_page_and_file(tmp_path: Path) -> None:

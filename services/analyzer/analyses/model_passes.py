@@ -101,7 +101,11 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
         .with_columns(**{name: _fact(names) for name, names in FACTS.items()}, batch_size=pl.coalesce("batch_size", _fact(("batch_size",))))
         .with_columns(
             memory_bytes=pl.coalesce("device_memory_bytes", "memory_bytes"),
-            tokens_per_s=pl.coalesce(token_count / (pl.col("duration_mean_ns") / NS_PER_S), "tokens_per_s"),
+            # Of the median, as every other rate: two bases in one row could not be held against each other.
+            tokens_per_s=pl.coalesce(
+                token_count / (pl.coalesce("duration_median_ns", "duration_mean_ns") / NS_PER_S),
+                "tokens_per_s",
+            ),
         )
         .join(launches, on=["run_id", "variant", "launched_model"], how="left", nulls_equal=True, maintain_order="left")
         .sort("run_id", "configuration_index", maintain_order=True)

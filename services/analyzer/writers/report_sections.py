@@ -149,7 +149,7 @@ def _passes(run: Run, table_of: TableOf) -> Section | None:
             "bound": "bound",
             "disturbed by": "disturbance",
         },
-        "Whole passes; efficiency is of the roofline, all launches together.",
+        "Whole passes. Tokens/s, flop rate and efficiency are those of the median; efficiency is of the roofline, all launches together.",
         more=f"kernalyse show {run.run_id} models",
     )
 

@@ -33,6 +33,7 @@ class ComparisonDashboard(Dashboard):
         entries = self._entries
         return [
             f"{name}: {to_be} has ×{_speedup(entries[name], before, after):.3g} the speed of {as_is}"
+            + (f" {basis}" if isinstance(basis := entries[name].get("speedup_basis"), str) else "")
             + (f", {str(entries[name]['verdict']).lower()}: {entries[name]['reason']}" if entries[name].get("verdict") else "")
             for name, (as_is, before, to_be, after) in _paired(entries).items()
         ]
@@ -63,7 +64,7 @@ def _paired(entries: Entries) -> dict[str, tuple[str, Document, str, Document]]:
 
 
 def _table(entries: Entries) -> FigureTable:
-    headings = ("model", "AS-IS", "AS-IS latency", "TO-BE", "TO-BE latency", "speed-up", "interval", "verdict", "why")
+    headings = ("model", "AS-IS", "AS-IS mean", "TO-BE", "TO-BE mean", "ratio of means", "speed-up", "interval", "verdict", "why")
     rows = []
     for name, (as_is, before, to_be, after) in _paired(entries).items():
         entry = entries[name]
@@ -76,14 +77,15 @@ def _table(entries: Entries) -> FigureTable:
                 _time(before),
                 to_be,
                 _time(after),
-                f"×{_speedup(entry, before, after):.3g}",
+                f"×{_ratio_of_means(before, after):.3g}",
+                _stated_speedup(entry),
                 theme.UNKNOWN if low is None or high is None else f"×{low:.3g} to ×{high:.3g}",
                 str(verdict).lower() if verdict else theme.UNKNOWN,
                 entry.get("reason") or "The file states no interval, and without one there is no verdict.",
             )
         )
-    note = "Latency is the mean with its standard deviation; speed-up is the time of AS-IS over that of TO-BE."
-    return FigureTable("Verdict", headings, ("AS-IS latency", "TO-BE latency", "speed-up", "interval"), rows, note)
+    note = "Means with their standard deviations. Ratios are AS-IS over TO-BE; interval and verdict are of the speed-up."
+    return FigureTable("Verdict", headings, ("AS-IS mean", "TO-BE mean", "ratio of means", "speed-up", "interval"), rows, note)
 
 
 def _charts(entries: Entries) -> Sequence[Chart]:
@@ -104,7 +106,7 @@ def _charts(entries: Entries) -> Sequence[Chart]:
         Chart(
             "Speed-up",
             bar_chart(names, [speedups], "AS-IS ÷ TO-BE", LIGHT, ticks=theme.RATIO_TICKS, base=1.0),
-            note="Above 1 TO-BE is faster; whiskers are the interval of the ratio.",
+            note=f"Above 1 TO-BE is faster; whiskers are the interval of the ratio. {_speedup_note(entries)}",
         ),
     ]
     for name in names:
@@ -135,7 +137,24 @@ def _speedup_bar(name: str, entry: Document, before: Document, after: Document) 
 def _speedup(entry: Document, before: Document, after: Document) -> float:
     """As measured in pairs, where it was; else of the means."""
     stated = entry.get("speedup")
-    return float(stated) if isinstance(stated, int | float) else float(before["mean_ms"] / after["mean_ms"])
+    return float(stated) if isinstance(stated, int | float) else _ratio_of_means(before, after)
+
+
+def _ratio_of_means(before: Document, after: Document) -> float:
+    return float(before["mean_ms"] / after["mean_ms"])
+
+
+def _stated_speedup(entry: Document) -> str:
+    """With what it is the ratio of, as far as the file says that."""
+    stated, basis = entry.get("speedup"), entry.get("speedup_basis")
+    return f"×{stated:.3g} {basis if isinstance(basis, str) else 'as stated'}" if isinstance(stated, int | float) else theme.UNKNOWN
+
+
+def _speedup_note(entries: Entries) -> str:
+    bases = dict.fromkeys(
+        str(entry.get("speedup_basis") or ("as stated" if entry.get("speedup") else "of means")) for entry in entries.values()
+    )
+    return f"Ratio {', '.join(bases)}."
 
 
 def _longest(layer: Document) -> float:

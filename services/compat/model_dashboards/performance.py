@@ -47,7 +47,8 @@ class PerformanceDashboard(Dashboard):
 
 
 def _table(entries: Entries) -> FigureTable:
-    headings = ("model", "latency", "median", "p95", "p99", "tokens/s", "config", "peak memory")
+    throughput = "tokens/s of mean" if all(_tokens_of_mean(entry) is not None for entry in entries.values()) else "tokens/s"
+    headings = ("model", "mean ± sd", "median", "p95", "p99", throughput, "config", "peak memory")
     rows = []
     for name, entry in entries.items():
         timing, memory_mb = entry["timing"], entry.get("peak_memory_mb")
@@ -63,14 +64,14 @@ def _table(entries: Entries) -> FigureTable:
                 theme.memory(None if memory_mb is None else memory_mb * BYTES_PER_MB),
             )
         )
-    return FigureTable("Summary", headings, ("latency", "median", "p95", "p99", "tokens/s", "peak memory"), rows, _fastest(entries))
+    return FigureTable("Summary", headings, ("mean ± sd", "median", "p95", "p99", throughput, "peak memory"), rows, _fastest(entries))
 
 
 def _fastest(entries: Entries) -> str:
     name = min(entries, key=lambda model: entries[model]["timing"]["mean"])
     entry = entries[name]
     rate = theme.si(_throughput(entry), "tokens/s")
-    return f"Fastest: {name}, {_ms(entry['timing']['mean'])} a pass, {rate}. Latency is the mean with its standard deviation."
+    return f"Fastest: {name}, {_ms(entry['timing']['mean'])} a pass by the mean, {rate}."
 
 
 def _charts(entries: Entries) -> Sequence[Chart]:
@@ -84,7 +85,7 @@ def _charts(entries: Entries) -> Sequence[Chart]:
             bar_chart(names, [[_latency(name, entries[name]) for name in names]], "mean", LIGHT, ticks=theme.MILLISECOND_TICKS),
             note="Mean of the passes; whiskers of one standard deviation.",
         ),
-        Chart("Throughput", bar_chart(names, [[_rate_bar(name, entries[name]) for name in names]], "tokens/s", LIGHT)),
+        Chart("Throughput", bar_chart(names, [[_rate_bar(name, entries[name]) for name in names]], "tokens/s of the mean", LIGHT)),
         Chart(
             "Percentiles of latency",
             line_chart(
@@ -125,10 +126,12 @@ def _rate_bar(name: str, entry: Document) -> Bar | None:
 
 
 def _throughput(entry: Document) -> float | None:
-    """As the file states it, else what its mean comes to."""
-    stated = entry.get("throughput_tokens_per_sec")
-    if stated is not None:
-        return float(stated)
+    """What the mean comes to: all of the page is by it. Where batch or sequence are not known, as the file states it."""
+    of_mean, stated = _tokens_of_mean(entry), entry.get("throughput_tokens_per_sec")
+    return of_mean if of_mean is not None or stated is None else float(stated)
+
+
+def _tokens_of_mean(entry: Document) -> float | None:
     batch_size, sequence_length = entry.get("batch_size"), entry.get("seq_len")
     return None if batch_size is None or sequence_length is None else batch_size * sequence_length / entry["timing"]["mean"] * 1e3
 

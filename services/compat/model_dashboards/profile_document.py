@@ -16,6 +16,7 @@ from services.core.errors import InvalidTraceError
 Document = dict[str, Any]
 
 NS_PER_MS: Final = 1e6
+NS_PER_S: Final = 1e9
 BYTES_PER_MB: Final = 1e6
 CONFIG: Final = {"n_layer": "layer_count", "n_head": "head_count", "n_embd": "width", "vocab_size": "vocabulary_size"}
 """What a model's shape is called in the files, and in table models."""
@@ -47,7 +48,7 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document]) -> Document:
         **_shape_of(model),
         "variant": model["variant"],
         "timing": timing_of(model),
-        "throughput_tokens_per_sec": model["tokens_per_s"],
+        "throughput_tokens_per_sec": _tokens_per_s(model),
         "sample_count": model["sample_count"],
         **_memory_of(model),
         **_disturbance_of(model),
@@ -95,12 +96,19 @@ def compared_of(model: Mapping[str, Any]) -> Document:
 def side_of(model: Mapping[str, Any]) -> Document:
     """One implementation of an entry of comparisons. model: a row of table models."""
     timing = {f"{name}_ms": value for name, value in timing_of(model).items()}
-    return timing | {"throughput_tokens_per_sec": model["tokens_per_s"]} | _memory_of(model) | _disturbance_of(model)
+    return timing | {"throughput_tokens_per_sec": _tokens_per_s(model)} | _memory_of(model) | _disturbance_of(model)
 
 
 def timing_of(model: Mapping[str, Any]) -> Document:
     """Milliseconds by name of the statistic; those that are not known are left out."""
     return {name: model[column] / NS_PER_MS for name, column in TIMING.items() if model[column] is not None}
+
+
+def _tokens_per_s(model: Mapping[str, Any]) -> float | None:
+    """Of the mean, which the files call the latency; table models has it of the median."""
+    batch_size, sequence_length, mean_ns = (model[name] for name in ("batch_size", "sequence_length", "duration_mean_ns"))
+    stated: float | None = model["tokens_per_s"]
+    return stated if None in (batch_size, sequence_length, mean_ns) else float(batch_size * sequence_length / mean_ns * NS_PER_S)
 
 
 def _shape_of(model: Mapping[str, Any]) -> Document:

@@ -104,7 +104,9 @@ def speedup_columns(rows: pl.DataFrame, palette: Palette, name_length: int = NAM
         "label": rows["label"].to_list(),
         "verdict": [(verdict or "undecided").lower() for verdict in rows["verdict"]],
         "speedup_text": [f"×{theme.digits(1 / ratio)}" for ratio in rows["duration_ratio"]],
-        "change": [change(ratio) for ratio in rows["duration_ratio"]],
+        "change": [
+            change(ratio) for ratio in rows.select(pl.col("duration_median_ns") / pl.col("baseline_duration_median_ns")).to_series()
+        ],
         "interval": [interval(*ends) for ends in rows.select("duration_ratio_low", "duration_ratio_high").iter_rows()],
         "before": [theme.duration(value) for value in rows["baseline_duration_median_ns"]],
         "after": [theme.duration(value) for value in rows["duration_median_ns"]],
@@ -136,7 +138,7 @@ def speedup_chart(points: Columns, whiskers: Columns, palette: Palette, height_p
             ("", "@label"),
             ("Verdict", "@verdict"),
             ("Speed-up", "@speedup_text"),
-            ("Time", "@before → @after (@change)"),
+            ("Medians", "@before → @after (@change)"),
             ("Interval, 99 %", "@interval"),
             ("", "@reason"),
         ]

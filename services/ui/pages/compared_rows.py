@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -48,7 +48,9 @@ async def compared(client: AnalyzerClient, before: Run, after: Run, points: Poin
     """Raises KernalyseError."""
     if before.run_id == after.run_id:
         of_one_run = _layers_of_one_run if points == "layer" and has_layers(before, after) else _of_one_run
-        return Compared(await of_one_run(client, before.run_id), False, "label", is_of_one_run=True)
+        medians_ratio = pl.col("duration_median_ns") / pl.col("baseline_duration_median_ns")
+        rows = (await of_one_run(client, before.run_id)).with_columns(median_ratio=medians_ratio)
+        return Compared(rows, False, "label", is_of_one_run=True)
     run_ids = (before.run_id, after.run_id)
     if before.is_trace and after.is_trace:
         name_column = "layer" if points == "layer" else "kernel_name"
@@ -130,9 +132,12 @@ MEASURED_COLUMNS: Final = (
     ComparedColumn("duration_median_ns", "After", theme.duration),
     ComparedColumn("duration_ratio", "Change", compare.change),
     ComparedColumn("interval", "Interval, 99 %", _text),
+    ComparedColumn("median_ratio", "Change of these medians", compare.change),
     ComparedColumn("cycle_ratio", "In cycles", compare.change),
     ComparedColumn("processes", "Processes", _text),
 )
+IN_TURNS: Final = {"duration_ratio": "Change in turns", "verdict": "Verdict in turns"}
+"""Columns of one run's own comparisons, whose figures are of blocks that took turns."""
 _CHANGE: Final = (
     ComparedColumn("occurrence", "In", lambda value: {"NEW": "new", "GONE": "gone"}.get(value, "both"), True),
     ComparedColumn("baseline_duration_sum_ns", "Time before", theme.duration),
@@ -156,10 +161,12 @@ TRACE_COLUMNS: Final[Mapping[str, tuple[ComparedColumn, ...]]] = {
 def columns_of(answer: Compared) -> tuple[ComparedColumn, ...]:
     if answer.is_of_traces:
         return TRACE_COLUMNS[answer.name_column]
-    missing = {"processes"} if answer.is_of_one_run else set()
+    # Of two runs the change is that of the medians themselves.
+    missing = {"processes"} if answer.is_of_one_run else {"median_ratio"}
     if answer.rows["cycle_ratio"].null_count() == answer.rows.height:
         missing.add("cycle_ratio")
-    return tuple(column for column in MEASURED_COLUMNS if column.name not in missing)
+    columns = (column for column in MEASURED_COLUMNS if column.name not in missing)
+    return tuple(replace(column, title=IN_TURNS.get(column.name, column.title)) if answer.is_of_one_run else column for column in columns)
 
 
 def disturbances(rows: pl.DataFrame) -> tuple[str, ...]:

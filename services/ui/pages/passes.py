@@ -28,8 +28,8 @@ from services.ui.theme import MARKERS, SYMBOLS, Palette, Ticks
 REFRESH_INTERVAL_S: Final = 1.5
 MAX_ROWS: Final = 200
 BARS: Final[dict[str, tuple[str, Ticks, int]]] = {
-    "latency": ("mean", theme.DURATION_TICKS, 280),
-    "throughput": ("tokens/s", theme.SI_TICKS, 280),
+    "latency": ("mean of the passes", theme.DURATION_TICKS, 280),
+    "throughput": ("tokens/s of the median", theme.SI_TICKS, 280),
     "memory": ("device memory", theme.MEMORY_TICKS, 280),
     "layer_count": ("layers", theme.PLAIN_TICKS, 220),
     "head_count": ("heads", theme.PLAIN_TICKS, 220),
@@ -66,7 +66,7 @@ def _percentiles(palette: Palette) -> hv.Overlay:
 
 @EmptyChart
 def _efficiency(palette: Palette) -> hv.Overlay:
-    return models.scatter_chart([], ("width of the embedding", "tokens/s ÷ layers"), palette, 280)
+    return models.scatter_chart([], ("width of the embedding", "tokens/s of the median ÷ layers"), palette, 280)
 
 
 def is_of_model(run: Run) -> bool:

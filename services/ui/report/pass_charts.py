@@ -29,7 +29,7 @@ def pass_charts(rows: pl.DataFrame) -> Iterator[Chart]:
     yield Chart("Latency of a pass", medians, note=note)
     rates = found.figures("tokens_per_s", lambda value: theme.si(value, "tokens/s"))
     if _is_known(rates):
-        yield Chart("Throughput", bar_chart(found.names, rates, "tokens/s", LIGHT), note=disturbed)
+        yield Chart("Throughput", bar_chart(found.names, rates, "tokens/s of the median", LIGHT), note=disturbed)
     yield _percentiles(found, disturbed)
     memory = found.figures("memory_bytes", theme.memory)
     if _is_known(memory):

@@ -24,6 +24,11 @@ LAYER: Final = Column("layer", TEXT, "Range or module; guessed: what the kernels
 LAYER_SOURCE: Final = Column(
     "source", TEXT, "What tells the layer: annotation, the workload's own; module, range, forward, graph or guessed; null: nothing does."
 )
+PASS_DURATION_NS: Final = Column(
+    "pass_duration_median_ns",
+    NUMBER,
+    "Of a model's run: median of a whole pass. Layers are timed one by one, so their sum is another; null: of a trace, or not timed.",
+)
 LAYER_VARIANT: Final = Column("variant", TEXT, "Of a model's run: variant of the model; null: of a trace.")
 
 RATE_COLUMNS: Final = (
@@ -49,11 +54,12 @@ LAYERS: Final = _table(
     Column("call_count", COUNT, "Ranges of that name that launched a kernel; of a model's run innermost layers in it."),
     Column("launch_count", COUNT, "Kernels."),
     Column("duration_sum_ns", COUNT, "Device time of these."),
-    Column("share_ratio", NUMBER, "Of the device time of all kernels, of a model's run those of the variant."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels; of a model's run of the sum of the variant's layers, not of a pass."),
     LAYER_SOURCE,
     *RATE_COLUMNS,
     LAYER_VARIANT,
     Column("memory_bytes", COUNT, "Of a model's run: device memory of the buffers that one of its launches uses, at most; null: not told."),
+    PASS_DURATION_NS,
 )
 
 BREAKDOWN: Final = _table(

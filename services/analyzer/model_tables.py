@@ -39,7 +39,7 @@ MODELS: Final = _table(
         "Batch size times sequence length over the median, without one over the mean; else as stated by another tool.",
     ),
     Column("launch_count", COUNT, "Launches of a pass."),
-    Column("launches_duration_sum_ns", NUMBER, "Sum of the medians of these; the rest of a pass lies between launches."),
+    Column("launches_duration_sum_ns", NUMBER, "Sum of the medians of these, timed one by one: not the time of a pass."),
     Column("memory_bytes", COUNT, "Device memory that its buffers take at most; null: not told."),
     Column("flop", NUMBER, "Of a pass."),
     Column("bytes", NUMBER, "Of a pass."),

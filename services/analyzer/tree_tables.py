@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.analyzer.answer_tables import LAYER_SOURCE, LAYER_VARIANT, RATE_COLUMNS
+from services.analyzer.answer_tables import LAYER_SOURCE, LAYER_VARIANT, PASS_DURATION_NS, RATE_COLUMNS
 from services.analyzer.table import COUNT, INDEX, KERNEL_NAME, NUMBER, TEXT, Column
 from services.analyzer.table import keyed_table as _table
 from services.core.labels import PATH_SEPARATOR
@@ -29,7 +29,7 @@ LAYER_TREE: Final = _table(
     Column("launch_count", COUNT, "Kernels that it or a layer inside of it launched."),
     DURATION_SUM_NS,
     Column("own_duration_sum_ns", COUNT, "Of these, launched by the layer itself and by none inside of it."),
-    Column("share_ratio", NUMBER, "Of the device time of all kernels, of a model's run those of the variant."),
+    Column("share_ratio", NUMBER, "Of the device time of all kernels; of a model's run of the sum of the variant's layers, not of a pass."),
     LAYER_SOURCE,
     Column(
         "category", TEXT, "Kind of the kernels that take most of its time; of a trace as their names tell it; null: these tell nothing."
@@ -37,6 +37,7 @@ LAYER_TREE: Final = _table(
     *RATE_COLUMNS,
     LAYER_VARIANT,
     Column("memory_bytes", COUNT, "Of a model's run: device memory of the buffers that one of its launches uses, at most; null: not told."),
+    PASS_DURATION_NS,
 )
 
 LAYER_KERNELS: Final = _table(

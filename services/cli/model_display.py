@@ -10,10 +10,13 @@ from rich.text import Text
 
 from services.cli.terminal import plain_table
 from services.core.disturbance import DISTURBED_SYMBOL
+from services.core.layer_timing import layers_note
 from services.core.quantities import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from services.core.model import Work
 
 BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 """In layer paths: blocks of a model are alike, and a terminal shows each kind of layer once."""
@@ -59,7 +62,7 @@ def layer_table(layers: pl.DataFrame) -> Table:
         .with_columns(flop_per_s=pl.col("flop") / time_ns * 1e9, bytes_per_s=pl.col("bytes") / time_ns * 1e9)
         .sort("duration_sum_ns", descending=True)
     )
-    table = _table(("layer",), ("launches", "time", "share", "GFLOP/s", "GB/s", "efficiency"), ("bound",))
+    table = _table(("layer",), ("launches", "time", "share of layers", "GFLOP/s", "GB/s", "efficiency"), ("bound",))
     for row in kinds.iter_rows(named=True):
         cells = (
             row["kind"],
@@ -114,6 +117,13 @@ def _counted(verdicts: list[str]) -> str:
     """Of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
     counts = Counter(verdicts)
     return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
+    """Say what the layers of each variant take together beside its whole pass. Input: table models of one run."""
+    sums = models.select("variant", "launches_duration_sum_ns", "duration_median_ns")
+    notes = ((variant, layers_note(work, layers_ns, pass_ns)) for variant, layers_ns, pass_ns in sums.iter_rows())
+    return [f"{variant}: {note}" if variant else note for variant, note in notes if note]
 
 
 def pair_lines(comparisons: pl.DataFrame, models: pl.DataFrame) -> list[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from services.cli.analyzer_client import AnalyzerClient
-    from services.core.model import Run
+    from services.core.model import Run, Work
 
 SHOWN_TABLES: Final = ("models", "layers", "layer_variants", "paired_comparisons", "failures")
 
@@ -28,7 +28,7 @@ def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | No
     run = follow(client, run, console)
     tables = {name: client.table(name, [run.run_id]) for name in SHOWN_TABLES}
     is_quiet = json_path is not None and str(json_path) == "-"
-    _print_tables(tables, quiet=is_quiet)
+    _print_tables(tables, run.spec.work, quiet=is_quiet)
     console.print(outcome_line(run), markup=False, highlight=False)
     if json_path is not None:
         write_json(client, run, None if is_quiet else json_path)
@@ -36,8 +36,8 @@ def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | No
     return run.state is RunState.SUCCEEDED and run.failed_configuration_count == 0 and is_right
 
 
-def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
-    from services.cli.model_display import layer_table, model_table, pair_lines, variant_table
+def _print_tables(tables: dict[str, pl.DataFrame], work: Work, *, quiet: bool) -> None:
+    from services.cli.model_display import layer_lines, layer_table, model_table, pair_lines, variant_table
     from services.cli.run_display import failure_lines
     from services.cli.terminal import console as make_console
     from services.core.disturbance import disturbance_note
@@ -51,6 +51,7 @@ def _print_tables(tables: dict[str, pl.DataFrame], *, quiet: bool) -> None:
         console.print(layer_table(tables["layers"]))
     disturbed = disturbance_note(tables["models"]["disturbance"])
     for line in (
+        *layer_lines(tables["models"], work),
         *pair_lines(tables["paired_comparisons"], tables["models"]),
         *([disturbed] if disturbed else []),
         *failure_lines(tables["failures"]),

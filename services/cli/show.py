@@ -48,7 +48,8 @@ OVERVIEW_COLUMNS: Final = {
         "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count", "disturbed_count",
     ),
     "layers": (
-        "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes",
+        "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "pass_duration_median_ns", "share_ratio", "source", "flop",
+        "bytes",
         "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio", "disturbance",
     ),
     "layer_roofline": (
@@ -130,6 +131,7 @@ RARE_COLUMNS: Final = (
     "variant",
     "disturbance",
     "host_busy_ratio",
+    "pass_duration_median_ns",
 )
 """Shown where a row has a value: only traces, models or results of other tools have them."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_kineto import call, kernel, module, operator
 from tests.unit.test_model_dashboards import PROFILE
@@ -128,6 +128,25 @@ def test_seed_003_latency_throughput_percentiles_architecture_and_efficiency(vis
         assert column(page, f"{architecture}:boxes", "top") == [value]
     assert column(page, "efficiency:dots", "y") == [pytest.approx(256 / 1.28e-3 / 3)]
     assert column(page, "memory:boxes", "top") == [2_000_000]
+
+
+def test_the_page_says_that_the_sum_of_layers_is_not_a_pass(visit: Visit, tmp_path: Path) -> None:
+    """The layers of the file take 0.5 ms together, a whole pass 1.28 ms."""
+    run_id = visit.dashboard.import_file(tmp_path / "layers_and_pass.json", PROFILE | {"metadata": {"gpu_name": "another"}})
+    page = visit.open(f"/layers?runs={run_id}")
+    told = (
+        "Layers are timed one by one, in passes of their own: 500 µs together, ×0.391 of the 1.28 ms that a whole pass takes without that."
+    )
+    for note in ("#f-icicle_note", "#f-layers_note"):
+        expect(page.locator(note)).to_contain_text(f"{told} Shares are of their sum, not of the pass.")
+    facts = page.locator("#f-layer_facts")
+    expect(facts).to_contain_text("Share of all layers100 %")
+    expect(facts).to_contain_text("Whole pass1.28 ms")
+    expect(page.locator("#f-table thead")).to_contain_text("Share of all layers")
+    page.locator("#f-row_choice select").select_option("models")
+    expect(page.locator("#f-table thead")).to_contain_text("Sum of its layers")
+    expect(page.locator("#f-table thead")).to_contain_text("Tokens/s of median")
+    see_that_it_fits(page, 390, 1280)
 
 
 def column(page: Page, source: str, name: str) -> list[Any]:

@@ -14,18 +14,22 @@ from services.analyzer.run_tables import run_table
 from services.analyzer.schema import table_named
 from services.analyzer.store import Store
 from services.analyzer.trace_answers import TraceQuestion
+from services.cli.model_display import layer_lines
 from services.compat.model_dashboards.profile_document import layer_of
+from services.core.layer_timing import layers_note
 from services.core.model import (
     Ceiling,
     CeilingsMeasured,
     EventPayload,
     KernelResources,
     Measurement,
+    ModelRun,
     RunSpec,
     RunState,
     SampleBatch,
     StateChanged,
 )
+from services.ui.report.layer_charts import layer_charts
 from tests.integration.profiler_stand_in import ProfilerStandIn, started
 from tests.model_events import MODEL, announced, durations_ns, model_events
 
@@ -154,6 +158,29 @@ def test_models_tell_latency_throughput_and_shape(tables_of: Callable[..., Table
     assert (baseline["launch_count"], baseline["launches_duration_sum_ns"]) == (5, 18_000)
     best = table("best").to_dicts()
     assert [(row["kernel_name"], row["label"].split()[-1], row["candidate_count"]) for row in best] == [("gpt-nano", "fused", 2)]
+
+
+def test_layers_stand_beside_the_pass_that_their_sum_is_not(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events())
+    for name in ("layers", "layer_tree"):
+        passes = dict(table(name).select("variant", "pass_duration_median_ns").unique().iter_rows())
+        assert passes == {"baseline": 20_000.0, "fused": 7_000.0}
+    (chart,) = (chart for chart in layer_charts({"layer_tree": table("layer_tree").filter(variant="baseline")}))
+    note = "Layers are timed one by one, in passes of their own: 18 µs together, ×0.9 of the 20 µs that a whole pass takes without that."
+    assert f"{note} Shares are of their sum, not of the pass." in chart.note
+
+
+def test_what_layers_were_timed_with_is_said_in_the_terminal(tables_of: Callable[..., Tables]) -> None:
+    table = tables_of(*model_events())
+    lines = layer_lines(table("models"), ModelRun("gpt_nano"))
+    assert lines[0].startswith("baseline: Layers are timed with events around each launch, in passes of their own: 18 µs together, ×0.9 of")
+    lines = layer_lines(table("models"), ModelRun("bert-tiny"))
+    assert lines[0].startswith("baseline: Layers are timed under ONNX Runtime's profile, in passes of their own: 18 µs together, ×0.9 of")
+    assert layers_note(None, 448_000.0, 234_000.0) == (
+        "Layers are timed one by one, in passes of their own: 448 µs together, ×1.91 of the 234 µs that a whole pass takes without that. "
+        "Shares are of their sum, not of the pass."
+    )
+    assert layers_note(None, 448_000.0, None) == layers_note(None, None, 234_000.0) == ""
 
 
 def test_variants_side_by_side_say_what_became_of_each_layer(tables_of: Callable[..., Tables]) -> None:

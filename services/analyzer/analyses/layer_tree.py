@@ -25,7 +25,7 @@ from services.analyzer.analyses.trace_points import (
 )
 from services.analyzer.analyses.trace_roofline import RATES, placed_points
 from services.analyzer.readers.selection import WORK
-from services.analyzer.table import COUNT, INDEX, TEXT, DataType
+from services.analyzer.table import COUNT, INDEX, NUMBER, TEXT, DataType
 from services.analyzer.trace_tables import WORK_COLUMNS
 from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE
 
@@ -107,6 +107,7 @@ def _with_work(found: pl.LazyFrame, columns: Sequence[str]) -> pl.DataFrame:
             worked_share_ratio=pl.when(duration_ns > 0).then(pl.col("worked_ns").fill_null(0) / duration_ns),
             variant=pl.lit(None, dtype=TEXT),
             memory_bytes=pl.lit(None, dtype=COUNT),
+            pass_duration_median_ns=pl.lit(None, dtype=NUMBER),
         )
         .select(columns)
         .collect()

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.layer_verdicts import BLOCKS, KEYS, layer_blocks, with_verdicts
-from services.analyzer.analyses.model_passes import is_launch, known_sum, with_formulas
+from services.analyzer.analyses.model_passes import is_launch, known_sum, pass_medians, with_formulas
 from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.answer_tables import LAYERS
@@ -83,6 +83,7 @@ def model_layers(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.Laz
             source=pl.lit(ANNOTATION),
         )
         .join(worked, on=KEYS, how="left")
+        .join(pass_medians(timed), on=["run_id", "variant"], how="left")
         .with_columns(
             worked_share_ratio=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns").fill_null(0) / pl.col("duration_sum_ns")),
             variant=pl.col("variant").replace("", None),

@@ -115,6 +115,20 @@ def models(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl.LazyFrame
     )
 
 
+def pass_medians(timed: pl.LazyFrame) -> pl.LazyFrame:
+    """run_id, variant ("" for none) and pass_duration_median_ns; null where a variant has passes of several models.
+
+    Args:
+        timed: what `timed_so_far` says.
+    """
+    names = pl.coalesce("model_name", "kernel_name")
+    return (
+        timed.filter(is_pass())
+        .group_by("run_id", pl.col("variant").fill_null(""))
+        .agg(pass_duration_median_ns=pl.when(names.n_unique() == 1).then(pl.col("duration_median_ns").drop_nulls().first()))
+    )
+
+
 def _fact(names: tuple[str, ...]) -> pl.Expr:
     """A whole number of a row's parameters by the first of these names that is there."""
     return pl.coalesce(pl.col("parameters").str.extract(rf'"{name}": (-?\d+)').cast(COUNT) for name in names)

@@ -7,6 +7,7 @@ from typing import Final
 import polars as pl
 
 from services.analyzer.analyses.model_layers import ANNOTATION, RATES, in_layers, placed_layers
+from services.analyzer.analyses.model_passes import pass_medians
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.table import COUNT
 from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE
@@ -43,8 +44,11 @@ def model_layer_tree(timed: pl.LazyFrame, ceilings: pl.LazyFrame, thresholds: pl
         .with_columns(share_ratio=share_of(time_ns, time_ns.filter(pl.col("depth") == 0).sum().over("run_id", "variant")))
     )
     work = placed_layers(launches, ceilings, thresholds, KEYS).select(*KEYS, *RATES, worked_ns="duration_sum_ns")
+    with_passes = summed.join(pass_medians(timed), on=["run_id", "variant"], how="left")
     return LAYER_TREE.conform(
-        _with_work(summed, work, KEYS).sort("duration_sum_ns", "run_id", "layer_path", "variant", descending=[True, False, False, False])
+        _with_work(with_passes, work, KEYS).sort(
+            "duration_sum_ns", "run_id", "layer_path", "variant", descending=[True, False, False, False]
+        )
     )
 
 

@@ -89,6 +89,7 @@ def with_layer_work(layers: pl.LazyFrame, trace: TraceFrames, depth: int | None 
             worked_share_ratio=pl.when(pl.col("duration_sum_ns") > 0).then(pl.col("worked_ns").fill_null(0) / pl.col("duration_sum_ns")),
             variant=pl.lit(None, dtype=TEXT),
             memory_bytes=pl.lit(None, dtype=COUNT),
+            pass_duration_median_ns=pl.lit(None, dtype=NUMBER),
         )
         .select(LAYERS.column_names[2:])
     )

@@ -10,6 +10,7 @@ import polars as pl
 
 from services.analyzer.schema import TABLES
 from services.core.disturbance import disturbance_note
+from services.core.layer_timing import layers_note
 from services.core.model import CommandProfile, Device, ImportedTrace, KernelSweep, ModelRun, Run
 from services.core.quantities import duration, percentage, rate, size
 from services.core.report import UNKNOWN, Report, Section
@@ -154,6 +155,14 @@ def _passes(run: Run, table_of: TableOf) -> Section | None:
     )
 
 
+def _sums_of_layers(run: Run, table_of: TableOf) -> Iterator[str]:
+    """What the layers of each variant of a model take beside its whole pass."""
+    if isinstance(run.spec.work, ModelRun):
+        for row in table_of("models").iter_rows(named=True):
+            note = layers_note(run.spec.work, row["launches_duration_sum_ns"], row["duration_median_ns"])
+            yield f"{row['variant']}: {note}" if row["variant"] and note else note
+
+
 def _remarks(run: Run) -> Iterator[Section]:
     lines = tuple(line for line in run.notes.splitlines() if line.strip())
     if lines:
@@ -215,7 +224,7 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
             "told by": "source",
             "disturbed by": "disturbance",
         },
-        "Kernels summed by the innermost range or module that launched them.",
+        " ".join(("Kernels summed by the innermost range or module that launched them.", *_sums_of_layers(run, table_of))),
         more=f"kernalyse show {run.run_id} layers",
     )
     if any(table.table_name == OPPORTUNITIES for table in TABLES):

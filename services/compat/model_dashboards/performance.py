@@ -161,7 +161,7 @@ def _layer_cells(model_name: str, entry: Document) -> list[Share]:
         time_ms, known_ms = sum(layer["time"] for layer in layers), sum(layer["time"] for layer in known)
         ratio = sum(layer["efficiency"] * layer["time"] for layer in known) / known_ms if known_ms else None
         share = sum(layer.get("share") or 0.0 for layer in layers)
-        text = f"{model_name}, {kind}: {theme.percent(ratio)} of the roof, {_ms(time_ms)}, {theme.percent(share)} of the pass"
+        text = f"{model_name}, {kind}: {theme.percent(ratio)} of the roof, {_ms(time_ms)}, {theme.percent(share)} of all layers"
         cells.append(Share(model_name, kind, ratio, text))
     return cells
 

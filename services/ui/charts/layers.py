@@ -48,6 +48,7 @@ def kinds_of(layers: pl.DataFrame) -> pl.DataFrame:
             time_ns.sum(),
             pl.col("share_ratio").sum(),
             pl.col("launch_count").sum(),
+            pl.col("pass_duration_median_ns").first(),
             efficiency_ratio=(pl.col("efficiency_ratio") * time_ns).sum() / time_ns.filter(is_known).sum(),
         )
         .with_columns(pl.col("efficiency_ratio").fill_nan(None), longest_ns=time_ns.max().over("kind"))
@@ -108,7 +109,7 @@ def _text(row: dict[str, object]) -> str:
     variant = f" {row['variant']}" if row["variant"] else ""
     figures = (
         theme.duration(float(str(row["duration_sum_ns"]))),
-        f"{theme.percent(row['share_ratio'])} of the time",  # type: ignore[arg-type]
+        f"{theme.percent(row['share_ratio'])} of all layers",  # type: ignore[arg-type]
         f"{row['launch_count']} launches",
         f"{theme.percent(row['efficiency_ratio'])} of the roof",  # type: ignore[arg-type]
     )

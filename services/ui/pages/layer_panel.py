@@ -9,7 +9,8 @@ import polars as pl
 
 from services.core.disturbance import disturbance_note
 from services.core.labels import name_inside
-from services.core.model import Filter
+from services.core.layer_timing import layers_note
+from services.core.model import Filter, Work
 from services.ui import filters, theme
 from services.ui.charts import icicle
 from services.ui.legend import LegendEntry, hideable, legend_fragment
@@ -40,8 +41,9 @@ class LayerPanel:
         layers: rows of table layer_tree of the run, of all variants.
     """
 
-    def __init__(self, run_id: str, layers: pl.DataFrame, state: ViewState) -> None:
+    def __init__(self, run_id: str, layers: pl.DataFrame, state: ViewState, work: Work | None = None) -> None:
         self._run_id = run_id
+        self._work = work
         self._state = state
         self._layer_count = layers.height
         self._variants = tuple(layers["variant"].drop_nulls().unique().sort().to_list())
@@ -115,14 +117,24 @@ class LayerPanel:
 
     def _note(self) -> str:
         notes = ["As wide as their time, in the order of their first start; a click looks into a layer, Escape goes out again."]
-        disturbed = disturbance_note(self.tree["disturbance"])
-        notes += [disturbed] if disturbed else []
+        notes.append(layers_note(self._work, self._all_ns, self._pass_ns))
+        notes.append(disturbance_note(self.tree["disturbance"]))
         if self.tree["efficiency_ratio"].null_count() == self.tree.height:
             notes.append(
                 "No efficiency is known: either the work of these kernels is not, which PyTorch records with record_shapes=True and a "
                 "report of ncu brings, or no ceiling of their device."
             )
-        return " ".join(notes)
+        return " ".join(note for note in notes if note)
+
+    @property
+    def _all_ns(self) -> float:
+        return float(self.tree.filter(pl.col("parent_path").is_null())["duration_sum_ns"].sum())
+
+    @property
+    def _pass_ns(self) -> float | None:
+        """Of a whole pass; None: of a trace, or not timed."""
+        known: list[float] = self.tree["pass_duration_median_ns"].drop_nulls().head(1).to_list()
+        return known[0] if known else None
 
     # ------------------------------------------------------------ its figures
 
@@ -132,7 +144,8 @@ class LayerPanel:
         duration_ns = row.get("duration_sum_ns", outermost["duration_sum_ns"].sum())
         facts = [
             ("Time in all", theme.duration(duration_ns)),
-            ("Share", theme.percent(row.get("share_ratio", 1.0))),
+            ("Share of all layers", theme.percent(row.get("share_ratio", 1.0))),
+            *([] if self._pass_ns is None else [("Whole pass", theme.duration(self._pass_ns))]),
             ("Kernels", theme.count(row.get("launch_count", outermost["launch_count"].sum()))),
             ("Layers", theme.count(self._layer_count_inside())),
         ]

@@ -11,7 +11,7 @@ import holoviews as hv
 import polars as pl
 from bokeh.events import Tap
 
-from services.core.model import Filter, FilterOperator, SortKey, TableQuery
+from services.core.model import Filter, FilterOperator, SortKey, TableQuery, Work
 from services.ui.charts import icicle
 from services.ui.client import AnalyzerClient
 from services.ui.empty_charts import EmptyChart
@@ -35,7 +35,7 @@ LONGEST_FIRST: Final = (SortKey("duration_sum_ns", True),)
 TREE_COLUMNS: Final = (
     *icicle.CHARTED,
     *("variant", "depth", "call_count", "own_duration_sum_ns", "source", "work_source", "worked_share_ratio", "memory_bytes"),
-    "disturbance",
+    *("disturbance", "pass_duration_median_ns"),
 )
 
 
@@ -51,6 +51,7 @@ class ShownRun:
     run_id: str
     progress: tuple[object, ...]
     hope: str = ""  # what to say while it tells no layers; empty: it will tell none
+    work: Work | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class LayerTree:
         tree = self._tree.answer_to(run.run_id)
         if tree is None:
             return LayerPanel.of_question(self._tree.problem)
-        panel = LayerPanel(run.run_id, tree, state)
+        panel = LayerPanel(run.run_id, tree, state, run.work)
         self._panel = panel
         at = LookedAt(run.run_id, panel.layer, panel.variant, kernel_filters(state))
         self._kernels.ask(at, partial(self._ask_kernels, at), run.progress, REFRESH_INTERVAL_S)

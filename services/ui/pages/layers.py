@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 import holoviews as hv
 import polars as pl
 
+from services.core.layer_timing import layers_note
 from services.core.model import ModelRun, Run, SortKey, TableQuery
 from services.ui import filters
 from services.ui.charts import icicle, layers
@@ -34,7 +36,7 @@ TABLES: Final[dict[TableName, str]] = {
     "layer_variants": "variants side by side",
     "models": "whole passes",
 }
-CHARTED: Final = ("layer", "variant", "launch_count", "duration_sum_ns", "share_ratio", "efficiency_ratio")
+CHARTED: Final = ("layer", "variant", "launch_count", "duration_sum_ns", "share_ratio", "efficiency_ratio", "pass_duration_median_ns")
 
 
 PASS_CHARTS: Final = (
@@ -151,7 +153,7 @@ class LayersPage(TabledPage):
         hope = "The trace is being read: its layers appear here." if is_being_read else ""
         if isinstance(run.spec.work, ModelRun) and not run.state.is_final:
             hope = "No layer has been timed yet: each appears here with its first sample."
-        return ShownRun(run.run_id, (self.progress(overview), overview.problem), hope)
+        return ShownRun(run.run_id, (self.progress(overview), overview.problem), hope, run.spec.work)
 
     def progress(self, overview: Overview) -> tuple[object, ...]:
         """A model's layers change with every pass, not only when one of them is done."""
@@ -192,4 +194,14 @@ class LayersPage(TabledPage):
             return ""
         is_model = isinstance(self._charted.spec.work, ModelRun)
         what = "one pass, each launch at its median" if is_model else "those that take longest"
-        return f"{self._charted.title}: {what}; layers that differ by a number alone together."
+        notes = [f"{self._charted.title}: {what}; layers that differ by a number alone together.", *self._sums(self._charted)]
+        return " ".join(notes)
+
+    def _sums(self, run: Run) -> Iterator[str]:
+        """What the layers of each variant take beside its whole passes."""
+        if self._kinds is None:
+            return
+        for part in self._kinds.partition_by("variant", maintain_order=True):
+            note = layers_note(run.spec.work, part["duration_sum_ns"].sum(), part["pass_duration_median_ns"].max())  # type: ignore[arg-type]
+            if note:
+                yield f"{part['variant'][0]}: {note}" if part["variant"][0] else note

@@ -9,6 +9,7 @@ import holoviews as hv
 import polars as pl
 
 from services.core.disturbance import disturbance_note
+from services.core.layer_timing import layers_note
 from services.ui.charts import icicle, layers
 from services.ui.report.document import Chart, Key
 from services.ui.theme import LIGHT, MARKERS, SYMBOLS
@@ -41,8 +42,13 @@ def _icicles(tree: pl.DataFrame) -> Iterator[Chart]:
         )
         key = [Key(name, color) for name, color in icicle.legend_of(rows, "efficiency", LIGHT)]
         title = "Layers" if variant is None or len(variants) == 1 else f"Layers, {variant}"
-        note = "As wide as their time, inside of those around them; colours tell how near to the roof."
-        yield Chart(title, element, "wide", f"{note} {disturbance_note(rows['disturbance'])}".rstrip(), key)
+        all_ns = rows.filter(pl.col("parent_path").is_null())["duration_sum_ns"].sum()
+        notes = (
+            "As wide as their time, inside of those around them; colours tell how near to the roof.",
+            layers_note(None, all_ns, rows["pass_duration_median_ns"].max()),  # type: ignore[arg-type]
+            disturbance_note(rows["disturbance"]),
+        )
+        yield Chart(title, element, "wide", " ".join(note for note in notes if note), key)
 
 
 def _kinds(rows: pl.DataFrame) -> Iterator[Chart]:

@@ -14,6 +14,10 @@ MAX_HOST_BUSY_RATIO: Final = 0.25
 """Of the host's cores, by other programs. Kernels on a busier host lose time slices, and its ceilings come out low: by half and
 more at 1.0. Much less, and a browser that shows the dashboard would count as a disturbance."""
 
+MAX_COUNTED_BUSY_RATIO: Final = 0.75
+"""As a ceiling is the best of many launches, a host kept busy all the time left it a third of its bandwidth (11.5 of 33.4 GB/s): with
+less than a quarter, honest kernels of a quiet moment would be called impossible; with much more, nothing would be."""
+
 EMERGENCY_THROTTLE_REASONS: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 """These cut the clock in an emergency, so a sample says nothing of the kernel. A power cap is left out: large GPUs run every
 dense kernel under it."""
@@ -22,6 +26,13 @@ dense kernel under it."""
 def is_busy(host_busy_ratio: float | None) -> bool:
     """Return whether other programs kept the host too busy for figures of a CPU device to be relied on."""
     return host_busy_ratio is not None and host_busy_ratio > MAX_HOST_BUSY_RATIO
+
+
+def undisturbed(rate: float, host_busy_ratio: float | None) -> float:
+    """Return what a rate that was measured on a busy host may have been without the other programs, at most."""
+    if host_busy_ratio is None or not is_busy(host_busy_ratio):
+        return rate
+    return rate / (1 - min(host_busy_ratio, MAX_COUNTED_BUSY_RATIO))
 
 
 def disturbances(

@@ -176,6 +176,11 @@ class ProfilerSettings(GrpcSettings):
     telemetry_interval_s: float = Field(0.5, ge=0.1, description="Seconds between telemetry readings while a run goes on.")
     idle_telemetry_interval_s: float = Field(5.0, ge=0.5, description="Seconds between telemetry readings of an idle node.")
 
+    @property
+    def ceilings_file(self) -> Path:
+        """What has been measured of this machine's devices, kept for a day."""
+        return self.data_folder / "ceilings.json"
+
 
 class AnalyzerSettings(GrpcSettings):
     """Settings of the analyzer service."""

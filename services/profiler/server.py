@@ -159,7 +159,7 @@ async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]
 
 def _worker_command(settings: ProfilerSettings) -> tuple[str, ...]:
     runtime = ("--opencl-runtime", settings.opencl_runtime) if settings.opencl_runtime else ()
-    kept = ("--ceilings-file", str(settings.data_folder / "ceilings.json"), "--cache-folder", str(settings.data_folder / "cubins"))
+    kept = ("--ceilings-file", str(settings.ceilings_file), "--cache-folder", str(settings.data_folder / "cubins"))
     nsys = ("--nsys-program", str(settings.nsys_program)) if settings.nsys_program else ()
     grace = ("--command-grace-s", str(settings.command_grace_s))
     return (*WORKER_COMMAND, *runtime, *kept, *nsys, *grace)

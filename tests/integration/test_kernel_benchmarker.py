@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,65 @@ def test_wrong_results_are_measured_and_said_aloud(benchmarker: KernelBenchmarke
     assert states([result]) == ["FAILED"]
     assert result.execution_time_ms > 0
     assert "WRONG RESULTS: matmul_naive N=8 M=8 K=8" in caplog.text
+
+
+RIVALS = """
+__global__ void honest(const float *a, float *b, int N) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N) b[i] = 2.0f * a[i]; }
+__global__ void alike(const float *x, float *y, int N) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < N) y[i] = x[i] + x[i]; }
+__global__ void nothing(const float *a, float *b, int N) { }
+__global__ void another(const float *a, const float *b, float *c, int N) { int i = threadIdx.x; c[i] = a[i] + b[i]; }
+"""
+
+
+def test_kernels_of_one_benchmark_without_references_are_held_against_each_other(
+    benchmarker: KernelBenchmarker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = tmp_path / "rivals.cu"
+    source.write_text(RIVALS)
+    names = ("honest", "alike", "nothing", "another")
+    results = benchmarker.benchmark([load_kernel(source, name) for name in names], N=[1_000, 4_096], iterations=2, profile=False)
+    assert states(results) == ["NO_REFERENCE"] * 8
+    found = {result.kernel_name: [(one["kernel"], one["state"]) for one in result.metrics.get("compared_with", ())] for result in results}
+    assert found == {
+        "honest": [("alike", "SAME"), ("nothing", "DIFFERENT")],
+        "alike": [("honest", "SAME")],
+        "nothing": [("honest", "DIFFERENT")],
+        "another": [],  # no other kernel here takes what it takes
+    }
+    assert "nothing N=1000 and 1 more: other results than honest" in caplog.text
+    benchmarker.generate_report(tmp_path / "report.txt")
+    report = (tmp_path / "report.txt").read_text()
+    assert re.search(r"^  nothing: [\d.]+x \(other results, not verified", report, re.MULTILINE)
+    assert "  alike: not verified: no reference was given to load_kernel; the same results as honest" in report
+
+
+def test_a_kernel_without_a_reference_is_held_against_one_that_was_verified(benchmarker: KernelBenchmarker, tmp_path: Path) -> None:
+    source = tmp_path / "rivals.cu"
+    source.write_text(RIVALS)
+
+    def doubled(a: npt.NDArray[Any], b: npt.NDArray[Any], N: int) -> None:
+        b[:N] = 2 * a[:N]
+
+    kernels = [load_kernel(source, "nothing"), load_kernel(source, "alike"), load_kernel(source, "honest", reference=doubled)]
+    nothing, alike, honest = benchmarker.benchmark(kernels, N=[512], iterations=2, profile=False)
+    assert [one["kernel"] for one in alike.metrics["compared_with"]] == ["honest"]
+    assert [(one["kernel"], one["state"]) for one in nothing.metrics["compared_with"]] == [("honest", "DIFFERENT")]
+    assert states([nothing, alike, honest]) == ["NO_REFERENCE", "NO_REFERENCE", "PASSED"]
+
+
+def test_a_kernel_that_claims_more_than_the_device_can_do_is_implausible(
+    benchmarker: KernelBenchmarker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It computes nothing of what its formula says, whether that is the catalogue's or the caller's."""
+    source = tmp_path / "products.cu"
+    source.write_text("__global__ void none(const float *a, const float *b, float *c, int N, int M, int K) { }")
+    ways: tuple[tuple[dict[str, Any], str], ...] = (({"reference": "matmul_naive"}, "FAILED"), ({"flop": "2*N*M*K"}, "NO_REFERENCE"))
+    for described, state in ways:
+        (result,) = benchmarker.benchmark([load_kernel(source, "none", **described)], [1_024], iterations=5, profile=False)
+        assert states([result]) == [state]
+        assert "times the float32 ceiling of the device" in result.metrics["implausible_reason"]
+        assert "none N=1024 M=1024 K=1024: implausible: " in caplog.text
+        caplog.clear()
 
 
 def test_iterations_are_samples(benchmarker: KernelBenchmarker, caplog: pytest.LogCaptureFixture) -> None:

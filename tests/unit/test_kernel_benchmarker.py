@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from services.compat.benchmarking.percentages import (
     SM_EFFICIENCY,
     Percentages,
 )
+from services.compat.benchmarking.plausibility import implausible_reason
 from services.compat.benchmarking.result_files import read_results, report_text, write_results
 from services.compat.benchmarking.results import BenchmarkResult, result_of
 from services.compat.KernelBenchmarker import KernelBenchmarker, KernelConfig, load_kernel
@@ -36,6 +38,7 @@ from services.core.model import (
     BackendName,
     BufferRole,
     CacheMode,
+    Ceiling,
     Configuration,
     DataType,
     Device,
@@ -355,9 +358,65 @@ def test_the_report_sorts_by_time_and_marks_wrong_results() -> None:
     lines = text.splitlines()
     assert lines[8] == f"{long_name} 1.000           50.0      n/a"
     assert lines[9] == "slow                           3.000           n/a       n/a"
-    assert lines[11:14] == ["Speedup vs slowest:", f"  {long_name}: 3.00x", "  slow: 1.00x"]
-    assert lines[14] == f"  {long_name} gives WRONG RESULTS: res[0]: found 1, expected 2"
+    assert lines[11:14] == ["Speedup vs slowest:", f"  {long_name}: 3.00x (WRONG RESULTS)", "  slow: 1.00x"]
+    assert lines[14] == f"  {long_name}: WRONG RESULTS: res[0]: found 1, expected 2"
     assert [line for line in lines if line.startswith("Parameters")] == ["Parameters: N=1", "Parameters: N=2", "Parameters: none"]
+
+
+def compared(kernel: str, state: str) -> dict[str, Any]:
+    return {"verification": {"state": "NO_REFERENCE"}, "compared_with": [{"kernel": kernel, "state": state}]}
+
+
+def test_report_and_file_mark_what_nobody_should_believe(tmp_path: Path) -> None:
+    sure = {"verification": {"state": "PASSED"}, "host_busy_ratio": 0.9, "implausible_reason": "4500 Gflop/s is 12 times the ceiling."}
+    results = [
+        BenchmarkResult("nothing", {"N": 1}, 0.001, metrics=compared("naive", "DIFFERENT")),
+        BenchmarkResult("naive", {"N": 1}, 0.276, metrics=compared("nothing", "DIFFERENT")),
+        BenchmarkResult("tiled", {"N": 2}, 0.1, metrics=compared("naive", "SAME")),
+        BenchmarkResult("sure", {"N": 2}, 0.2, metrics=sure),
+    ]
+    lines = report_text(results).splitlines()
+    assert "  nothing: 276.00x (other results, not verified)" in lines
+    assert "  nothing: other results than naive: they compute different things, or one is wrong" in lines
+    assert "  nothing, naive: not verified: no reference was given to load_kernel" in lines
+    assert "  tiled: not verified: no reference was given to load_kernel; the same results as naive" in lines
+    assert "  sure: 1.00x (implausible, disturbed)" in lines
+    assert lines[-2:] == ["  sure: implausible: 4500 Gflop/s is 12 times the ceiling.", "  sure: disturbed: host 90 % busy"]
+    path = tmp_path / "results.json"
+    write_results(results, path)
+    entries = json.loads(path.read_text())["benchmarks"]
+    assert [entry["is_verified"] for entry in entries] == [False, False, False, True]
+    assert entries[0]["remarks"] == [line.removeprefix("  nothing: ") for line in lines if line.startswith("  nothing: other")] + [
+        "not verified: no reference was given to load_kernel"
+    ]
+    assert read_results(path) == results
+
+
+CPU_CEILINGS = (
+    Ceiling("opencl:0", "float32", "flop_per_s", 100e9, "fma", "measured"),
+    Ceiling("opencl:0", "dram", "bytes_per_s", 20e9, "copy", "measured"),
+    Ceiling("opencl:0", "l2", "bytes_per_s", 200e9, "copy", "measured"),
+)
+
+
+@pytest.mark.parametrize(
+    ("flop", "bytes", "busy_ratio", "cache", "words"),
+    [
+        (100e9 * 1.5e-3, None, 0.0, CacheMode.HOT, None),
+        (120e9 * 1.5e-3, None, 0.0, CacheMode.HOT, "120 Gflop/s is 1.2 times the float32 ceiling of the device (100 Gflop/s)"),
+        (120e9 * 1.5e-3, None, 0.5, CacheMode.HOT, None),  # half of the host went to other programs while the ceiling was measured
+        (None, 150e9 * 1.5e-3, 0.0, CacheMode.HOT, None),
+        (None, 300e9 * 1.5e-3, 0.0, CacheMode.HOT, "300 GB/s is 1.5 times the l2 ceiling of the device (200 GB/s)"),
+        (None, None, 0.0, CacheMode.HOT, None),
+    ],
+)
+def test_rates_over_the_device_are_implausible(
+    flop: float | None, bytes: float | None, busy_ratio: float, cache: CacheMode, words: str | None
+) -> None:
+    ceilings = [replace(ceiling, host_busy_ratio=busy_ratio) for ceiling in CPU_CEILINGS]
+    found = implausible_reason(replace(CONFIGURATION, flop=flop, bytes=bytes), replace(measurement(), cache_mode=cache), ceilings)
+    assert (found or "").partition(":")[0] == (words or "")
+    assert implausible_reason(replace(CONFIGURATION, flop=flop, bytes=bytes), measurement(), ()) is None
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,16 @@ def test_a_row_under_a_ceiling_of_a_busy_host_says_so(memory: dict[str, Any], co
     assert row["disturbance"] == "; ".join(part for part in ("device shared with 1 other process", expected) if part)
 
 
+def test_what_a_busy_host_reached_makes_nothing_implausible() -> None:
+    """Half of it went to other programs: 1.9 times its ceilings is what the device can do, 2.2 times is not."""
+    busy = {"source": "measured", "host_busy_ratio": 0.5}
+    ceilings = [MEMORY | busy, MEMORY | busy | {"ceiling_name": "l2"}, COMPUTE | busy]
+    found = rows([measured(flop=times * 1e9) for times in (0.9, 1.9, 2.2)], ceilings)
+    assert [row["is_implausible"] for row in found] == [False, False, True]
+    found = rows([measured(flop=None, bytes=times * 100e6, cache_mode="HOT") for times in (0.9, 1.9, 2.2)], ceilings)
+    assert [row["is_implausible"] for row in found] == [False, False, True]
+
+
 def test_a_busy_hosts_ceiling_that_does_not_count_is_not_told() -> None:
     cache = {"ceiling_name": "l2", "source": "measured", "host_busy_ratio": 0.9}
     by_hand = MEMORY | {"source": "user"}

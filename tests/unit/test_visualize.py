@@ -238,3 +238,15 @@ def test_figures_need_neither_a_display_nor_the_engine() -> None:
 def test_every_metric_panel_shows_attributes_that_results_have() -> None:
     fields = BenchmarkResult.__dataclass_fields__
     assert all(attribute in fields for lines in charts.METRIC_PANELS.values() for attribute in lines.values())
+
+
+def test_every_figure_names_the_kernels_whose_times_nobody_should_believe(drawn: list[Figure]) -> None:
+    unlike = {"verification": {"state": "NO_REFERENCE"}, "compared_with": [{"kernel": "honest", "state": "DIFFERENT"}]}
+    sure = {"verification": {"state": "PASSED"}, "host_busy_ratio": 0.98}
+    times = [("nothing", 0.001, unlike), ("honest", 0.3, sure)]
+    of([entry(name, {"N": n}, time, metrics=METRICS | told) for name, time, told in times for n in SIZES]).create_dashboard()
+    assert len(drawn) == 5
+    for figure in drawn[1:]:  # the first says why there is no heat map of one parameter
+        text = " ".join(words(figure).split())
+        for mark in ("other results: nothing", "not verified: nothing", "disturbed: honest"):
+            assert mark in text

@@ -11,7 +11,7 @@ import polars as pl
 from services.analyzer.analyses.counted_roofline import COUNTERS, counted_levels, with_counted_work
 from services.analyzer.analyses.efficiency_category import with_efficiency_category
 from services.analyzer.roofline_tables import COUNTED_ROOFLINE, ROOFLINE
-from services.core.disturbance import MAX_HOST_BUSY_RATIO, SEPARATOR
+from services.core.disturbance import MAX_COUNTED_BUSY_RATIO, MAX_HOST_BUSY_RATIO, SEPARATOR
 
 SOURCES: Final = ("user", "measured", "datasheet", "clock")
 """The first that knows a ceiling counts: what a person set, then what the device was seen to reach, for a datasheet's peak
@@ -75,7 +75,7 @@ def roofline(measurements: pl.LazyFrame, ceilings: pl.LazyFrame, counted_work: p
 
     A measurement is implausible when it is more than 5 % over the highest compute ceiling of its data type, whatever the
     path and the source, or over the fastest memory that its bytes can have come from: any level for hot samples, DRAM
-    and L2 for cold ones.
+    and L2 for cold ones. What was measured of a busy host counts as what it may have been without the other programs.
 
     Results of other tools that lack flop, bytes or durations have their point by the rate and the intensity that they state.
 
@@ -179,7 +179,7 @@ def _memory_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
 
 def _fastest(temperature: str, is_level: pl.Expr, is_cache: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """Value and name of the fastest of these levels; null while no cache is known: then bytes may be faster than all that is."""
-    value, name = pl.col("value").filter(is_level), pl.col("ceiling_name").filter(is_level)
+    value, name = _possible().filter(is_level), pl.col("ceiling_name").filter(is_level)
     is_known = (is_level & is_cache).any()
     return (
         pl.when(is_known).then(value.max()).alias(f"fastest_{temperature}_bytes_per_s"),
@@ -220,8 +220,15 @@ def _highest_compute_ceilings(ceilings: pl.LazyFrame) -> pl.LazyFrame:
     return (
         ceilings.filter(pl.col("unit") == "flop_per_s")
         .group_by(*KEYS, pl.col("ceiling_name").str.strip_suffix(ACCUMULATE_SUFFIX).alias("dtype"))
-        .agg(highest_flop_per_s=pl.col("value").max())
+        .agg(highest_flop_per_s=_possible().max())
     )
+
+
+def _possible() -> pl.Expr:
+    """What a device can do at most as far as a ceiling tells: on a busy host more than was measured, see `undisturbed`."""
+    busy_ratio = pl.col("host_busy_ratio")
+    left_ratio = 1 - busy_ratio.clip(upper_bound=MAX_COUNTED_BUSY_RATIO)
+    return pl.when(busy_ratio > MAX_HOST_BUSY_RATIO).then(pl.col("value") / left_ratio).otherwise("value")
 
 
 def _at_measured_clock() -> list[pl.Expr]:

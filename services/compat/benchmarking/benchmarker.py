@@ -12,15 +12,18 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from services.compat.benchmarking.collected_events import CollectedEvents
+from services.compat.benchmarking.compared_outputs import MeasuredKernel, with_compared_outputs
 from services.compat.benchmarking.counters import count_launches
 from services.compat.benchmarking.kernel_config import KernelConfig, load_kernel
 from services.compat.benchmarking.notices import tell, tell_once
 from services.compat.benchmarking.opened_device import OpenedDevice, open_device
 from services.compat.benchmarking.parameter_ranges import ParameterRanges, Range
+from services.compat.benchmarking.plausibility import device_ceilings, implausible_reason
+from services.compat.benchmarking.remarks import alarms
 from services.compat.benchmarking.result_files import REPORT_FILE, RESULTS_FILE, report_text, write_results
 from services.compat.benchmarking.results import BenchmarkResult, result_of
 from services.core.errors import InvalidParameterError, KernalyseError, NotBuiltYetError
-from services.core.model import KernelSelection, KernelSweep, MeasuringOptions, StoppingCriterion
+from services.core.model import Ceiling, Configuration, KernelSelection, KernelSweep, MeasuringOptions, StoppingCriterion
 from services.profiler.catalog import Catalog
 from services.profiler.workloads.sweep import run_sweep
 from services.profiler.workloads.sweep_plan import SweepPlan, plan_sweep
@@ -48,6 +51,7 @@ class KernelBenchmarker:
         self.compute_capability = compute_capability
         self.results: list[BenchmarkResult] = []  # of every benchmark so far
         self._opened: OpenedDevice | None = None
+        self._ceilings: tuple[Ceiling, ...] | None = None  # of the device, where they were asked for
         self._close: weakref.finalize[..., Any] | None = None
 
     def benchmark(
@@ -82,17 +86,24 @@ class KernelBenchmarker:
         sweeps = [_plan(kernel, ranges, _measuring(iterations)) for kernel in kernels]
         opened = self._device()
         first, errors = len(self.results), list[KernalyseError]()
+        measured: list[MeasuredKernel] = []
         for kernel, sweep in zip(kernels, sweeps, strict=True):
             if kernel.assumptions:
                 tell_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")
+            begin = len(self.results)
             try:
                 self._measure(sweep, opened, is_counted)
             except KernalyseError as error:  # nothing of this kernel could be measured
                 errors.append(error)
+            measured.append(MeasuredKernel(kernel, sweep.plan, self.results[begin:]))
         if errors and len(self.results) == first:
             raise errors[0]
         for failure in errors:
             tell(f"Not measured: {failure.message}")
+        if not opened.session.is_lost:
+            self.results[first:] = with_compared_outputs(measured, opened.session)
+        for alarm in alarms(self.results[first:]):
+            tell(alarm)
         return self.results[first:]
 
     def save_results(self, file: str | Path = RESULTS_FILE) -> None:
@@ -127,9 +138,24 @@ class KernelBenchmarker:
             for notice in events.notices():
                 tell(notice)
             self.results += [
-                result_of(events.configurations[index], measurement, counters.get(index, {}), opened.session.device, opened.backend)
+                result_of(
+                    events.configurations[index],
+                    measurement,
+                    counters.get(index, {}),
+                    opened.session.device,
+                    opened.backend,
+                    implausible_reason(events.configurations[index], measurement, self._ceilings_for(events.configurations[index], opened)),
+                )
                 for index, measurement in sorted(events.measurements.items())
             ]
+
+    def _ceilings_for(self, configuration: Configuration, opened: OpenedDevice) -> tuple[Ceiling, ...]:
+        """Of the device, asked for once, and only where something can be held against them."""
+        if not (configuration.flop or configuration.bytes) or opened.session.is_lost:
+            return ()
+        if self._ceilings is None:
+            self._ceilings = device_ceilings(opened.session)
+        return self._ceilings
 
     def _device(self) -> OpenedDevice:
         if self._opened is None:

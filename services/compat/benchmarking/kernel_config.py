@@ -51,6 +51,8 @@ def load_kernel(
     relative_tolerance: float | None = None,
     dtype: str | None = None,
     path: str = "",
+    flop: str | None = None,
+    bytes: str | None = None,
 ) -> KernelConfig:
     """Reads a `__global__` function with its signature. No device is needed yet.
 
@@ -69,6 +71,8 @@ def load_kernel(
         relative_tolerance: allowed max|output - reference| / max|reference|. None: the catalogue's, else 1e-5.
         dtype: of the arithmetic, where it is not the widest type of the pointers: "float16".
         path: "tensor" for a kernel on tensor cores.
+        flop, bytes: of one launch, as expressions of the integer parameters: "2*N*M*K". A rate over what the device can do
+            marks the result as implausible. None: the catalogue's, else not known.
 
     Raises:
         InvalidSourceError: no such file, or one that cannot be read as CUDA.
@@ -101,6 +105,8 @@ def load_kernel(
         launch=launch,
         dtype=definition.dtype if dtype is None else _data_type(dtype),
         path=path,
+        flop=definition.flop if flop is None else flop,
+        bytes=definition.bytes if bytes is None else bytes,
         relative_tolerance=definition.relative_tolerance if relative_tolerance is None else relative_tolerance,
     )
     check_definition(definition, source, str(source_file))

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from services.compat.benchmarking.remarks import by_sentence, is_verified, remarks_of
 from services.compat.benchmarking.results import BenchmarkResult
 from services.core.errors import InvalidParameterError
-from services.core.model import VerificationState
 
 RESULTS_FILE: Final = "benchmark_results.json"
 REPORT_FILE: Final = "benchmark_report.txt"
@@ -28,13 +28,18 @@ PERCENTAGES: Final = ("memory_throughput_pct", "compute_throughput_pct", "occupa
 
 
 def write_results(results: Sequence[BenchmarkResult], path: Path) -> None:
-    """Writes {"benchmarks": [{"kernel", "parameters", "execution_time_ms", percentages, "metrics"}]}; NaN becomes null."""
+    """Write {"benchmarks": [{"kernel", "parameters", "execution_time_ms", percentages, "is_verified", "remarks", "metrics"}]}.
+
+    NaN becomes null. remarks: what to know of a result before believing it.
+    """
     entries = [
         {
             "kernel": result.kernel_name,
             "parameters": result.parameters,
             "execution_time_ms": result.execution_time_ms,
             **{name: getattr(result, name) for name in PERCENTAGES},
+            "is_verified": is_verified(result),
+            "remarks": [remark.sentence for remark in remarks_of(result)],
             "metrics": result.metrics,
         }
         for result in results
@@ -118,11 +123,11 @@ def _table(parameters: tuple[tuple[str, int], ...], fastest_first: list[Benchmar
     yield ""
     yield "Speedup vs slowest:"
     for result in fastest_first:
-        yield f"  {result.kernel_name}: {fastest_first[-1].execution_time_ms / result.execution_time_ms:.2f}x"
-    for result in fastest_first:
-        verification = result.metrics.get("verification") or {}
-        if verification.get("state") == VerificationState.FAILED:
-            yield f"  {result.kernel_name} gives WRONG RESULTS: {verification.get('message', '')}"
+        marks = ", ".join(remark.mark for remark in remarks_of(result))
+        speedup = fastest_first[-1].execution_time_ms / result.execution_time_ms
+        yield f"  {result.kernel_name}: {speedup:.2f}x{f' ({marks})' if marks else ''}"
+    for remark, results in by_sentence(fastest_first).items():
+        yield f"  {', '.join(dict.fromkeys(result.kernel_name for result in results))}: {remark.sentence}"
 
 
 def _row(name: str, time_ms: str, *percentages: str) -> str:

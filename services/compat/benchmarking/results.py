@@ -31,9 +31,19 @@ class BenchmarkResult:
 
 
 def result_of(
-    configuration: Configuration, measurement: Measurement, counters: Mapping[str, float], device: Device, backend: BackendName
+    configuration: Configuration,
+    measurement: Measurement,
+    counters: Mapping[str, float],
+    device: Device,
+    backend: BackendName,
+    implausible_reason: str | None = None,
 ) -> BenchmarkResult:
-    """counters: of ncu by their own names; empty where none were counted."""
+    """Return one result.
+
+    Args:
+        counters: of ncu by their own names; empty where none were counted.
+        implausible_reason: why the rate cannot be true; None: it can, as far as anybody knows.
+    """
     counted = Percentages.of(counters)
     occupancy_source, occupancy_pct = _occupancy(counted, measurement.resources)
     return BenchmarkResult(
@@ -56,6 +66,7 @@ def result_of(
             "flop": configuration.flop,
             "bytes": configuration.bytes,
             "occupancy_source": occupancy_source,
+            "implausible_reason": implausible_reason,
             **asdict(measurement),
             **counters,
         },

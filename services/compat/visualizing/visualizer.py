@@ -9,6 +9,7 @@ from typing import Final
 
 from matplotlib.figure import Figure
 
+from services.compat.benchmarking.remarks import by_sentence
 from services.compat.benchmarking.result_files import RESULTS_FILE, read_results
 from services.compat.benchmarking.results import BenchmarkResult
 from services.compat.visualizing import charts
@@ -156,7 +157,14 @@ class BenchmarkVisualizer:
         devices = list(dict.fromkeys(str(result.metrics["device_name"]) for result in self.results if "device_name" in result.metrics))
         counts = {result.metrics["sample_count"] for result in self.results if "sample_count" in result.metrics}
         samples = f"medians of {counts.pop()} samples" if len(counts) == 1 else ""
-        return "  ·  ".join(part for part in (held, samples, ", ".join(devices)) if part)
+        return "  ·  ".join(part for part in (held, samples, ", ".join(devices), *self._marks()) if part)
+
+    def _marks(self) -> list[str]:
+        """What to know of kernels before believing their times: not verified: a, b."""
+        kernels: dict[str, list[str]] = {}
+        for remark, results in by_sentence(self.results).items():
+            kernels.setdefault(remark.mark, []).extend(result.kernel_name for result in results)
+        return [f"{mark}: {', '.join(dict.fromkeys(names))}" for mark, names in kernels.items()]
 
 
 def visualize(json_file: str | Path = RESULTS_FILE, output_dir: str | Path = OUTPUT_FOLDER) -> list[Path]:

@@ -30,7 +30,7 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
     reader = reader_of(files)
     reports = _reports(files) if files.companions else {}
     if not reports:
-        return _with_own_counters(_read(reader, files, selection))
+        return _with_own_peaks(_with_own_counters(_read(reader, files, selection)))
     from services.analyzer.counted_launches import JOIN_INPUT, with_reports
 
     wanted = selection.with_columns(JOIN_INPUT)
@@ -49,6 +49,14 @@ def read_with_counters(files: TraceFiles, selection: Selection = EVERYTHING) -> 
 
 def _read(reader: Reader, files: TraceFiles, selection: Selection) -> ImportedTables:
     return reader.read_columns(files, selection) if isinstance(reader, SelectiveReader) else reader.read(files)
+
+
+def _with_own_peaks(tables: ImportedTables) -> ImportedTables:
+    if "measurements" not in tables.frames:  # by its name: to load the tables of results takes longer than many traces do
+        return tables
+    from services.analyzer.known_peaks import with_known_peaks
+
+    return with_known_peaks(tables)
 
 
 def _with_own_counters(tables: ImportedTables) -> ImportedTables:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -214,3 +215,15 @@ def test_seed_000_hover_tells_a_kernels_details(page: Page) -> None:
 
 def test_reasons_fit_the_screen(page: Page) -> None:
     see_that_it_fits(page, 1280, 390)
+
+
+def test_a_list_of_kernels_has_the_roof_of_the_gpu_that_it_names_or_says_how_to_give_one(visit: Visit, tmp_path: Path) -> None:
+    saxpy = {"kernel": "saxpy", "time_us": 100, "flops": 2e6, "bytes": 102e6, "dtype": "f32"}
+    run_id = visit.dashboard.import_file(tmp_path / "a100.json", [saxpy | {"device": "NVIDIA A100-SXM4-80GB"}])
+    page = visit.open(f"/roofline?runs={run_id}")
+    eventually(lambda: solid_ceilings(page) == ["DRAM 2.04 TB/s", "float32 19.5 Tflop/s"])
+    expect(page.locator("#f-results tbody tr")).to_contain_text("50.0 %")
+    run_id = visit.dashboard.import_file(tmp_path / "nowhere.json", [saxpy])
+    page = visit.open(f"/live?runs={run_id}")
+    expect(page.locator("#f-run")).to_contain_text("No device is named, so nothing has a roof: add a column device")
+    see_that_it_fits(page, 390, 1280)

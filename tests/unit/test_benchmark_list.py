@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from services.analyzer.file_tables import results_table
 from services.analyzer.readers.registry import read_trace, reader_of
 from services.analyzer.schema import table_named
+from services.analyzer.trace_reading import read_with_counters
 from services.core.errors import InvalidTraceError
 from tests.examples import examples
 from tests.unit.read_file import files_of, read_as, rows_of
@@ -51,6 +52,41 @@ def test_an_intensity_that_is_stated_places_a_kernel_without_work(tmp_path: Path
     assert (row["intensity_flop_per_byte"], row["achieved_flop_per_s"], row["achieved_bytes_per_s"]) == (50.0, 20e12, 4e11)
     # 50 flop/B x 1 TB/s = 50 Tflop/s are attainable.
     assert (row["bound"], row["efficiency_ratio"], row["efficiency_category"]) == ("memory", pytest.approx(0.4), "memory inefficient")
+
+
+A100: dict[str, Any] = {"device": "NVIDIA A100-SXM4-80GB"}
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "A100 80GB SXM"])
+def test_a_list_that_names_a_known_gpu_is_held_against_its_data_sheet(tmp_path: Path, name: str) -> None:
+    rows = [{"kernel": "saxpy", "time_us": 100, "flops": 2e6, "bytes": 102e6, "dtype": "f32"}, GEMMS[1]]
+    tables = read_with_counters(files_of(tmp_path, [row | {"device": name} for row in rows]))
+    saxpy, gemm = roofline(tables)
+    assert (saxpy["memory_ceiling_bytes_per_s"], saxpy["compute_ceiling_flop_per_s"]) == (2.039e12, 19.5e12)
+    assert (saxpy["bound"], saxpy["ceiling_source"], saxpy["efficiency_ratio"]) == ("memory", "datasheet", pytest.approx(0.5002, abs=1e-4))
+    assert gemm["compute_ceiling_flop_per_s"] == 312e12  # of float16 the sheet has tensor cores alone
+    assert f"Ceilings of {name}: datasheet of A100 80GB SXM alone." in tables.notes
+
+
+def test_peaks_that_were_given_come_before_the_data_sheet(tmp_path: Path) -> None:
+    content = [GEMMS[0] | A100]
+    (row,) = roofline(read_with_counters(files_of(tmp_path, content, {"roofline_config.json": CONFIG})))
+    assert (row["compute_ceiling_flop_per_s"], row["memory_ceiling_bytes_per_s"], row["ceiling_source"]) == (200e12, 1e12, "user")
+
+
+def test_without_a_device_or_with_an_unknown_one_a_note_says_how_to_give_peaks(tmp_path: Path) -> None:
+    tables = read_with_counters(files_of(tmp_path, GEMMS))
+    assert "No device is named, so nothing has a roof: add a column device" in tables.notes
+    assert "peak_tops (10^12 operations/s) and mem_bw (GB/s) in a roofline_config.json beside it" in tables.notes
+    tables = read_with_counters(files_of(tmp_path, [GEMMS[0] | {"device": "Unheard Of 9000"}]))
+    assert (
+        "No data sheet is known of Unheard Of 9000, so nothing has a roof: give its peaks on the Roofline page under Hardware"
+        in tables.notes
+    )
+    timed = read_with_counters(files_of(tmp_path, [{"kernel": "k", "time_us": 1, "device": "Unheard Of 9000"}]))
+    assert "data sheet" not in timed.notes  # nothing of it could stand under a roof
+    given = read_with_counters(files_of(tmp_path, GEMMS, {"roofline_config.json": CONFIG}))
+    assert "so nothing has a roof" not in given.notes
 
 
 def test_times_in_every_unit_become_nanoseconds(tmp_path: Path) -> None:

@@ -241,8 +241,8 @@ def test_every_metric_panel_shows_attributes_that_results_have() -> None:
 
 
 def test_every_figure_names_the_kernels_whose_times_nobody_should_believe(drawn: list[Figure]) -> None:
-    unlike = {"verification": {"state": "NO_REFERENCE"}, "compared_with": [{"kernel": "honest", "state": "DIFFERENT"}]}
-    sure = {"verification": {"state": "PASSED"}, "host_busy_ratio": 0.98}
+    unlike: dict[str, Any] = {"verification": {"state": "NO_REFERENCE"}, "compared_with": [{"kernel": "honest", "state": "DIFFERENT"}]}
+    sure: dict[str, Any] = {"verification": {"state": "PASSED"}, "host_busy_ratio": 0.98}
     times = [("nothing", 0.001, unlike), ("honest", 0.3, sure)]
     of([entry(name, {"N": n}, time, metrics=METRICS | told) for name, time, told in times for n in SIZES]).create_dashboard()
     assert len(drawn) == 5

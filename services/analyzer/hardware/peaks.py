@@ -115,7 +115,9 @@ def _path(column: str, suffix: str) -> str:
 
 def _product(device_name: str) -> Record | None:
     # The whole name has to match: "NVIDIA L4" must not take an L40S, nor "NVIDIA H200" an H200 NVL.
-    return next((row for row in _read("peaks.csv") if re.fullmatch(row["nvml_name_pattern"], device_name)), None)
+    # People write products as the table calls them, too.
+    products = _read("peaks.csv")
+    return next((row for row in products if re.fullmatch(row["nvml_name_pattern"], device_name) or row["name"] == device_name), None)
 
 
 def _rates(compute_capability: str, device_name: str, product: Record | None) -> Record | None:

@@ -20,12 +20,17 @@ from services.analyzer.readers.result_rows import ResultRows, Row, label_of
 from services.analyzer.readers.roofline_config import roofline_config
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.core.errors import InvalidTraceError
+from services.core.roofline_config import BANDWIDTH, FILE_NAME, PEAK
 
 FORMAT: Final = "benchmark_list"
 LIST_OPENING: Final = re.compile(rb"\s*+(?:\xef\xbb\xbf)?\s*+\[\s*\{")
 DEVICE_ID: Final = "device"
 """Of a list that names none, but has ceilings beside it."""
 
+NO_DEVICE: Final = (
+    "No device is named, so nothing has a roof: add a column device, with the GPU's name as its driver writes it "
+    f"(NVIDIA A100-SXM4-80GB) or any other name; else give {PEAK} (10^12 operations/s) and {BANDWIDTH} (GB/s) in a {FILE_NAME} beside it."
+)
 MATMUL_SIZES: Final = ("M", "N", "K")
 
 
@@ -56,7 +61,14 @@ class BenchmarkListReader:
             rows.thresholds = [row for device_id in device_ids for row in config.thresholds(device_id)]
         return ImportedTables(
             frames=rows.frames(files.file_name),
-            notes="\n".join((*reading.notes(), *(() if config is None else config.notes), *rows.problem_notes())),
+            notes="\n".join(
+                (
+                    *reading.notes(),
+                    *([NO_DEVICE] if not device_ids else ()),
+                    *(() if config is None else config.notes),
+                    *rows.problem_notes(),
+                )
+            ),
             device_id=device_ids[0] if len(device_ids) == 1 else None,
         )
 

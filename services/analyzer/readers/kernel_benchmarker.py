@@ -17,6 +17,8 @@ from services.analyzer.readers.nvbench_state import lines_of
 from services.analyzer.readers.result_rows import ResultRows, Row, label_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.schema import MEASUREMENTS
+from services.core.disturbance import SEPARATOR, disturbances
+from services.core.model import Device, DeviceKind
 
 FORMAT: Final = "kernel_benchmarker"
 NS_PER_MS: Final = 1e6
@@ -51,18 +53,19 @@ class KernelBenchmarkerReader:
     def read(self, files: TraceFiles) -> ImportedTables:
         rows = ResultRows(FORMAT, files.arrived_unix_ns)
         counters: list[Row] = []
-        device_ids: dict[str, None] = {}
+        devices: dict[str, str] = {}  # name by id
         for index, source in enumerate(read_document(files).objects("benchmarks")):
             benchmark = _Benchmark(JsonObject(f"file {files.file_name}, benchmark {index}", source.members))
             counters += benchmark.add(rows)
             if benchmark.device_id is not None:
-                device_ids[benchmark.device_id] = None
+                devices[benchmark.device_id] = benchmark.device_name or benchmark.device_id
         frames = rows.frames(files.file_name)
         frames[COUNTERS.table_name] = frame_of(COUNTERS, counters)
         return ImportedTables(
             frames=frames,
             notes="\n".join(_notes(rows, counters)),
-            device_id=next(iter(device_ids)) if len(device_ids) == 1 else None,
+            device_id=next(iter(devices)) if len(devices) == 1 else None,
+            devices=tuple(Device(name, title, DeviceKind.GPU, ()) for name, title in devices.items() if name.startswith("cuda")),
         )
 
 
@@ -73,6 +76,7 @@ class _Benchmark:
         self._source = source
         self._metrics = source.object("metrics") if source.members.get("metrics") is not None else JsonObject(source.place, {})
         self.device_id = self._text_of("device_id")
+        self.device_name = self._text_of("device_name")
 
     def add(self, rows: ResultRows) -> list[Row]:
         """Its configuration and measurement, and what no column holds as lines; answers with its rows of counters."""
@@ -86,6 +90,7 @@ class _Benchmark:
             **{name: found.get(name) for name in CONFIGURATION_COLUMNS},
         }
         measured = {name: value for name, value in found.items() if name not in CONFIGURATION_COLUMNS}
+        measured["disturbance"] = SEPARATOR.join(self._disturbances(found)) or None
         time_ms = self._source.optional_number("execution_time_ms")
         if time_ms is not None and time_ms <= 0:
             self._source.refuse("execution_time_ms", "a time over zero")
@@ -120,6 +125,11 @@ class _Benchmark:
             if isinstance(extents, list) and len(extents) == 3 and all(isinstance(extent, int) for extent in extents):
                 found[name] = "x".join(map(str, extents))
         return found
+
+    def _disturbances(self, found: Row) -> tuple[str, ...]:
+        reasons = self._metrics.members.get("throttle_reasons")
+        known = [reason for reason in reasons if isinstance(reason, str)] if isinstance(reasons, list) else []
+        return disturbances(found.get("host_busy_ratio"), found.get("other_process_count"), known)
 
     def _leftovers(self, found: Row) -> dict[str, Any]:
         held = {*found, "device_id"}

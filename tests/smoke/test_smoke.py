@@ -96,7 +96,7 @@ def test_services_demo_pages_import_and_export_work(private_folders: Path, conte
     with kernalyse_up() as url:
         page = watched_page(context, complaints)
         page.goto(url)
-        expect(page.locator("#f-run .state")).to_have_text("running")
+        expect(page.locator("#f-run .state")).to_have_text("running", timeout=PATIENCE_MS)
         demo_id = newest_run_id()
         expect(page.locator("#f-run")).to_contain_text("1 of ", timeout=PATIENCE_MS)
         root = url.partition("/?")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ def lock_options() -> dict[str, tuple[list[str], list[str]]]:
     found = {}
     for line in re.findall(r"^\t\$\(UV_COMPILE\) (.*)$", text, re.MULTILINE):
         words = shlex.split(line)
-        valued = list(zip(words, words[1:], strict=False))
+        valued = list(pairwise(words))
         file_name = next(value for option, value in valued if option == "--output-file")
         found[file_name] = ([v for o, v in valued if o == "--extra"], [v for o, v in valued if o == "--group"])
     return found

@@ -50,7 +50,10 @@ class OpRegistry:
                 remedy="Correct op_registry_folder of the analyzer, or --op-registry.",
             )
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-m", PROCESS_MODULE, str(self._path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-P", "-m", PROCESS_MODULE, str(self._path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         try:
             self._answer("")

@@ -122,4 +122,6 @@ def _shown(answer: Any) -> str:
 if __name__ == "__main__":
     own_answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the registry prints is no answer
-    main(Path(sys.argv[1]), sys.stdin, own_answers)
+    registry = Path(sys.argv[1]).absolute()
+    sys.path.append(str(registry.parent))  # for modules beside it; last, since a name of its own must hide no library
+    main(registry, sys.stdin, own_answers)

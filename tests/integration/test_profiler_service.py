@@ -52,9 +52,25 @@ from services.core.model import (
     RunState,
 )
 from services.core.rpc import translated_errors
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep, resident_bytes, running_node, states
+from tests.integration.profiler_node import (
+    Calls,
+    ProfilerNode,
+    calls_to,
+    payload_names,
+    processes_with,
+    quick_sweep,
+    resident_bytes,
+    running_node,
+    states,
+)
 
 IDLE_MEMORY_LIMIT_BYTES = 90 * 1000**2
+SERVICE_VARIABLES = {
+    "DATABASE_URL": "secret",
+    "NVIDIA_API_KEY": "secret",
+    "KERNALYSE_TOKEN": "secret",
+    "CUDA_CACHE_PATH": "/var/cache/cuda",
+}
 
 
 @contextmanager
@@ -66,8 +82,11 @@ def refused(error: type[Exception], match: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    with running_node(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000) as node:
-        yield node
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in SERVICE_VARIABLES.items():
+            monkeypatch.setenv(name, value)
+        with running_node(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000) as node:
+            yield node
 
 
 @pytest.fixture
@@ -127,6 +146,22 @@ async def test_a_running_sweep_is_cancelled_promptly(calls: Calls) -> None:
             break
     async with asyncio.timeout(60):
         assert (await calls.finished(run.run_id)).state is RunState.CANCELLED
+
+
+async def test_what_runs_kernels_gets_what_compilers_and_runtimes_need_of_the_services_environment(calls: Calls) -> None:
+    measuring = replace(quick_sweep().work.measuring, min_duration_ns=10**11, max_sample_count=None, max_duration_ns=10**11)  # type: ignore[union-attr]
+    run = await calls.start(RunSpec(KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", (1024,)),), measuring=measuring)))
+    async for event in calls.watch(run.run_id):
+        if event.WhichOneof("payload") == "sample_batch":
+            break
+    environments = [Path(f"/proc/{process_id}/environ").read_bytes().decode() for process_id in processes_with(f"/{run.run_id}/")]
+    await calls.cancel(run.run_id)
+    assert len(environments) == 2  # supervisor and worker
+    for text in environments:
+        got = dict(variable.partition("=")[::2] for variable in text.split("\0"))
+        assert {"PATH", "HOME", "TMPDIR"} <= got.keys()
+        assert got["CUDA_CACHE_PATH"] == SERVICE_VARIABLES["CUDA_CACHE_PATH"]
+        assert not {"DATABASE_URL", "NVIDIA_API_KEY", "KERNALYSE_TOKEN"} & got.keys()
 
 
 async def test_the_node_describes_itself(calls: Calls) -> None:

@@ -36,9 +36,9 @@ from services.analyzer.watching import RunWatching
 from services.analyzer.writers.report import report_format
 from services.core import wire
 from services.core.discovery import announced
-from services.core.errors import ArtifactNotFoundError, InvalidRequestError
+from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
 from services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
-from services.core.rpc import Endpoint, build_server, serve_health, set_serving
+from services.core.rpc import Endpoint, build_server, serve_health
 from services.core.settings import AnalyzerSettings
 
 SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
@@ -312,12 +312,12 @@ async def serve(settings: AnalyzerSettings) -> None:
         await server.start()
         try:
             with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
-                await set_serving(health, SERVICE_NAME, True)
+                health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
                 await told_to_stop.wait()
         finally:
             logger.info("Analyzer stops")
-            await set_serving(health, SERVICE_NAME, False)
+            health.set_serving(False)
             run_watching.close()
             node_watching.close()
             await server.stop(STOPPING_S)

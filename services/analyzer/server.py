@@ -120,14 +120,24 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         if first is None:
             raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
         link = await self._nodes.link(first.node_id)
+        problems: list[Exception] = []  # of the request: gRPC keeps them to itself, and ends the call to the node
 
         async def forwarded() -> AsyncIterator[Any]:
             yield profiler.ProfilerServiceUploadBundleRequest(chunk=first.chunk)
-            async for part in request_iterator:
-                yield profiler.ProfilerServiceUploadBundleRequest(chunk=part.chunk)
+            try:
+                async for part in request_iterator:
+                    yield profiler.ProfilerServiceUploadBundleRequest(chunk=part.chunk)
+            except Exception as problem:
+                problems.append(problem)
+                raise
 
-        with node_errors(link.address):
-            answer = await link.stub.UploadBundle(forwarded())
+        try:
+            with node_errors(link.address):
+                answer = await link.stub.UploadBundle(forwarded())
+        except NodeUnreachableError:
+            if problems:
+                raise problems[0] from None
+            raise
         return messages.AnalyzerServiceUploadBundleResponse(
             digest=answer.digest, size_bytes=answer.size_bytes, file_count=answer.file_count
         )

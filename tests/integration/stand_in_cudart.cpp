@@ -235,13 +235,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     properties->maxThreadsPerMultiProcessor = 2'048;
     return answer(cudaSuccess);
 }
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
     *attributes = {};
     attributes->numRegs = 24;
     attributes->sharedSizeBytes = 1'024;
     attributes->localSizeBytes = 16;
     attributes->constSizeBytes = 8;
     attributes->maxThreadsPerBlock = 512;
+    attributes->maxDynamicSharedSizeBytes = static_cast<int>(kernels().at(function).shared_limit);
     return answer(cudaSuccess);
 }
 cudaError_t cudaFuncGetName(const char** name, const void* function) {
@@ -252,8 +253,8 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int va
     kernels().at(function).shared_limit = static_cast<std::size_t>(value);
     return answer(cudaSuccess);
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const void*, int threads, std::size_t) {
-    *count = 1'024 / threads;
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const void* function, int threads, std::size_t shared_bytes) {
+    *count = shared_bytes > kernels().at(function).shared_limit ? 0 : 1'024 / threads;
     return answer(cudaSuccess);
 }
 

@@ -170,6 +170,19 @@ def test_a_kernel_opts_in_to_much_shared_memory(session: NvccSession) -> None:
     assert _download(session, y)[0] == 100_000
 
 
+def test_occupancy_is_that_of_the_shared_memory_asked_for_and_takes_none_from_launches_before(session: NvccSession) -> None:
+    y = _zeros(session)
+    launch = _prepare(session, y, TELLS_SHARED_BYTES, launch=LaunchConfiguration(Dim3(32), Dim3(1), 100_000))
+    session.run(launch)
+    resources = session.resources(session.compile(BUILD, LAUNCH.block), LaunchConfiguration(Dim3(128), Dim3(1), 60_000))
+    assert resources is not None
+    assert resources.active_block_count == 8
+    session.run(launch)
+    fresh = session.resources(session.compile(OTHER_BUILD, LAUNCH.block), LaunchConfiguration(Dim3(128), Dim3(1), 60_000))
+    assert fresh is not None
+    assert fresh.active_block_count == 8
+
+
 @pytest.mark.parametrize(
     ("launch", "limit"),
     [

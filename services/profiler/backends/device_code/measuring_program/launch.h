@@ -10,6 +10,16 @@
 
 constexpr std::size_t kDefaultSharedBytes = 48 * 1024;  // static and dynamic together; above, a kernel has to opt in
 
+// A launch made earlier may need more than this one: never less.
+inline void allow_shared_memory(const void* function, std::size_t dynamic_bytes) {
+    cudaFuncAttributes attributes = {};
+    check(cudaFuncGetAttributes(&attributes, function));
+    if (attributes.sharedSizeBytes + dynamic_bytes > kDefaultSharedBytes &&
+        dynamic_bytes > static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes)) {
+        check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_bytes)));
+    }
+}
+
 class Launch {
 public:
     // arguments: the bytes of each, as the kernel takes them.
@@ -26,11 +36,7 @@ public:
             }
             addresses_.push_back(arguments_[index].data());
         }
-        cudaFuncAttributes attributes = {};
-        check(cudaFuncGetAttributes(&attributes, function_));
-        if (attributes.sharedSizeBytes + shared_bytes > kDefaultSharedBytes) {
-            check(cudaFuncSetAttribute(function_, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-        }
+        allow_shared_memory(function_, shared_bytes);
     }
 
     Launch(const Launch&) = delete;

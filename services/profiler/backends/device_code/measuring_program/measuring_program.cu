@@ -89,9 +89,10 @@ public:
         }
         if (command == "occupancy") {
             const int thread_count = number<int>(words);
+            const std::size_t shared_bytes = number<std::size_t>(words);
+            allow_shared_memory(kernel().kernalyse_function, shared_bytes);  // else above 48 KB the answer is 0
             int block_count = 0;
-            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&block_count, kernel().kernalyse_function, thread_count,
-                                                                number<std::size_t>(words)));
+            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&block_count, kernel().kernalyse_function, thread_count, shared_bytes));
             return join({static_cast<std::size_t>(block_count)});
         }
         if (command == "entry") {

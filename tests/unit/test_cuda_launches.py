@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import struct
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +19,7 @@ import pytest
 from services.core.errors import UnknownKernelError, UnsupportedConstructError
 from services.core.model import KernelSource
 from services.profiler.backends.cuda_arguments import PackedArgument, pack_arguments
-from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT
+from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT, RELEASED, StreamBlocker
 from services.profiler.backends.cuda_timing import OPERATIONS_PER_SAMPLE, SampleTimer, max_batch_count
 from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
 from services.profiler.backends.kernel_source import parse_kernel_source
@@ -80,6 +86,79 @@ def test_every_step_of_a_pass_is_timed_by_events_of_its_own() -> None:
     assert stream.log == ["flush", "ln1", "qkv", "synchronize"] * 2  # the cache is flushed before a pass, outside of what is timed
     timer.take_steps(steps, 1, is_cold=False)
     assert stream.log[-3:] == ["ln1", "qkv", "synchronize"]
+
+
+class PagelockedFlags(np.ndarray[Any, Any]):
+    """Flags in memory that the device sees."""
+
+    base = SimpleNamespace(get_device_pointer=lambda: 0)  # type: ignore[assignment]
+
+
+class CollectedLate:
+    """A part of a circle, which only the garbage collector frees: as device memory would be, with a wait for the device."""
+
+    def __init__(self, flags: PagelockedFlags, freed_while_released: list[bool]) -> None:
+        self._itself = self
+        self._flags = flags
+        self._freed_while_released = freed_while_released
+
+    def __del__(self) -> None:
+        self._freed_while_released.append(bool(self._flags[RELEASED]))
+
+
+def test_nothing_is_collected_while_a_stream_is_held() -> None:
+    """What frees device memory then waits for the stream, and the stream for the host: until the time limit of the hold."""
+    flags = np.zeros(2, np.int32).view(PagelockedFlags)
+    driver = SimpleNamespace(pagelocked_zeros=lambda *_, **__: flags, host_alloc_flags=SimpleNamespace(DEVICEMAP=2))
+    blocker = StreamBlocker(driver, lambda *addresses: None)
+    freed_while_released: list[bool] = []
+    with blocker.held():
+        for _ in range(10 * gc.get_threshold()[0]):
+            CollectedLate(flags, freed_while_released)
+    assert gc.isenabled()
+    gc.collect()
+    assert len(freed_while_released) == 10 * gc.get_threshold()[0]
+    assert all(freed_while_released)
+
+
+PROGRAM_WITHOUT_CLOSE = """
+import atexit, os, sys
+from types import SimpleNamespace
+
+contexts = []
+
+@atexit.register  # the first: PyCUDA looks at its stack after all functions of the program
+def abort_with_contexts():
+    if contexts:
+        os.abort()
+
+class Context:
+    def pop(self):
+        contexts.pop()
+    def detach(self):
+        pass
+
+def make_context(flags):
+    contexts.append(Context())
+    return contexts[-1]
+
+driver = SimpleNamespace(
+    Device=lambda index: SimpleNamespace(make_context=make_context),
+    Stream=object, Error=RuntimeError, MemoryError=MemoryError, ctx_flags=SimpleNamespace(MAP_HOST=8),
+)
+from services.core.model import BackendName, Device, DeviceKind
+from services.profiler.backends.pycuda import CudaSession
+
+sessions = [CudaSession(driver, 0, Device("cuda:0", "a GPU", DeviceKind.GPU, (BackendName.PYCUDA,)), None) for _ in range(3)]
+sessions.pop(1).close()
+sys.exit(len(contexts))
+"""
+
+
+def test_a_process_that_closes_no_session_ends_as_it_would() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM_WITHOUT_CLOSE], capture_output=True, text=True, check=False)
+    assert done.returncode != -signal.SIGABRT
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 # ---------------------------------------------------------------- ranges

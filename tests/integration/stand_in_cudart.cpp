@@ -36,6 +36,7 @@ struct LaunchShape {
     dim3 grid, block;
     std::size_t shared_bytes;
     void* stream;
+    bool is_cooperative = false;
 };
 
 Stream stream;
@@ -129,6 +130,7 @@ std::function<void()> act(void** arguments, const LaunchShape& shape) {
                 break;
             }
             case 5: y[0] = static_cast<float>(shape.shared_bytes); return;
+            case 7: y[0] = shape.is_cooperative; return;
         }
         for (int i = 0; i < n; ++i) {
             y[i] = alpha * x[i] + y[i];
@@ -211,6 +213,14 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
     return launch(function, LaunchShape{grid, block, shared_bytes, on}, arguments);
 }
 
+cudaError_t cudaLaunchCooperativeKernel(
+    const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes, cudaStream_t on) {
+    if (grid.x * grid.y * grid.z > 8) {
+        return answer(cudaErrorCooperativeLaunchTooLarge);
+    }
+    return launch(function, LaunchShape{grid, block, shared_bytes, on, true}, arguments);
+}
+
 cudaError_t cudaGetLastError() {
     const cudaError_t error = last;
     last = cudaSuccess;
@@ -222,6 +232,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
         case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
         case cudaErrorNoDevice: return "cudaErrorNoDevice";
+        case cudaErrorCooperativeLaunchTooLarge: return "cudaErrorCooperativeLaunchTooLarge";
         default: return "cudaErrorInvalidValue";
     }
 }

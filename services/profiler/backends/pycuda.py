@@ -41,6 +41,7 @@ from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_mem
 from services.profiler.backends.cuda_library import CudaLibrary, ErrorClasses
 from services.profiler.backends.cuda_timing import SampleTimer, SampleWork
 from services.profiler.backends.cuda_timing_code import open_timer
+from services.profiler.backends.launch_needs import check_needs
 from services.profiler.backends.nvcc_compiler import NvccCompiler
 from services.profiler.backends.passes import LaunchPass
 from services.profiler.backends.ranges import open_ranges
@@ -208,6 +209,7 @@ class CudaSession:
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
         assert isinstance(kernel, CudaKernel)
         check_launch(self._device, kernel.function_name, configuration)
+        check_needs(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
         check_arguments(kernel.signature, arguments)
         with self._errors.of_launches(f"launch of {kernel.function_name}"):
             check_limits(self._driver, kernel, configuration, self._device)

@@ -106,6 +106,20 @@ def test_the_limits_of_a_group_fit_into_a_call(group: str) -> None:
     assert max(together_s, default=0) + sum(int(limit) for limit, is_beside in parts if not is_beside) <= TOTAL_S - ROOM_S
 
 
+def test_a_python_that_pyenv_alone_has_is_found(tmp_path: Path) -> None:
+    """Its shim on PATH answers only for versions that are switched on."""
+    executable(tmp_path / "shims" / "python3.99", "#!/bin/sh\nexit 127\n")
+    (tmp_path / "versions" / "3.99.1").mkdir(parents=True)
+    executable(tmp_path / "versions" / "3.99.1" / "bin" / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    environment = {**os.environ, "PYENV_ROOT": str(tmp_path), "PATH": f"{tmp_path / 'shims'}{os.pathsep}{os.environ['PATH']}"}
+    find = [ROOT / "tests" / "tools" / "find_python.sh"]
+    found = subprocess.run([*find, "3.99"], env=environment, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, f"{sys.executable}\n")
+    missing = subprocess.run([*find, "3.98"], env=environment, capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert "no Python 3.98 on PATH or in pyenv" in missing.stderr
+
+
 def test_an_unknown_group_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     done = run_sh("timings", python=Path(sys.executable), out=tmp_path / "out")
     assert (done.returncode, done.stderr) == (2, "tests/gpu/run.sh: found timings; expected correctness, timing or tools\n")

@@ -158,7 +158,7 @@ def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
     if frame["launch_count"].null_count() == frame.height:
         return frame.drop(figures)
     if frame["configuration_count"].null_count() == frame.height:
-        return frame.select("run_id", "event_index", "kernel_name", *figures)
+        return frame.select("run_id", "event_index", "kernel_name", "category", *figures)
     return frame
 
 

@@ -36,7 +36,7 @@ OVERVIEW_COLUMNS: Final = {
     "kernels": (
         "kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_median_ns", "duration_min_ns", "duration_max_ns",
         "duration_median_min_ns", "efficiency_ratio_max", "bound", "achieved_flop_per_s_max", "achieved_bytes_per_s_max",
-        "configuration_count", "failed_configuration_count", "implausible_count", "best_label",
+        "configuration_count", "failed_configuration_count", "implausible_count", "best_label", "category",
     ),
     "layers": (
         "layer", "variant", "duration_sum_ns", "share_ratio", "launch_count", "call_count", "efficiency_ratio", "bound",

@@ -13,17 +13,23 @@ from pathlib import Path
 
 __all__ = ["main"]
 
-PORT = "8050"
-"""Where it always was, when no dashboard runs yet."""
+PORT = 8050
+"""Where the page always was."""
+
+EPILOG = (
+    f"Started so, it opens the page (--open) on port {PORT} where that is free (--port {PORT}), and runs the op_registry.py of this "
+    "folder where there is one (--op-registry .)."
+)
 
 
 def main() -> None:
-    """The command line's further arguments are those of `kernalyse follow`."""
+    """Run `kernalyse follow` with the command line's arguments."""
+    from services.cli.follow import follow
     from services.cli.main import main_of
 
     registry = ["--op-registry", "."] if Path("op_registry.py").is_file() else []
-    sys.argv[1:1] = [*registry, "--open", "--port", PORT]
-    main_of("follow")
+    sys.argv[1:1] = [*registry, "--open", "--port", str(PORT)]
+    main_of(follow, "roofline_analysis_tool", epilog=EPILOG)
 
 
 if __name__ == "__main__":

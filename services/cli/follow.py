@@ -33,7 +33,7 @@ def follow(
     *,
     server: Server,
 ) -> None:
-    """Show a list of operations on the Roofline page until Ctrl-C, and read it again whenever it changes.
+    """Show a list of operations or kernels on the Roofline page until Ctrl-C, and read it again whenever it changes.
 
     Pages that are open follow by themselves. A roofline_config.json beside it is watched too, and written when peaks or
     thresholds are set on the page; so is the op_registry.py of --op-registry. Operations that have no place on the roofline are

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -101,14 +101,15 @@ def main() -> None:
     _end_with(app)
 
 
-def main_of(command: Callable[..., None], module_name: str, *, epilog: str = "") -> None:
+def main_of(command: Callable[..., None], module_name: str, defaults: Mapping[str, object] | None = None) -> None:
     """Run one command as a program of its own, `python -m MODULE_NAME`, and end the process as `main` does.
 
     Args:
-        epilog: the end of its help.
+        defaults: of its parameters, where they are other ones than those of the command.
     """
-    alone = typer.Typer(pretty_exceptions_enable=False, context_settings=CONTEXT_SETTINGS, add_completion=False)
-    alone.command(epilog=epilog)(command)
+    settings = {**CONTEXT_SETTINGS, "default_map": dict(defaults or {})}
+    alone = typer.Typer(pretty_exceptions_enable=False, context_settings=settings, add_completion=False)
+    alone.command()(command)
     _end_with(alone, f"python -m {module_name}")
 
 

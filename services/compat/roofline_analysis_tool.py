@@ -8,7 +8,6 @@ Installed, this file is also a top-level module. It holds names only; docs/opera
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 __all__ = ["main"]
@@ -16,20 +15,14 @@ __all__ = ["main"]
 PORT = 8050
 """Where the page always was."""
 
-EPILOG = (
-    f"Started so, it opens the page (--open) on port {PORT} where that is free (--port {PORT}), and runs the op_registry.py of this "
-    "folder where there is one (--op-registry .)."
-)
-
 
 def main() -> None:
-    """Run `kernalyse follow` with the command line's arguments."""
+    """Run `kernalyse follow` with the command line's arguments; without any on commands.json, in a browser, on port 8050."""
     from services.cli.follow import follow
     from services.cli.main import main_of
 
-    registry = ["--op-registry", "."] if Path("op_registry.py").is_file() else []
-    sys.argv[1:1] = [*registry, "--open", "--port", str(PORT)]
-    main_of(follow, "roofline_analysis_tool", epilog=EPILOG)
+    registry = {"op_registry": "."} if Path("op_registry.py").is_file() else {}
+    main_of(follow, "roofline_analysis_tool", {"open_browser": True, "port": PORT, **registry})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -28,8 +29,10 @@ from services.core.model import Ceiling, Hardware, HardwareKey, Thresholds
 from services.core.settings import AnalyzerSettings, UiSettings
 from tests.service_processes import free_port
 from tests.unit.test_commands import CONFIG, CONV, MM, MUL, SOUND
+from tests.unit.test_model_dashboards import PROFILE
 
 ROOT: Final = Path(__file__).parents[2]
+DOCS: Final = ROOT / "docs"
 PATIENCE_S: Final = 90.0
 DEVICE: Final = "npu"
 
@@ -42,20 +45,24 @@ def eventually(condition: Callable[[], Any]) -> Any:
     return found
 
 
+def environment() -> dict[str, str]:
+    """In which the modules are found as they are here, and not as they were installed."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "proto" / "python", ROOT / "services" / "compat")))}
+
+
 class Tool:
     """The program, and what a test asks of what it started. arguments: those of `kernalyse follow`."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, module: str = "roofline_analysis_tool") -> None:
         self.folder = folder
         browser = folder / "browser.sh"
         browser.write_text(f'#!/bin/sh\necho "$1" > {folder}/opened\n')
         browser.chmod(0o755)
-        paths = os.pathsep.join(map(str, (ROOT, ROOT / "proto" / "python", ROOT / "services" / "compat")))
         with (folder / "said").open("w") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "roofline_analysis_tool", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 cwd=folder,
-                env=os.environ | {"PYTHONPATH": paths, "BROWSER": f"{browser} %s"},
+                env=environment() | {"BROWSER": f"{browser} %s"},
                 stdout=said,
                 stderr=said,
             )
@@ -238,10 +245,52 @@ def test_what_has_no_place_is_told_with_the_reason_at_every_reading(analyzer_tha
         assert len(said) == 1
 
 
-def test_its_help_has_its_own_name_and_says_what_it_adds(tmp_path: Path) -> None:
-    with Tool(tmp_path, "--help") as tool:
+@pytest.mark.parametrize(
+    ("module", "file_name"), [("roofline_analysis_tool", "commands.json"), ("kernel_benchmark_visualizer", "kernel_benchmarks.json")]
+)
+def test_the_help_of_a_module_has_its_own_name_file_and_port(module: str, file_name: str, tmp_path: Path) -> None:
+    with Tool(tmp_path, "--help", module=module) as tool:
         assert tool.process.wait(60) == 0
-        said = " ".join(tool.said.split())
-    assert "Usage: python -m roofline_analysis_tool [OPTIONS] [FILE]" in said
-    assert "on port 8050 where that is free" in said
+        said = " ".join(tool.said.replace("│", " ").split())
+    assert f"Usage: python -m {module} [OPTIONS] [FILE]" in said
+    assert f"[default: {file_name}]" in said
+    assert "[default: 8050]" in said
     assert "follow [OPTIONS]" not in said
+
+
+def test_a_list_of_kernels_is_shown_by_the_module_of_its_name(analyzer_that_runs: None, tmp_path: Path) -> None:
+    row = {"batch_size": 8, "dtype": "float16", "model": "bert", "arithmetic_intensity": 12.0, "performance": 3.5}
+    (tmp_path / "kernel_benchmarks.json").write_text(json.dumps([{"kernel": name} | row for name in ("gemm", "softmax")]))
+    (tmp_path / "roofline_config.json").write_text(json.dumps({"peak_tops": 20, "mem_bw": 900}))
+    port, analyzer = free_port(), find_service(AnalyzerSettings.load().announcement_path())
+    assert analyzer is not None
+    with Tool(tmp_path, "--port", str(port), module="kernel_benchmark_visualizer") as tool:
+        url = tool.url()
+        assert url.startswith(f"http://127.0.0.1:{port}/roofline?runs=")
+        with AnalyzerClient(endpoint_of(analyzer)) as client:
+            points = client.table("roofline", [url.partition("runs=")[2].partition("&")[0]])
+        assert points.select("kernel_name", "achieved_flop_per_s").rows() == [("gemm", 3.5e12), ("softmax", 3.5e12)]
+        assert points["efficiency_ratio"].to_list() == pytest.approx([3.5 / (12 * 0.9)] * 2)
+        (tmp_path / "kernel_benchmarks.json").write_text("[{")
+        eventually(lambda: "The page shows what was read before" in tool.said)
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="needs the checkout")
+def test_every_module_under_another_name_is_there() -> None:
+    page = (DOCS / "other_names.md").read_text()
+    names = set(re.findall(r"`(?:python -m|import) ([\w.]+)`", page)) - {"plotly"}
+    assert {"roofline_analysis_tool", "kernel_benchmark_visualizer", "visualize", "interface.cli.main"} <= names
+    for name in names:
+        assert (ROOT / "services" / "compat" / f"{name.replace('.', '/')}.py").is_file(), name
+    assert "pip install plotly" in page
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="needs the checkout")
+def test_the_data_of_a_dashboard_can_be_drawn_as_the_page_on_models_says(tmp_path: Path) -> None:
+    section = (DOCS / "models.md").read_text().partition("### Drawing the data yourself")[2]
+    (tmp_path / "profiling_results").mkdir()
+    (tmp_path / "profiling_results" / "profiling_data.json").write_text(json.dumps(PROFILE))
+    script = section.partition("```python\n")[2].partition("```")[0]
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "p99.png").stat().st_size > 1000

@@ -40,7 +40,7 @@ def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: 
     assert "processes" not in document["comparisons"]["gpt_nano"]["reason"]  # blocks that took turns are what it stands on
     assert "gpt_nano: to_be has" in compared.stdout
 
-    of_all_six = document | {"comparisons": {name: document["comparisons"]["gpt_nano"] for name in ("gpt_micro", "gpt_mini")}}
+    of_all_six = document | {"comparisons": dict.fromkeys(("gpt_micro", "gpt_mini"), document["comparisons"]["gpt_nano"])}
     (tmp_path / "comparison_data.json").write_text(json.dumps(of_all_six))
     again = succeeded("perf-comparison", "--model", "nano", "--benchmark", "-o", tmp_path, *SMALL, *server)
     (kept,) = tmp_path.glob("comparison_data-*.json")

@@ -83,10 +83,10 @@ class KernelBenchmarker:
         ranges = ParameterRanges.read(param_ranges, keyword_ranges)
         ranges.check(kernels)
         sweeps = [_plan(kernel, ranges, _measuring(iterations)) for kernel in kernels]
-        opened = self._device()
         first, errors = len(self.results), list[KernalyseError]()
         progress = CallProgress(sum(sweep.plan.configuration_count for sweep in sweeps))
         with kept_when_ended(lambda: self._keep(len(self.results) - first, progress.total_count)):
+            opened = self._device()
             for kernel, sweep in zip(kernels, sweeps, strict=True):
                 if kernel.assumptions:
                     tell_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")

@@ -362,7 +362,7 @@ def test_the_report_sorts_by_time_and_marks_wrong_results() -> None:
 
 
 def test_the_report_names_each_device_and_what_ran_kernels_on_it() -> None:
-    on_cpu, on_gpu = ({"device_name": name, "backend": backend} for name, backend in (("A CPU", "opencl"), ("NVIDIA H100", "pycuda")))
+    on_cpu, on_gpu = ({"device_name": name, "backend": backend} for name, backend in (("A CPU", "OPENCL"), ("NVIDIA H100", "PYCUDA")))
     results = [BenchmarkResult("k", {"N": size}, 1.0, metrics=metrics) for size, metrics in enumerate((on_cpu, on_cpu, on_gpu))]
     lines = report_text(results).splitlines()
     assert lines[3] == "Device: A CPU (opencl), NVIDIA H100 (pycuda)"

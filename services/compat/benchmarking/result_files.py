@@ -112,7 +112,7 @@ def report_text(results: Sequence[BenchmarkResult]) -> str:
 def _devices(results: Sequence[BenchmarkResult]) -> Iterator[str]:
     """Each once, with what ran kernels on it; results of other programs name none."""
     known = [result.metrics for result in results if "device_name" in result.metrics]
-    devices = dict.fromkeys(f"{metrics['device_name']} ({metrics.get('backend', 'backend not stated')})" for metrics in known)
+    devices = dict.fromkeys(f"{metrics['device_name']} ({str(metrics.get('backend', 'backend not stated')).lower()})" for metrics in known)
     if devices:
         yield f"Device: {', '.join(devices)}"
 

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -110,11 +111,11 @@ def main_of(command: Callable[..., None], module_name: str, defaults: Mapping[st
     settings = {**CONTEXT_SETTINGS, "default_map": dict(defaults or {})}
     alone = typer.Typer(pretty_exceptions_enable=False, context_settings=settings, add_completion=False)
     alone.command()(command)
-    _end_with(alone, f"python -m {module_name}")
+    _end_with(partial(alone, prog_name=f"python -m {module_name}"))
 
 
-def _end_with(program: typer.Typer, name: str | None = None) -> NoReturn:
-    status = _run(program, name)
+def _end_with(program: Callable[[], object]) -> NoReturn:
+    status = _run(program)
     if "grpc" in sys.modules:
         # Calls that have failed are in circles of references. One that the interpreter frees at its very end waits for a lock, and the
         # thread that holds it may have been stopped by then: the process would never end.
@@ -122,10 +123,10 @@ def _end_with(program: typer.Typer, name: str | None = None) -> NoReturn:
     sys.exit(status)
 
 
-def _run(program: typer.Typer, name: str | None) -> str | int | None:
+def _run(program: Callable[[], object]) -> str | int | None:
     """The status. Nothing of the command is left behind: an exception on its way would hold all that it came through."""
     try:
-        program(prog_name=name)
+        program()
     except SystemExit as end:
         return end.code
     except UsageError as error:

@@ -61,7 +61,7 @@ class OpRegistry:
             self.close()
             raise
 
-    def work(self, operation_name: str, operation: Mapping[str, Any], element_bytes: int) -> OperationWork | None:
+    def work(self, operation_name: str, operation: Mapping[str, Any], element_bytes: float) -> OperationWork | None:
         """What it says of an operation; None: nothing, as None, or no MACs and no bytes. One that did not answer is not asked again.
 
         Args:

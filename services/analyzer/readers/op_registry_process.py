@@ -19,7 +19,7 @@ MAX_SYMBOL_LENGTH: Final = 64
 MAX_SHOWN_LENGTH: Final = 200
 MAX_FIGURE: Final = 1e300  # twice of it is still a number
 
-Formula = Callable[[dict[str, Any], int], Any]
+Formula = Callable[[dict[str, Any], float], Any]
 
 
 class BrokenError(Exception):
@@ -71,7 +71,7 @@ def loaded(path: Path) -> Formula:
     return found
 
 
-def told(path: Path, formula: Formula, operation: dict[str, Any], element_bytes: int) -> dict[str, Any]:
+def told(path: Path, formula: Formula, operation: dict[str, Any], element_bytes: float) -> dict[str, Any]:
     """Raises BrokenError."""
     try:
         answer = formula(operation, element_bytes)

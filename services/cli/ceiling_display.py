@@ -35,13 +35,13 @@ def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    unit = row["unit"]
+    unit, name = row["unit"], row["ceiling_name"]
     return (
-        row["ceiling_name"],
+        name,
         row["path"] or UNKNOWN,
-        ceiling_rate(row["measured"], unit),
-        ceiling_rate(row["datasheet"], unit),
+        ceiling_rate(row["measured"], unit, name),
+        ceiling_rate(row["datasheet"], unit, name),
         percentage(row["datasheet_ratio"]),
-        ceiling_rate(row["at_clock"], unit),
+        ceiling_rate(row["at_clock"], unit, name),
         percentage(row["clock_ratio"]),
     )

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from services.cli.best_display import best_lines
 from services.cli.terminal import MAX_NAME_LENGTH, FittedTable, cut_name
-from services.core.quantities import UNKNOWN, ceiling_rate, duration, median_with_interval, percentage, rate, size
+from services.core.quantities import (
+    UNKNOWN,
+    ceiling_rate,
+    duration,
+    median_with_interval,
+    operation,
+    operation_rate,
+    percentage,
+    rate,
+    size,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -189,12 +199,15 @@ def cell(column: str, value: Any, row: dict[str, Any]) -> str:
     if column == "duration_median_ns" and row.get("duration_median_low_ns") is not None:
         return median_with_interval(value, row["duration_median_low_ns"], row["duration_median_high_ns"])
     if column == "value" and row.get("unit") in ("flop_per_s", "bytes_per_s"):
-        return ceiling_rate(value, row["unit"])
-    return number(column, value)
+        return ceiling_rate(value, row["unit"], row.get("ceiling_name") or "")
+    return number(column, value, row.get("dtype"))
 
 
-def number(column: str, value: float) -> str:
-    """Return a number with the unit that its column's name ends with, whatever extreme of it the column holds."""
+def number(column: str, value: float, dtype: str | None = None) -> str:
+    """Return a number with the unit that its column's name ends with, whatever extreme of it the column holds.
+
+    dtype: of the kernel: operations on integers are no flop.
+    """
     for extreme in ("_min", "_max", "_low", "_high", "_sum"):
         column = column.removesuffix(extreme)
     if column.endswith("_unix_ns"):
@@ -203,14 +216,14 @@ def number(column: str, value: float) -> str:
         return f"{value / 1e9:.6f} s"
     units: dict[str, Callable[[float], str]] = {
         "_ns": duration,
-        "_flop_per_s": lambda value: rate(value, "flop/s"),
+        "_flop_per_s": lambda value: operation_rate(value, dtype),
         "_bytes_per_s": lambda value: rate(value, "B/s"),
         "_flop_per_byte": lambda value: f"{value:.4g} flop/B",
         "_hz": lambda value: rate(value, "Hz"),
         "_watts": lambda value: f"{value:.4g} W",
         "_celsius": lambda value: f"{value:.4g} °C",
         "_bytes": size,
-        "_flop": lambda value: rate(value, "flop"),
+        "_flop": lambda value: rate(value, operation(dtype)),
         "_ratio": _factor if column.startswith(FACTORS) else percentage,
     }
     shown = next((shown for suffix, shown in units.items() if f"_{column}".endswith(suffix)), None)

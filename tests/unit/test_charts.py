@@ -140,7 +140,7 @@ def test_implausible_points_have_a_shape_of_their_own_and_are_named() -> None:
     assert columns["marker"].tolist() == ["square", "asterisk", "square"]
     assert "asterisk" not in MARKERS
     assert columns["color"][1] == LIGHT.bad
-    assert columns["verification"][1] == "correct, FASTER THAN THE DEVICE CAN BE"
+    assert columns["verification"][1] == "passed, FASTER THAN THE DEVICE CAN BE"
     assert roofline.marks_of(columns) == {"has_failed": False, "has_implausible": True}
     assert roofline.over_ceiling_note(rows.with_columns(efficiency_ratio=pl.lit(3.0))).startswith("1 implausible (✱): faster than")
 

@@ -102,7 +102,8 @@ def compare_pairs(judged: Timings, baseline: Timings, margin_ratio: float) -> Co
         cycles = paired_ratio(judged.cycle_counts, baseline.cycle_counts)
     pair_count = judged.durations_ns.size
     if pair_count < MIN_PAIR_COUNT:
-        reason = f"{pair_count} pairs of blocks are too few: at least {MIN_PAIR_COUNT} are needed."
+        reason = f"{pair_count} pairs of blocks are too few: at least {MIN_PAIR_COUNT} are needed. "
+        reason += "A longer --max-time gives more; so does --paired-blocks N of bench."
         return Comparison(duration, cycles, Verdict.UNDECIDED, reason)
     return Comparison(duration, cycles, *judge(duration, cycles, margin_ratio))
 
@@ -222,7 +223,8 @@ def _too_few_processes(fewest: int) -> str:
     seen = "a single process" if fewest == 1 else f"{fewest} processes"
     return (
         f"Medians of one kernel differ between processes (by 1 to 10 % on Intel's CPU runtime, by 30 % on PoCL): "
-        f"{seen} a side cannot decide; {MIN_PROCESS_COUNT} can, of one run or of runs that repeat each other, and alternating blocks can."
+        f"{seen} a side cannot decide; {MIN_PROCESS_COUNT} can (--processes {MIN_PROCESS_COUNT}, or runs that repeat each other), "
+        "and alternating blocks can (--paired)."
     )
 
 

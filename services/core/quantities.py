@@ -31,9 +31,19 @@ def rate(value: float | None, unit: str) -> str:
     return f"{value / factor:.4g} {prefix}{unit}"
 
 
-def ceiling_rate(value: float | None, unit: str) -> str:
-    """4.32e12, "bytes_per_s" → "4.32 TB/s". unit: of a ceiling, as models and tables name it."""
-    return rate(value, "B/s" if unit == "bytes_per_s" else "flop/s")
+def operation(dtype: str | None) -> str:
+    """Return what one operation on values of a type is called: "flop", of integers "op"."""
+    return "op" if dtype is not None and dtype.lower().startswith(("int", "uint")) else "flop"
+
+
+def operation_rate(value: float | None, dtype: str | None = None) -> str:
+    """4.32e12 → "4.32 Tflop/s", of integers "4.32 Top/s"."""
+    return rate(value, f"{operation(dtype)}/s")
+
+
+def ceiling_rate(value: float | None, unit: str, ceiling_name: str = "") -> str:
+    """4.32e12, "bytes_per_s" → "4.32 TB/s". unit, ceiling_name: of a ceiling, as models and tables name it."""
+    return rate(value, "B/s") if unit == "bytes_per_s" else operation_rate(value, ceiling_name)
 
 
 def percentage(ratio: float | None) -> str:

@@ -201,9 +201,9 @@ def _work_terms(row: Figures, in_macs: bool) -> list[Term]:
 
 def _rate_terms(row: Figures, level: str) -> list[Term]:
     return [
-        Term("Achieved", theme.flop_rate(row["achieved_flop_per_s"]), "Operations over time."),
+        Term("Achieved", theme.flop_rate(row["achieved_flop_per_s"], row["dtype"]), "Operations over time."),
         Term("Utilisation", theme.percent(_over(row["achieved_flop_per_s"], row["compute_ceiling_flop_per_s"])),
-             f"Achieved over the compute ceiling of its data type, {theme.flop_rate(row['compute_ceiling_flop_per_s'])}."),
+             f"Achieved over the compute ceiling of its data type, {theme.flop_rate(row['compute_ceiling_flop_per_s'], row['dtype'])}."),
         Term("Bandwidth", theme.byte_rate(row["achieved_bytes_per_s"]), "Bytes over time."),
         Term("Bandwidth utilisation", theme.percent(_over(row["achieved_bytes_per_s"], row["memory_ceiling_bytes_per_s"])),
              f"Bandwidth over the ceiling of {level}, {theme.byte_rate(row['memory_ceiling_bytes_per_s'])}."),
@@ -213,7 +213,11 @@ def _rate_terms(row: Figures, level: str) -> list[Term]:
 def _roof_terms(row: Figures, level: str) -> list[Term]:
     source = row["ceiling_source"]
     return [
-        Term("Attainable", theme.flop_rate(row["attainable_flop_per_s"]), "The roof at its intensity: the lower of both ceilings."),
+        Term(
+            "Attainable",
+            theme.flop_rate(row["attainable_flop_per_s"], row["dtype"]),
+            "The roof at its intensity: the lower of both ceilings.",
+        ),
         Term("Efficiency", theme.percent(row["efficiency_ratio"]), "Achieved over attainable."),
         Term("Bound", row["bound"] or "", "Which ceiling is its roof: left of the ridge memory, right of it compute."),
         Term("Ridge", theme.intensity(row["ridge_flop_per_byte"]), "The intensity at which both ceilings meet."),

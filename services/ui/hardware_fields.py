@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.core.model import Ceiling, Hardware, Thresholds
+from services.core.quantities import operation
 from services.core.roofline_config import BYTES_PER_GB, OP_PER_TERA_OP, PERCENT, known_ceiling
 from services.ui import theme
 
@@ -154,14 +155,14 @@ def _rate_field(hardware: Hardware, name: str, title: str, unit: str, ceiling_na
     is_bytes = unit == "bytes_per_s"
     by_hand = known_ceiling(hardware, unit, ceiling_name, path, ("user",))
     other = known_ceiling(hardware, unit, ceiling_name, path, OTHER_SOURCES)
-    shown = theme.byte_rate if is_bytes else theme.flop_rate
+    shown = "" if other is None else theme.byte_rate(other.value) if is_bytes else theme.flop_rate(other.value, ceiling_name)
     factor = BYTES_PER_GB if is_bytes else OP_PER_TERA_OP
     return Field(
         name,
         title,
-        "GB/s" if is_bytes else "TFLOP/s",
+        "GB/s" if is_bytes else f"T{operation(ceiling_name).upper()}/s",
         "" if by_hand is None else f"{by_hand.value / factor:.{DIGITS}g}",
-        "not known otherwise" if other is None else f"{'otherwise ' if by_hand else ''}{shown(other.value)}, {_source(other)}",
+        "not known otherwise" if other is None else f"{'otherwise ' if by_hand else ''}{shown}, {_source(other)}",
     )
 
 

@@ -28,6 +28,7 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int | No
     """
     known = {column.name for column in COLUMNS[state.table]}
     name_column = NAME_COLUMNS.get(state.table, "kernel_name")
+    dtype = ("dtype",) if "dtype" in known else ()  # says whether rates are of flop or of op
     launched = (Filter("launch_count", "0", FilterOperator.GREATER),) if state.table == "launched" else ()
     of_layers = (named("layer_path", state.layer_name),) if state.table == "layer_kernels" and state.layer_name else ()
     return TableQuery(
@@ -37,7 +38,7 @@ def table_query(state: ViewState, columns: tuple[str, ...] = (), limit: int | No
         order_by=(SortKey(state.sort, state.descending),) if state.sort in known else (),
         offset=0 if limit == 0 else state.row,
         limit=state.row_count if limit is None else limit,
-        columns=tuple(dict.fromkeys((*columns, *KEY_COLUMNS.get(state.table, ())))) if columns else (),
+        columns=tuple(dict.fromkeys((*columns, *KEY_COLUMNS.get(state.table, ()), *dtype))) if columns else (),
     )
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from services.core.quantities import operation
+
 UNKNOWN: Final = "–"
 
 ThemeName = Literal["light", "dark"]
@@ -46,8 +48,9 @@ def si(value: float | None, unit: str) -> str:
     return f"{digits(value)} {unit}"
 
 
-def flop_rate(value_flop_per_s: float | None) -> str:
-    return si(value_flop_per_s, "flop/s")
+def flop_rate(value_flop_per_s: float | None, dtype: str | None = None) -> str:
+    """Return a rate with its unit: of operations on integers Top/s, else Tflop/s."""
+    return si(value_flop_per_s, f"{operation(dtype)}/s")
 
 
 def byte_rate(value_bytes_per_s: float | None) -> str:

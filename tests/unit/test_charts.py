@@ -142,7 +142,7 @@ def test_implausible_points_have_a_shape_of_their_own_and_are_named() -> None:
     assert columns["marker"].tolist() == ["square", "asterisk", "square"]
     assert "asterisk" not in MARKERS
     assert columns["color"][1] == LIGHT.bad
-    assert columns["verification"][1] == "correct, FASTER THAN THE DEVICE CAN BE"
+    assert columns["verification"][1] == "passed, FASTER THAN THE DEVICE CAN BE"
     assert roofline.marks_of(columns) == {"has_failed": False, "has_implausible": True}
     assert roofline.over_ceiling_note(rows.with_columns(efficiency_ratio=pl.lit(3.0))).startswith("1 implausible (✱): faster than")
 
@@ -262,7 +262,7 @@ def test_what_was_disturbed_is_said_below_the_chart_and_at_its_points() -> None:
     rows = points({}, {"disturbance": "host 31 % busy"}, {"disturbance": "host 98 % busy"})
     assert roofline.over_ceiling_note(rows) == "⚠ 2 of 3 disturbed: host 98 % busy."
     told = roofline.point_columns(rows, LIGHT)["verification"].tolist()
-    assert told[:2] == ["correct", "correct, ⚠ host 31 % busy"]
+    assert told[:2] == ["passed", "passed, ⚠ host 31 % busy"]
 
 
 def test_only_the_wanted_dtypes_are_drawn_and_other_sources_are_dashed() -> None:

@@ -140,6 +140,8 @@ def test_too_few_pairs_never_decide() -> None:
     assert found.verdict is Verdict.UNDECIDED
     assert found.duration.ratio == pytest.approx(2.0)
     assert f"{MIN_PAIR_COUNT - 1} pairs of blocks are too few" in found.reason
+    assert "--max-time" in found.reason
+    assert "--paired-blocks" in found.reason
 
 
 def test_alternating_blocks_see_a_small_difference_through_drift_of_half_the_speed() -> None:

@@ -16,10 +16,13 @@ from markdown_it import MarkdownIt
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import table_named
 from services.analyzer.writers.report import report_format, written_report
-from services.analyzer.writers.report_sections import MAX_ROW_COUNT, TableOf, cell, report_of
+from services.analyzer.writers.report_sections import MAX_ROW_COUNT, TableOf, cell, report_of, table_section
+from services.cli.table_display import number
 from services.core.errors import InvalidRequestError
 from services.core.model import ImportedTrace, KernelSweep, Run, RunSpec, RunState
+from services.core.quantities import ceiling_rate
 from services.core.report import Report, ReportFormat, Section
+from services.ui import theme
 from tests.unit.run_results import sweep_results
 
 RUN = Run(
@@ -66,7 +69,7 @@ def test_a_trace_has_devices_kernels_and_layers_with_units() -> None:
     assert dict(zip(kernels.headings, kernels.rows[1], strict=True))["launches"] == "1,000"
     devices = section(report, "Devices")
     row = dict(zip(devices.headings, devices.rows[0], strict=True))
-    assert (row["busy"], row["idle"], row["communicating"]) == ("7.5 µs", "2.5 µs", "unknown")
+    assert (row["busy"], row["idle"], row.get("communicating")) == ("7.5 µs", "2.5 µs", None)  # unknown of every device: no column
     assert section(report, "Layers by device time").rows[0][0] == "(outside of every one)"
     facts = {"Source": "imported from a.sqlite, read as nsys-sqlite", "Ended": "unknown", "Device": "2 × H100, 1 without a name"}
     assert dict(section(report, "Run").facts).items() >= facts.items()
@@ -175,6 +178,28 @@ def test_no_name_steers_a_terminal_or_breaks_a_line() -> None:
     assert "\x1b" not in text
     assert "\x00" not in text
     assert "evil name" in text
+
+
+def test_a_sentence_is_whole_and_one_that_rows_share_is_said_once_below_them() -> None:
+    why = "No kernel ran in 34.34 of 298.7 ms; 2.951 ms of that went to copies and fills alone, and nobody knows of the rest."
+    frame = pl.DataFrame(
+        {"subject": ["a", "b", "c"], "lost_ns": [1, 2, 3], "flop": [None] * 3, "reason": [why, "unknown to all", "unknown to all"]}
+    )
+    made = table_section("Look", frame, {"what": "subject", "saved": "lost_ns", "flop": "flop", "why": "reason"})
+    assert made is not None
+    assert made.headings == ("what", "saved", "why")
+    assert [row[-1] for row in made.rows] == [why, "note 1", "note 1"]
+    assert made.footnotes == ("Note 1: unknown to all",)
+    for chosen in (ReportFormat.TEXT, ReportFormat.MARKDOWN):
+        assert why in written_report(Report("r", (made,)), chosen)
+
+
+@pytest.mark.parametrize(("ceiling_name", "expected"), [("int8", "600 Top/s"), ("float16", "600 Tflop/s")])
+def test_rates_of_integers_are_of_operations(ceiling_name: str, expected: str) -> None:
+    assert ceiling_rate(6e14, "flop_per_s", ceiling_name) == expected
+    assert cell("achieved_flop_per_s", 6e14, ceiling_name) == expected
+    assert number("achieved_flop_per_s", 6e14, ceiling_name) == expected
+    assert theme.flop_rate(6e14, ceiling_name) == expected
 
 
 def test_long_names_keep_both_ends() -> None:

@@ -57,9 +57,10 @@ def _text_lines(report: Report) -> Iterator[str]:
 
 
 def _aligned(section: Section) -> Iterator[str]:
-    rows = [[_cut(_plain(text)) for text in row] for row in section.rows]
+    rows = [_cells(map(_plain, row)) for row in section.rows]
     widths = [max(map(len, column)) for column in zip(section.headings, *rows, strict=True)]
-    for row in (section.headings, ["-" * width for width in widths], *rows):
+    rules = ["-" * min(width, MAX_CELL_LENGTH) for width in widths]
+    for row in (section.headings, rules, *rows):
         cells = (
             text.rjust(width) if right else text.ljust(width) for text, width, right in zip(row, widths, section.is_numeric, strict=True)
         )
@@ -82,7 +83,7 @@ def _markdown_lines(report: Report) -> Iterator[str]:
             yield from ([""] if lines else [])
             yield _markdown_row(section.headings)
             yield _markdown_row("--:" if right else "---" for right in section.is_numeric)
-            yield from (_markdown_row([_escaped(_cut(text)) for text in row]) for row in section.rows)
+            yield from (_markdown_row(map(_escaped, _cells(row))) for row in section.rows)
         yield from (line for footnote in section.footnotes for line in ("", _sentence(footnote)))
 
 
@@ -104,6 +105,12 @@ def _escaped(text: str) -> str:
 def _plain(text: str) -> str:
     """On one line, and without what would steer a terminal."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+
+
+def _cells(row: Iterable[str]) -> list[str]:
+    """Return the cells with long names cut. The last one may be a sentence that says why: it has the rest of the line."""
+    *names, last = row
+    return [*map(_cut, names), last]
 
 
 def _cut(text: str) -> str:

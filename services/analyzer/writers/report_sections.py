@@ -12,8 +12,9 @@ from services.analyzer.schema import TABLES
 from services.core.disturbance import disturbance_note
 from services.core.layer_timing import layers_note
 from services.core.model import CommandProfile, Device, ImportedTrace, KernelSweep, ModelRun, Run
-from services.core.quantities import duration, percentage, rate, size
+from services.core.quantities import ceiling_rate, duration, operation_rate, percentage, rate, size
 from services.core.report import UNKNOWN, Report, Section
+from services.core.shared_reasons import notes, shared_reasons
 
 MAX_ROW_COUNT: Final = 25
 """Of a section. What matters is at the top; who wants the rest takes the table."""
@@ -30,6 +31,9 @@ METHOD: Final = {
     "Compiler options": "compiler_options",
 }
 """What all measurements of a run mostly share, by the columns that tell it."""
+
+SENTENCES: Final = ("reason", "message", "note", "implausible_reason")
+"""Columns that say why, in sentences; they stand last, where they have room."""
 
 MAX_VALUE_COUNT: Final = 4
 
@@ -229,7 +233,18 @@ def _trace_sections(run: Run, table_of: TableOf) -> Iterator[Section | None]:
     )
     if any(table.table_name == OPPORTUNITIES for table in TABLES):
         frame = table_of(OPPORTUNITIES)
-        columns = {name.removesuffix("_ns").replace("_", " "): name for name in frame.columns if name not in ("run_id", "event_index")}
+        columns = {
+            "what": "subject",
+            "kind": "subject_kind",
+            "variant": "variant",
+            "could be saved": "lost_ns",
+            "time": "duration_sum_ns",
+            "share": "share_ratio",
+            "efficiency": "efficiency_ratio",
+            "bound": "bound",
+            "kernels": "launch_count",
+            "why": "reason",
+        }
         yield table_section("What to look at first", frame, columns, "Time that a kernel at its roof would not take.")
 
 
@@ -308,7 +323,8 @@ def _outcome(roofline: pl.DataFrame, failures: pl.DataFrame) -> Iterator[Section
 
 
 def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
-    values = [rate(row["value"], "flop/s" if row["unit"] == "flop_per_s" else "B/s") for row in ceilings.iter_rows(named=True)]
+    ceilings = ceilings.unique(("device_id", "ceiling_name", "path", "source"), keep="last", maintain_order=True)
+    values = [ceiling_rate(row["value"], row["unit"], row["ceiling_name"]) for row in ceilings.iter_rows(named=True)]
     columns = {"device": "device_id", "ceiling": "ceiling_name", "path": "path", "value": "value", "source": "source", "from": "note"}
     columns["host busy"] = "host_busy_ratio"
     return table_section(
@@ -323,7 +339,7 @@ def _ceilings_section(ceilings: pl.DataFrame) -> Section | None:
 
 
 def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], sentence: str = "", more: str = "") -> Section | None:
-    """The first rows of a frame; None when it has none.
+    """The first rows of a frame, of the columns that say something of them; None when it has none. Sentences that rows share are notes.
 
     Args:
         columns: headings with their columns, of which those count that the frame has.
@@ -331,30 +347,43 @@ def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, str], s
     """
     if frame.is_empty():
         return None
-    shown = {heading: column for heading, column in columns.items() if column in frame.columns}
+    first = frame.head(MAX_ROW_COUNT)
+    shown = {
+        heading: column
+        for place, (heading, column) in enumerate(columns.items())
+        if column in frame.columns and (place == 0 or first[column].null_count() < first.height)
+    }
     rest = frame.height - MAX_ROW_COUNT
+    rows = [list(_cells(row, tuple(shown.values()))) for row in first.iter_rows(named=True)]
+    marks = {}
+    if rows and list(shown.values())[-1] in SENTENCES:
+        marks = shared_reasons(cells[-1] for cells in rows)
+        for cells in rows:
+            cells[-1] = marks.get(cells[-1], cells[-1])
     return Section(
         title,
         sentences=(sentence,) if sentence else (),
         headings=tuple(shown),
         is_numeric=tuple(frame[column].dtype.is_numeric() for column in shown.values()),
-        rows=tuple(_cells(row, tuple(shown.values())) for row in frame.head(MAX_ROW_COUNT).iter_rows(named=True)),
-        footnotes=(f"And {rest} more{f': {more}' if more else ''}.",) if rest > 0 else (),
+        rows=tuple(map(tuple, rows)),
+        footnotes=(*notes(marks), *([f"And {rest} more{f': {more}' if more else ''}."] if rest > 0 else [])),
     )
 
 
 def _cells(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-    return tuple(cell(column, row[column]) for column in columns)
+    return tuple(cell(column, row[column], row.get("dtype")) for column in columns)
 
 
-def cell(column: str, value: Any) -> str:
-    """A figure with the unit that its column names."""
+def cell(column: str, value: Any, dtype: str | None = None) -> str:
+    """A figure with the unit that its column names. dtype: of the kernel: operations on integers are no flop."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, int | float):
         return str(value)
+    if column.endswith("_flop_per_s"):
+        return operation_rate(value, dtype)
     for suffix, written in FIGURES.items():
         if column.endswith(suffix):
             return written(value)
@@ -362,7 +391,6 @@ def cell(column: str, value: Any) -> str:
 
 
 FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
-    "_flop_per_s": lambda value: rate(value, "flop/s"),
     "_bytes_per_s": lambda value: rate(value, "B/s"),
     "_flop_per_byte": lambda value: f"{value:.4g} flop/B",
     "_ns": duration,

@@ -98,4 +98,6 @@ def figures_text(row: Mapping[str, Any], metric: Metric) -> str:
         "efficiency_ratio": f"{theme.percent(row['efficiency_ratio'])} of attainable",
         "duration_median_ns": theme.duration(row["duration_median_ns"]),
     }
-    return ", ".join([metric.show(row[metric.column]), *(text for column, text in others.items() if column != metric.column)])
+    value = row[metric.column]
+    shown = theme.flop_rate(value, row["dtype"]) if metric.column == "achieved_flop_per_s" else metric.show(value)
+    return ", ".join([shown, *(text for column, text in others.items() if column != metric.column)])

@@ -172,12 +172,12 @@ def _point_hover() -> HoverTool:
     return HoverTool(
         tooltips=[
             ("", "@label"),
-            ("Achieved", "@rate{custom}flop/s · @byte_rate{custom}B/s"),
-            ("Attainable", "@attainable_rate{custom}flop/s"),
+            ("Achieved", "@rate{custom}@operation/s · @byte_rate{custom}B/s"),
+            ("Attainable", "@attainable_rate{custom}@operation/s"),
             ("Efficiency", "@efficiency_ratio{custom} (@bound)"),
             ("Intensity", "@intensity{custom} flop/B"),
             ("Time", "@duration_ns{custom} @timing"),
-            ("Work", "@flop{custom}flop · @bytes{custom}, @work_source"),
+            ("Work", "@flop{custom}@operation · @bytes{custom}, @work_source"),
             ("Kind", "@kind"),
             ("Result", "@verification"),
             ("Ceilings", "@ceiling"),

@@ -136,7 +136,8 @@ def _line(
         "color": color,
         "line_dash": dash if row["is_preferred"] else "dashed",
         "name": f"{row['device_id'][:MAX_DEVICE_LENGTH]} {name}" if has_device else name,
-        "value": (theme.byte_rate if is_memory else theme.flop_rate)(row["value"]) + (BUSY if is_busy(row["host_busy_ratio"]) else ""),
+        "value": (theme.byte_rate(row["value"]) if is_memory else theme.flop_rate(row["value"], row["ceiling_name"]))
+        + (BUSY if is_busy(row["host_busy_ratio"]) else ""),
         "source": row["source"] + (f" ({row['confidence']} confidence)" if row["confidence"] else ""),
         "device": row["device_id"],
         "note": row["note"] or "",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from services.core.disturbance import DISTURBED_SYMBOL
+from services.core.quantities import operation
 from services.ui import theme
 from services.ui.charts.elements import Columns, text_column
 from services.ui.state import PointSize
@@ -31,7 +32,7 @@ POINT_NUMBERS: Final = (
     *("fill_alpha", "size", "line_width"),
 )
 POINT_TEXTS: Final = (
-    *("color", "line_color", "line_dash", "marker", "label", "run", "kind", "dtype"),
+    *("color", "line_color", "line_dash", "marker", "label", "run", "kind", "dtype", "operation"),
     *("bound", "timing", "work_source", "ceiling", "verification"),
 )
 
@@ -47,7 +48,7 @@ WORK_SOURCES: Final[dict[str | None, str]] = {
 }
 
 VERIFICATION_TEXTS: Final[dict[str | None, str]] = {
-    "PASSED": "correct",
+    "PASSED": "passed",
     "FAILED": "WRONG RESULT",
     "NO_REFERENCE": "no reference",
     "SWITCHED_OFF": "not checked",
@@ -154,6 +155,7 @@ def point_columns(
         "run": [theme.short_run_id(run_id) for run_id in rows["run_id"]],
         "kind": [_joined(*values) for values in rows.select("category", "dtype").iter_rows()],
         "dtype": rows["dtype"].fill_null("").to_list(),
+        "operation": [operation(dtype) for dtype in rows["dtype"]],
         "bound": [category or _bound(bound) for category, bound in zip(rows["efficiency_category"], rows["bound"], strict=True)],
         "timing": [_timing(*values) for values in rows.select("duration_median_ns", "duration_mean_ns", "launch_count").iter_rows()],
         "work_source": [WORK_SOURCES.get(value, value or "") for value in rows["work_source"]],

@@ -147,7 +147,7 @@ def _summary(hardware: Hardware, computes: Sequence[Compute]) -> str:
     for dtype, path in computes[:2]:
         peak = known_ceiling(hardware, "flop_per_s", dtype, path)
         if peak is not None:
-            parts.append(f"{dtype} {theme.flop_rate(peak.value)}")
+            parts.append(f"{dtype} {theme.flop_rate(peak.value, dtype)}")
     memory = known_ceiling(hardware, "bytes_per_s", "dram")
     parts += [] if memory is None else [f"memory {theme.byte_rate(memory.value)}"]
     limits = hardware.thresholds

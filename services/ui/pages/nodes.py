@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from services.core.errors import KernalyseError
-from services.core.model import Device, Hardware, HardwareKey, NodeHealth, NodeStatus, RunState, Telemetry
+from services.core.model import Ceiling, Device, Hardware, HardwareKey, NodeHealth, NodeStatus, RunState, Telemetry
 from services.core.roofline_config import SOURCES, known_ceiling
 from services.ui import theme
 from services.ui.charts import node_telemetry
@@ -253,11 +253,15 @@ def _ceiling_rows(hardware: Hardware) -> list[dict[str, Any]]:
     rows = []
     for unit, name, path in ordered:
         found = [known_ceiling(hardware, unit, name, path, (source,)) for source in SOURCE_TITLES]
-        shown = theme.byte_rate if unit == "bytes_per_s" else theme.flop_rate
-        values = [{"text": shown(c.value) if c else theme.UNKNOWN, "note": c.note if c else ""} for c in found]
+        values = [{"text": _ceiling_rate(c) if c else theme.UNKNOWN, "note": c.note if c else ""} for c in found]
         title = name.upper() if unit == "bytes_per_s" and name in LEVELS[:3] else name
         rows.append({"title": f"{title} on tensor cores" if path == "tensor" else title, "values": values})
     return rows
+
+
+def _ceiling_rate(ceiling: Ceiling) -> str:
+    is_memory = ceiling.unit == "bytes_per_s"
+    return theme.byte_rate(ceiling.value) if is_memory else theme.flop_rate(ceiling.value, ceiling.ceiling_name)
 
 
 def _peaks_in_short(hardware: Hardware) -> str:

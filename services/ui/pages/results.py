@@ -25,6 +25,7 @@ class ResultRow(NamedTuple):
     label: str
     duration_median_ns: float | None
     duration_mean_ns: float | None
+    dtype: str | None
     achieved_flop_per_s: float | None
     achieved_bytes_per_s: float | None
     intensity_flop_per_byte: float | None

@@ -40,6 +40,10 @@ def _plain(column: str, show: Callable[[Any], str]) -> Callable[[Figures], str]:
     return lambda figures: "" if figures.get(column) is None else show(figures[column])
 
 
+def _flop_rate(column: str) -> Callable[[Figures], str]:
+    return lambda figures: "" if figures.get(column) is None else theme.flop_rate(figures[column], figures.get("dtype"))
+
+
 def _median(figures: Figures) -> str:
     if figures.get("duration_median_ns") is None:
         return ""
@@ -82,7 +86,7 @@ def _efficiency(of: str = "") -> Callable[[Figures], str]:
             return ""
         attainable, bound = figures.get(f"{of}attainable_flop_per_s"), figures.get(f"{of}bound")
         reached = theme.percent(figures[f"{of}efficiency_ratio"])
-        reached += f" of {theme.flop_rate(attainable)}" if attainable is not None else " of what is attainable"
+        reached += f" of {theme.flop_rate(attainable, figures.get('dtype'))}" if attainable is not None else " of what is attainable"
         return reached + (f", {bound}-bound" if bound else "")
 
     return text
@@ -188,7 +192,7 @@ _OF_ROOF: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Flop a launch", _plain("flop", lambda value: theme.si(value, "flop"))),
     ("Bytes a launch", _plain("bytes", theme.memory)),
     ("Intensity", _plain("intensity_flop_per_byte", theme.intensity)),
-    ("Flop rate", _plain("achieved_flop_per_s", theme.flop_rate)),
+    ("Flop rate", _flop_rate("achieved_flop_per_s")),
     ("Byte rate", _plain("achieved_bytes_per_s", theme.byte_rate)),
     ("Efficiency", _efficiency()),
     ("Implausible", _plain("implausible_reason", str)),
@@ -212,7 +216,7 @@ _OF_CIRCUMSTANCES: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
 _OF_SWEPT_KERNEL: Final[tuple[tuple[str, Callable[[Figures], str]], ...]] = (
     ("Best configuration", _plain("best_label", str)),
     ("Its median", _plain("best_duration_median_ns", theme.duration)),
-    ("Its flop rate", _plain("best_achieved_flop_per_s", theme.flop_rate)),
+    ("Its flop rate", _flop_rate("best_achieved_flop_per_s")),
     ("Its byte rate", _plain("best_achieved_bytes_per_s", theme.byte_rate)),
     ("Its intensity", _plain("best_intensity_flop_per_byte", theme.intensity)),
     ("Its efficiency", _efficiency("best_")),

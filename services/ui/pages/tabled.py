@@ -166,7 +166,7 @@ class TabledPage(PageBase):
         if self._rows.answer is not None:
             for row in self._rows.answer.rows.to_dicts():
                 key = self.row_key(row)
-                cells = [_cell(column, row.get(column.name)) for column in columns]
+                cells = [_cell(column, row.get(column.name), row.get("dtype")) for column in columns]
                 rows.append({"cells": cells, "key": key, "is_chosen": bool(key) and key == self.state.configuration})
         has_filter = filters.has_any(self.state) or bool(self.state.runs)
         empty = "No row matches these filters." if has_filter else "Nothing has been measured yet. Start with: kernalyse bench saxpy"
@@ -200,6 +200,7 @@ def _all_columns(table: TableName) -> tuple[str, ...]:
     return tuple(column.name for column in COLUMNS[table])
 
 
-def _cell(column: Column, value: Any) -> dict[str, Any]:
+def _cell(column: Column, value: Any, dtype: str | None) -> dict[str, Any]:
     is_bad = (column.name == "verification_state" and value == "FAILED") or (column.name in BAD_WHERE_SET and bool(value))
-    return {"text": FORMATS[column.show](value), "is_bad": is_bad}
+    text = theme.flop_rate(value, dtype) if column.show == "flop_rate" else FORMATS[column.show](value)
+    return {"text": text, "is_bad": is_bad}

@@ -64,7 +64,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ nodes
 
     async def AddNode(self, request: Any, context: Any) -> Any:
-        endpoint = Endpoint(request.address, request.token, request.ca_certificate or None)
+        endpoint = Endpoint(
+            request.address,
+            request.token,
+            request.ca_certificate or None,
+            request.client_certificate or None,
+            request.client_key or None,
+        )
         return messages.AddNodeResponse(node=wire.encode(await self._nodes.add(endpoint)))
 
     async def ListNodes(self, request: Any, context: Any) -> Any:

@@ -45,7 +45,7 @@ def dashboard_session(
         running = find_service(UiSettings.load().announcement_path())
         address = {} if port is None else {"address": f"127.0.0.1:{port}"}
         ui = running or _started(started, "ui", {"analyzer-address": analyzer.address, **address})
-        with AnalyzerClient(endpoint_of(analyzer)) as client:
+        with AnalyzerClient(endpoint_of(analyzer, server)) as client:
             yield client, ui
     finally:
         for child in reversed(started):

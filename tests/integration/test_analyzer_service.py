@@ -324,6 +324,8 @@ async def test_nodes_are_added_once_and_removed(stub: Any, analyzer: AnalyzerHer
         await add_node(stub, Endpoint("example.invalid:1", "x"))
     with pytest.raises(InvalidRequestError, match="host:port"):
         await add_node(stub, Endpoint("nonsense", "x"))
+    with pytest.raises(InvalidRequestError, match="with a port from 1 to 65535"):
+        await add_node(stub, Endpoint("127.0.0.1:99999", "x"))
     secrets = analyzer.folder / "store" / "node_tokens.json"
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert node.endpoint.token.encode() not in (analyzer.folder / "store" / "catalogue.sqlite").read_bytes()

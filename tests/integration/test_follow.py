@@ -19,6 +19,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.following import merged
+from services.cli.options import Server
 from services.cli.session import endpoint_of
 from services.core import wire
 from services.core.discovery import find_service
@@ -96,7 +97,8 @@ def test_auto_reload_and_config_persistence(tool: Tool) -> None:
     assert url.startswith("http://127.0.0.1:")
     running = find_service(AnalyzerSettings.load().announcement_path())
     assert running is not None
-    with AnalyzerClient(endpoint_of(running)) as client, open_channel(endpoint_of(running)) as channel:
+    endpoint = endpoint_of(running, Server())
+    with AnalyzerClient(endpoint) as client, open_channel(endpoint) as channel:
         stub = AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
 
         def symbols() -> dict[str, str]:

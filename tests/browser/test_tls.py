@@ -124,7 +124,7 @@ def test_a_browser_gets_the_live_page_under_that_name(secure: SecureDashboard, p
     page.goto(f"https://{NAME}:{secure.port}/live?token={secure.token}")
     page.wait_for_selector(".shell[data-ready]", timeout=PATIENCE_MS)  # so the socket is open too
     assert "token" not in page.url
-    (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == "kernalyse_access"]
+    (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == f"kernalyse_session_{secure.port}"]
     assert cookie.get("secure")
     browser.close()
     assert complaints == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from kernalyse.channel import is_address
@@ -18,7 +19,7 @@ from services.analyzer.node_watching import NodeWatching
 from services.analyzer.store import Store
 from services.analyzer.watching import RunWatching
 from services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
-from services.core.model import Device, NodeHealth, NodeStatus
+from services.core.model import Device, NodeHealth, NodeStatus, Run
 from services.core.rpc import Endpoint, is_local
 
 FIRST_ANSWER_TIMEOUT_S: Final = 5.0
@@ -113,6 +114,13 @@ class Nodes:
 
     def statuses(self) -> Sequence[NodeStatus]:
         return [collector.status for _, collector in sorted(self._collectors.items())]
+
+    def with_problem(self, run: Run) -> Run:
+        """Return the run with what keeps this analyzer from hearing or storing how it goes on."""
+        if run.state.is_final:
+            return run
+        of_node = (status for status in self.statuses() if status.node is not None and status.node.node_id == run.node_id)
+        return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
 
     async def link(self, node_id: str) -> NodeLink:
         """An open connection to the node; for an empty node_id, to the first that serves. Waits for one just being connected to.

@@ -124,7 +124,7 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
         "hostname": None if node is None else node.hostname,
         "version": None if node is None else node.version,
         "device_count": None if node is None else len(node.devices),
-        "problem": status.problem or None,
+        "problem": status.collecting_problem or None,
     }
 
 

@@ -305,9 +305,13 @@ async def test_watching_nodes_begins_with_everything_and_goes_on_with_changes(st
     node.journal("aaaa-1", StateChanged(RunState.RUNNING))
     assert [run.state for run in (await anext(answers)).runs] == [wire.encode(await get_run(stub, "last")).state]
     await node.stop()
-    lost = (await anext(answers)).nodes[0]
+    answer = await anext(answers)
+    lost = answer.nodes[0]
     assert lost.health == messages.NODE_HEALTH_UNREACHABLE
     assert lost.problem
+    (run,) = answer.runs or (await anext(answers)).runs  # it would look as if it went on
+    assert (run.run_id, run.problem) == ("aaaa-1", lost.problem)
+    assert (await get_run(stub, "aaaa-1")).problem == lost.problem
     stream.cancel()
 
 

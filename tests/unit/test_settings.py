@@ -97,6 +97,10 @@ def test_a_key_of_another_certificate_is_refused_and_so_is_what_is_no_pem(files:
     with pytest.raises(InvalidSettingError, match="a key that is not the certificate's") as caught:
         AnalyzerSettings.load(certificate_file=files.certificate, key_file=other.key).security()
     assert str(other.key) in caught.value.found
+    rsa_key = tmp_path / "rsa.pem"
+    subprocess.run(["openssl", "genrsa", "-out", rsa_key, "2048"], check=True, capture_output=True)
+    with pytest.raises(InvalidSettingError, match="a key that is not the certificate's"):
+        AnalyzerSettings.load(certificate_file=files.certificate, key_file=rsa_key).security()
     with pytest.raises(InvalidSettingError, match="no PEM key, or one with a password"):
         AnalyzerSettings.load(certificate_file=files.certificate, key_file=files.certificate).security()
     with pytest.raises(InvalidSettingError, match="no PEM certificate"):

@@ -16,6 +16,7 @@ CONNECT_TIMEOUT_S: Final = 3.0
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
     (0, 0, 0, 4, 0, 0, 0, 0, 0)
 )  # with empty settings, as every client begins
+MISMATCH_REASONS: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # OpenSSL on a key and a certificate
 NAME_MISMATCH_CODES: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 DATE_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
@@ -47,7 +48,7 @@ def pair_problem(certificate: bytes | None, key: bytes | None) -> str | None:
     try:
         _load_pair(_context(), certificate, key)
     except ssl.SSLError as error:
-        return "a key that is not the certificate's" if error.reason == "KEY_VALUES_MISMATCH" else "no PEM key, or one with a password"
+        return "a key that is not the certificate's" if error.reason in MISMATCH_REASONS else "no PEM key, or one with a password"
     return None
 
 

@@ -17,10 +17,10 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fuzz bench lint format types proto lock wheel clean
+.PHONY: help setup run test smoke fuzz bench lint format types proto lock wheel clean
 
 help:
-	@echo "make setup | run | test | fuzz | bench | lint | format | types | proto | lock | wheel | clean"
+	@echo "make setup | run | test | smoke | fuzz | bench | lint | format | types | proto | lock | wheel | clean"
 
 setup: $(INSTALLED)
 
@@ -30,6 +30,11 @@ run: $(INSTALLED)
 # Two workers, file by file (tests/conftest.py), the long ones in front, in the order of testpaths (pyproject.toml).
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder $(ARGS)
+
+# What a new user does first, in an environment of its own: make smoke PYTHON=python3.13
+smoke:
+	@$(MAKE) --no-print-directory test VENV=.venv-$$($(PYTHON) -c 'import platform; print(platform.python_version())') \
+	  ARGS="tests/smoke --numprocesses 0 $(ARGS)"
 
 # Properties with ten times the examples that they name, and damaged files of every format.
 fuzz: $(INSTALLED)
@@ -70,7 +75,7 @@ lock: $(INSTALLED)
 	  --output-file deploy/profiler.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(INSTALLED): requirements.lock requirements-cuda.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -10,13 +10,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.examples import load_profile
 from tests.kept import alone_with, kept_folder
 from tests.known_ceilings import known_ceilings
 from tests.private_folder import private_folder
 from tests.service_processes import ServiceProcess, ServiceProcesses
-
-load_profile()
 
 # pyopencl keeps a database in the cache folder open, which `private_folders` would delete under it after the first test.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")

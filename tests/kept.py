@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -59,3 +61,15 @@ def alone_with(name: str) -> Iterator[Path]:
     with (KEPT / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
+
+
+def kept_package(requirement: str) -> Path:
+    """Return a folder in which a package of the index lies, without what it needs itself. Raise CalledProcessError: there is none."""
+    with alone_with("packages") as folder:
+        package = folder / requirement
+        if not package.exists():
+            part = folder / "part"
+            options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--upgrade", "--target", str(part))
+            subprocess.run([sys.executable, "-m", "pip", "install", *options, requirement], check=True, capture_output=True)
+            part.rename(package)
+    return package

@@ -22,7 +22,7 @@ NOTHING_ELSE_RAN: Final = 0.0
 
 
 def known_ceilings(folder: Path) -> Path:
-    """The file, measured first where it is missing or old. One process at a time may ask."""
+    """The file, measured first where it is missing or old; without a device in it where there is none. One process at a time may ask."""
     file = folder / FILE_NAME
     if not file.exists() or time.time() - file.stat().st_mtime > MAX_AGE_S:
         subprocess.run([sys.executable, "-m", "tests.known_ceilings", str(file)], check=True)
@@ -46,6 +46,7 @@ def measure(file: Path) -> None:
         with measuring_quickly():
             measured = measure_ceilings(session, load_sources(), open_clock_meter(session.device), lambda _index, _plan: None)
         write_ceilings(file, session.device, measured.ceilings, NOTHING_ELSE_RAN)
+    file.touch()
 
 
 if __name__ == "__main__":

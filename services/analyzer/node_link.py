@@ -15,7 +15,7 @@ from kernalyse.v1.profiler_service_pb2_grpc import ProfilerServiceStub
 from services.core import wire
 from services.core.errors import LimitReachedError, NodeUnreachableError, UnavailableError
 from services.core.model import Node, Run
-from services.core.rpc import Endpoint, error_from_rpc, open_async_channel
+from services.core.rpc import Endpoint, error_from_rpc, is_cancelled, open_async_channel
 
 ANSWER_TIMEOUT_S = 10.0
 """For calls that only read. A node that takes longer is as good as gone; a busy one answers within tenths of a second."""
@@ -31,7 +31,6 @@ class NodeLink:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.address = endpoint.address
-        self._is_closed = False
         self._channel = open_async_channel(endpoint)
         self.stub: Any = ProfilerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -78,29 +77,22 @@ class NodeLink:
                 yield part.chunk
         except TimeoutError as error:
             raise unreachable(self.address, f"no byte of {artifact_name} in {STALL_TIMEOUT_S:g} s") from error
-        except asyncio.CancelledError as error:
-            if self._is_closed and not _is_task_cancelled():
-                raise unreachable(self.address, "a connection that was closed") from error
-            raise
         finally:
             call.cancel()
 
     async def close(self) -> None:
-        self._is_closed = True
         await self._channel.close(CLOSING_S)
-
-
-def _is_task_cancelled() -> bool:
-    """Calls of a closed channel end as a cancelled task does, though nobody has cancelled it."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 @contextmanager
 def node_errors(address: str) -> Iterator[None]:
-    """Raises what the node raised, unchanged; a failure to reach it as NodeUnreachableError."""
+    """Raise what the node raised, unchanged; a failure to reach it, and the end of its connection, as NodeUnreachableError."""
     try:
         yield
+    except asyncio.CancelledError as error:  # as the calls of a closed channel end
+        if is_cancelled():
+            raise
+        raise unreachable(address, "that its connection was closed, as it is when the node is removed") from error
     except grpc.RpcError as error:
         translated = error_from_rpc(error)
         if type(translated) is UnavailableError or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:

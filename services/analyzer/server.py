@@ -36,9 +36,9 @@ from services.analyzer.watching import RunWatching
 from services.analyzer.writers.report import report_format
 from services.core import wire
 from services.core.discovery import announced
-from services.core.errors import ArtifactNotFoundError, InvalidRequestError
+from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
 from services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
-from services.core.rpc import Endpoint, build_server, serve_health, set_serving
+from services.core.rpc import Endpoint, build_server, serve_health
 from services.core.settings import AnalyzerSettings
 
 SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
@@ -126,14 +126,24 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         if first is None:
             raise InvalidRequestError("UploadBundle", found="no message", expected="at least one chunk", remedy="Send the bundle.")
         link = await self._nodes.link(first.node_id)
+        problems: list[Exception] = []  # of the request: gRPC keeps them to itself, and ends the call to the node
 
         async def forwarded() -> AsyncIterator[Any]:
             yield profiler.ProfilerServiceUploadBundleRequest(chunk=first.chunk)
-            async for part in request_iterator:
-                yield profiler.ProfilerServiceUploadBundleRequest(chunk=part.chunk)
+            try:
+                async for part in request_iterator:
+                    yield profiler.ProfilerServiceUploadBundleRequest(chunk=part.chunk)
+            except Exception as problem:
+                problems.append(problem)
+                raise
 
-        with node_errors(link.address):
-            answer = await link.stub.UploadBundle(forwarded())
+        try:
+            with node_errors(link.address):
+                answer = await link.stub.UploadBundle(forwarded())
+        except NodeUnreachableError:
+            if problems:
+                raise problems[0] from None
+            raise
         return messages.AnalyzerServiceUploadBundleResponse(
             digest=answer.digest, size_bytes=answer.size_bytes, file_count=answer.file_count
         )
@@ -319,12 +329,12 @@ async def serve(settings: AnalyzerSettings) -> None:
         await server.start()
         try:
             with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
-                await set_serving(health, SERVICE_NAME, True)
+                health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
                 await told_to_stop.wait()
         finally:
             logger.info("Analyzer stops")
-            await set_serving(health, SERVICE_NAME, False)
+            health.set_serving(False)
             run_watching.close()
             node_watching.close()
             await server.stop(STOPPING_S)

@@ -26,6 +26,7 @@ from services.analyzer.analyses import (
     trace_totals,
 )
 from services.analyzer.analyses.counted_work import counted_work
+from services.analyzer.analyses.guessed_layers import guessed_category
 from services.analyzer.analyses.opportunities import opportunities
 from services.analyzer.analyses.timeline_questions import Matches, window_summary
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
@@ -106,7 +107,7 @@ def _kernels(trace: TraceFrames) -> pl.LazyFrame:
         trace_kernels.trace_kernels(trace["kernel_launches"], trace["trace_names"]),
         trace_totals.kernels_of_totals(trace["kernel_totals"], trace["trace_names"]),
         ("kernel_name",),
-    )
+    ).with_columns(category=guessed_category(pl.col("kernel_name")))
 
 
 def _layers(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:

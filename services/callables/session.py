@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,6 +11,7 @@ from numpy import float64
 
 from services.core.model import CacheMode, Device, TimingMethod
 from services.profiler.backends.base import PreparedLaunch, TimedSamples, Timing
+from services.profiler.backends.stream_holding import without_garbage_collector
 
 Call = Callable[[], object]
 
@@ -68,18 +67,6 @@ class CallableSession:
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
         assert isinstance(launch, CallableLaunch)
-        with _without_collector():
+        with without_garbage_collector():
             is_cold = timing.cache_mode is CacheMode.COLD
             return TimedSamples(self._stopwatch.time(launch.function, timing.launches_per_sample, count, is_cold=is_cold))
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Python's garbage collector looks at the whole program, at times that have nothing to do with the function."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -5,33 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-from rich.text import Text
-
-from services.cli.terminal import plain_table
+from services.cli.terminal import FittedTable
 from services.core.quantities import UNKNOWN, ceiling_rate, percentage
 
 if TYPE_CHECKING:
     import polars as pl
 
-NOTE_WIDTH: Final = 130
-"""Columns from which on notes have room; on a narrower terminal they would break every row into a dozen."""
-
 PROBLEM_PREFIX: Final = "Not measured: "
 """How the profiler's log begins what it says of a ceiling, or a form of it, that it could not measure."""
 
 
-def ceilings_table(shares: pl.DataFrame, width: int) -> Table:
-    """One row per ceiling. Input: ceiling_shares of one run; width: of the terminal, in characters."""
-    with_notes = width >= NOTE_WIDTH
-    table = plain_table("ceiling", "path")
-    for heading in ("measured", "datasheet", "share", "at clock", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    if with_notes:
-        table.add_column("note", overflow="fold")
-    for row in shares.iter_rows(named=True):
-        table.add_row(*map(Text, (*_cells(row), *([row["note"] or ""] if with_notes else []))))
-    return table
+def ceilings_table(shares: pl.DataFrame) -> FittedTable:
+    """Return one row per ceiling. Input: ceiling_shares of one run."""
+    numeric = ("measured", "datasheet", "of datasheet", "at clock", "of clock")
+    rows = ((*_cells(row), row["note"] or "") for row in shares.iter_rows(named=True))
+    return FittedTable(("ceiling", "path", *numeric, "note"), rows, numeric=numeric)
 
 
 def problem_lines(log_lines: pl.DataFrame) -> list[str]:

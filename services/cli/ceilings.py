@@ -63,7 +63,7 @@ def _print(shares: pl.DataFrame) -> None:
 
     console = make_console()
     if shares["measured"].is_not_null().any():
-        console.print(ceilings_table(shares, console.width))
+        console.print(ceilings_table(shares))
         for line in missing_lines(shares):
             console.print(line, markup=False, highlight=False)
 

@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
-from services.cli.terminal import figures_table, markdown_table
+from services.cli.terminal import FittedTable, markdown_table
 from services.core.quantities import UNKNOWN, change, duration, percentage
 from services.core.shared_reasons import notes, shared_reasons
 
@@ -26,9 +24,9 @@ def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
     return rows.filter((rows["verdict"] == "SLOWER") & (rows["duration_ratio"] > 1 + threshold_ratio))
 
 
-def verdict_table(rows: pl.DataFrame) -> Table:
+def verdict_table(rows: pl.DataFrame) -> FittedTable:
     """Input: table comparison. Reasons that several rows share are `reason_notes`."""
-    return figures_table(HEADINGS, NUMERIC_HEADINGS, _rows_of_cells(rows))
+    return FittedTable(HEADINGS, _rows_of_cells(rows), numeric=NUMERIC_HEADINGS)
 
 
 def reason_notes(rows: pl.DataFrame) -> tuple[str, ...]:

@@ -2,61 +2,73 @@
 
 from __future__ import annotations
 
+import socket
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, stop_children
 from services.cli.options import Server
-from services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, endpoint_of, named_endpoint, refuse_other_analyzers
+from services.cli.session import START_TIMEOUT_S, STOP_GRACE_S, endpoint_of, named_endpoint
 from services.core.discovery import Announcement, find_service
 from services.core.settings import AnalyzerSettings, UiSettings, data_folder
 
-FREE_ADDRESS = "127.0.0.1:0"
+HOST = "127.0.0.1"
+FREE_ADDRESS = f"{HOST}:0"
 
 
 @contextmanager
-def dashboard_session(
-    server: Server, own_settings: Mapping[str, str], port: int | None
-) -> Iterator[tuple[AnalyzerClient, Announcement | None]]:
-    """A client, and where the dashboard is served; None: only who runs that analyzer knows.
-
-    What is started here is found by other commands while the block runs.
+def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[AnalyzerClient, Announcement | None]]:
+    """Yield a client, and where the dashboard is served; None: only who runs that analyzer knows.
 
     Args:
-        own_settings: flags of an analyzer of its own.
-        port: of a dashboard of its own; None as the settings say, 0 for a free one.
+        port: that the dashboard is wanted on. Where it is free and no dashboard is there, one is started on it, beside one that runs
+            elsewhere too. Where something else is there, and with 0 or None, the dashboard that runs is taken; without any one is
+            started on a free port, or with None as the settings say.
 
     Raises:
-        UsageError: own_settings, and there is another analyzer.
         UnavailableError: a service does not start.
     """
-    if own_settings:
-        refuse_other_analyzers(server, own_settings)
     if server.address is not None:
         with AnalyzerClient(named_endpoint(server)) as client:
             yield client, None
         return
-    started: list[Child] = []
-    try:
-        analyzer = find_service(AnalyzerSettings.load().announcement_path()) or _started(
-            started, "analyzer", {"address": FREE_ADDRESS, **own_settings}
-        )
-        running = find_service(UiSettings.load().announcement_path())
-        address = {} if port is None else {"address": f"127.0.0.1:{port}"}
-        ui = running or _started(started, "ui", {"analyzer-address": analyzer.address, **address})
+    with ExitStack() as started:
+        analyzer_announcements = AnalyzerSettings.load().announcement_path()
+        analyzer = find_service(analyzer_announcements) or _started(started, "analyzer", analyzer_announcements, {"address": FREE_ADDRESS})
+        ui = _dashboard(started, analyzer, port)
         with AnalyzerClient(endpoint_of(analyzer, server)) as client:
             yield client, ui
-    finally:
-        for child in reversed(started):
-            stop_children((child,), grace_s=STOP_GRACE_S)
 
 
-def _started(started: list[Child], service: str, settings: Mapping[str, str]) -> Announcement:
+def _dashboard(started: ExitStack, analyzer: Announcement, port: int | None) -> Announcement:
+    announcements = UiSettings.load().announcement_path()
+    running = find_service(announcements)
+    is_wanted = bool(port) and _is_free(port or 0)
+    if running is not None and not is_wanted:
+        return running
+    if running is not None:  # other commands go on finding that one
+        announcements = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="kernalyse-"))) / "ui.json"
+    address = {} if port is None else {"address": f"{HOST}:{port if is_wanted else 0}"}
+    own_announcement = {} if running is None else {"announcement-file": str(announcements)}
+    return _started(started, "ui", announcements, {"analyzer-address": analyzer.address, **address, **own_announcement})
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was served a moment ago is free
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _started(started: ExitStack, service: str, announcement_path: Path, settings: Mapping[str, str]) -> Announcement:
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-    loaded = AnalyzerSettings.load() if service == "analyzer" else UiSettings.load()
-    log_path = data_folder() / "logs" / f"{service}.log"
-    child = Child(service, arguments, log_path=log_path, announcement_path=loaded.announcement_path())
-    started.append(child)
+    child = Child(service, arguments, log_path=data_folder() / "logs" / f"{service}.log", announcement_path=announcement_path)
+    started.callback(stop_children, (child,), grace_s=STOP_GRACE_S)
     child.start()
     return child.wait_until_serving(START_TIMEOUT_S)

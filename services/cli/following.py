@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from services.cli.analyzer_client import AnalyzerClient
+from services.cli.registry_run import with_registry
 from services.core.errors import KernalyseError, UnavailableError
-from services.core.model import Hardware, HardwareKey, Run, Thresholds
+from services.core.model import Filter, Hardware, HardwareKey, LogLevel, Run, TableQuery, Thresholds
 from services.core.roofline_config import FILE_NAME, MEMBERS, config_of
 
 REGISTRY_NAME: Final = "op_registry.py"
@@ -23,6 +24,9 @@ POLL_S: Final = 0.25
 """Between looks at three files: seldom enough to cost nothing, often enough that the page is new when one looks up from the editor."""
 
 RETRY_S: Final = 1.0
+SHOWN_PROBLEM_COUNT: Final = 10
+"""After each reading; a list with thousands of them would push everything else out of the terminal."""
+
 SAME_RATIO: Final = 1e-9
 """Values that differ less went through a division and back."""
 
@@ -33,7 +37,7 @@ class FollowedList:
     """One file with its roofline_config.json and, where there is one, a registry of operations.
 
     Args:
-        op_registry_folder: that the analyzer reads it by; None: none.
+        op_registry_folder: whose registry tells the work of operations; None: none does.
         say: shows one line to the user.
     """
 
@@ -41,6 +45,7 @@ class FollowedList:
         self._client = client
         self._path = path.resolve()
         self._config_path = self._path.with_name(FILE_NAME)
+        self._op_registry_folder = op_registry_folder
         self._watched = (self._path, self._config_path, *([op_registry_folder / REGISTRY_NAME] if op_registry_folder else []))
         self._say = say
         self._imported: State | None = None
@@ -51,11 +56,22 @@ class FollowedList:
         """Reads it now. Raises KernalyseError, OSError."""
         state = self._state()
         source_id = f"{socket.gethostname()}:{self._path}"
-        run, is_known = self._client.import_trace(TraceUpload([OutgoingTrace(self._path)], lambda _sent_bytes: None, source_id=source_id))
+        with with_registry(OutgoingTrace(self._path), self._op_registry_folder) as trace:
+            run, is_known = self._client.import_trace(TraceUpload([trace], lambda _sent_bytes: None, source_id=source_id))
         if self.run is None or not is_known:
             self._say(f"{time.strftime('%H:%M:%S')} {self._path.name} read: {run.total_configuration_count} operations")
+            self._say_problems(run)
         self._imported, self.run = state, run
         return run
+
+    def _say_problems(self, run: Run) -> None:
+        """What the reader found wrong, above all why an operation has no place on the roofline."""
+        warnings = (Filter("level", LogLevel.WARNING.value),)
+        rows, count = self._client.rows(TableQuery("log_lines", (run.run_id,), filters=warnings, limit=SHOWN_PROBLEM_COUNT))
+        for line in rows["line"]:
+            self._say(f"  {line}")
+        if count > rows.height:
+            self._say(f"  And {count - rows.height} more: kernalyse show {run.run_id} log_lines --filter level=WARNING")
 
     def follow(self, is_over: threading.Event) -> None:
         """Until it is over, or interrupted. A file that cannot be read is told of, and what was read before stays."""

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
-from rich.table import Table
 
-from services.cli.terminal import figures_table, markdown_table
+from services.cli.terminal import FittedTable, markdown_table
 from services.core.quantities import UNKNOWN, change, duration, percentage, rate
 
 VERSION: Final = "kernalyse-history/1"
@@ -45,8 +44,8 @@ def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: i
     return found.filter(pl.col("verdict") == "REGRESSION", size > 1 + threshold_ratio, pl.col("runs_since") <= recent_run_count)
 
 
-def series_table(found: pl.DataFrame, metric: str) -> Table:
-    return figures_table(HEADINGS, NUMERIC_HEADINGS, _rows(found, metric))
+def series_table(found: pl.DataFrame, metric: str) -> FittedTable:
+    return FittedTable(HEADINGS, _rows(found, metric), numeric=NUMERIC_HEADINGS)
 
 
 def as_markdown(found: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,7 @@ def import_files(
     Status 1: a file could not be read; the others are imported all the same.
     """
     from kernalyse.trace_upload import OutgoingTrace
+    from services.cli.registry_run import with_registry
     from services.cli.session import analyzer_session
     from services.cli.terminal import console as make_console
     from services.core.words.usage import UsageError
@@ -62,12 +64,12 @@ def import_files(
     files = list(dict.fromkeys(file for path in paths for file in _traces(path)))
     runs = [files] if is_one_run else [[file] for file in files] if is_separate else _by_job(files)
     reports = _reports(counters or [], files)
-    own_settings = {} if op_registry is None else {"op-registry-folder": str(op_registry.resolve())}
-    with analyzer_session(server, with_profiler=False, own_settings=own_settings) as client:
-        done = [
-            _import(client, [OutgoingTrace(path, reports) for path in traces], _place(number, len(runs)), console)
-            for number, traces in enumerate(runs)
-        ]
+    done = []
+    with analyzer_session(server, with_profiler=False) as client:
+        for number, paths_of_run in enumerate(runs):
+            with ExitStack() as stack:
+                traces = [stack.enter_context(with_registry(OutgoingTrace(path, reports), op_registry)) for path in paths_of_run]
+                done.append(_import(client, traces, _place(number, len(runs)), console))
     if not all(done):
         raise typer.Exit(1)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -48,12 +50,14 @@ EXTRA_OF_MODULE: Final = {
     "tree_sitter": "profiler",
 }
 
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(
     name="kernalyse",
     help="Profiles GPU kernels on this and other machines and shows how far each is from what the hardware can do.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT_SETTINGS,
 )
 for group in (
     up,
@@ -94,8 +98,24 @@ def root(
 
 
 def main() -> None:
-    """Runs the command and ends the process: 0 success, 1 failure, 2 bad usage, 130 interrupted."""
-    status = _run()
+    """Run the command and end the process: 0 success, 1 failure, 2 bad usage, 130 interrupted."""
+    _end_with(app)
+
+
+def main_of(command: Callable[..., None], module_name: str, defaults: Mapping[str, object] | None = None) -> None:
+    """Run one command as a program of its own, `python -m MODULE_NAME`, and end the process as `main` does.
+
+    Args:
+        defaults: of its parameters, where they are other ones than those of the command.
+    """
+    settings = {**CONTEXT_SETTINGS, "default_map": dict(defaults or {})}
+    alone = typer.Typer(pretty_exceptions_enable=False, context_settings=settings, add_completion=False)
+    alone.command()(command)
+    _end_with(partial(alone, prog_name=f"python -m {module_name}"))
+
+
+def _end_with(program: Callable[[], object]) -> NoReturn:
+    status = _run(program)
     if "grpc" in sys.modules:
         # Calls that have failed are in circles of references. One that the interpreter frees at its very end waits for a lock, and the
         # thread that holds it may have been stopped by then: the process would never end.
@@ -103,10 +123,10 @@ def main() -> None:
     sys.exit(status)
 
 
-def _run() -> str | int | None:
+def _run(program: Callable[[], object]) -> str | int | None:
     """The status. Nothing of the command is left behind: an exception on its way would hold all that it came through."""
     try:
-        app()
+        program()
     except SystemExit as end:
         return end.code
     except UsageError as error:
@@ -127,12 +147,6 @@ def _run() -> str | int | None:
             f"internal error: {type(error).__name__}: {error}. Please report it; KERNALYSE_TRACEBACK=1 shows where it happened.", status=1
         )
     return 0
-
-
-def main_of(command: str) -> None:
-    """One command by itself, as a program of its own: what follows the program's name are its arguments."""
-    sys.argv[1:1] = [command]
-    main()
 
 
 def _failed(message: str, *, status: int) -> int:

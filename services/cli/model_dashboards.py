@@ -13,6 +13,7 @@ from services.cli.options import Server, takes_server
 
 if TYPE_CHECKING:
     from services.cli.model_profiling import ProfilingRequest
+    from services.compat.model_dashboards.dashboard import Dashboard
     from services.compat.model_dashboards.profile_document import Document
 
 OUTPUT_FOLDER: Final = Path("profiling_results")
@@ -62,7 +63,7 @@ def perf_dashboard(
     if run_profiling and data is None:
         request = ProfilingRequest(tuple(models or ()), (variant,), batch_size, sequence_length, backend.value, device, node, max_time)
         dashboard.data = profiled_models(request, server)
-        typer.echo(f"wrote {dashboard.save_data()}")
+        _save(dashboard)
     elif data is not None and not run_profiling:
         dashboard.load_data(data)
     else:
@@ -121,11 +122,18 @@ def perf_comparison(
     else:
         dashboard.load_data(data or output_folder / dashboard.data_file)
     if data is None:
-        typer.echo(f"wrote {dashboard.save_data()}")
+        _save(dashboard)
     for line in dashboard.summary_lines():
         typer.echo(line)
     typer.echo(f"wrote {dashboard.generate_dashboard()}")
     _fail_where_incomplete(dashboard.data)
+
+
+def _save(dashboard: Dashboard) -> None:
+    written = dashboard.save_data()
+    if dashboard.kept_file is not None:
+        typer.echo(f"kept {dashboard.kept_file}: {written.name} as it was, which has other models (--data {dashboard.kept_file} draws it)")
+    typer.echo(f"wrote {written}")
 
 
 def _benchmarked(request: ProfilingRequest, server: Server) -> Document:

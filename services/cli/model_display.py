@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-from rich.text import Text
-
-from services.cli.terminal import plain_table
+from services.cli.terminal import FittedTable
 from services.core.quantities import UNKNOWN, change, duration, giga, median_with_interval, percentage, rate
 
 if TYPE_CHECKING:
@@ -18,11 +15,11 @@ BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 """In layer paths: blocks of a model are alike, and a terminal shows each kind of layer once."""
 
 
-def model_table(models: pl.DataFrame) -> Table:
+def model_table(models: pl.DataFrame) -> FittedTable:
     """One row per model and variant. Input: table models."""
-    table = _table(("model", "variant"), ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s", "GFLOP/s", "efficiency"), ("verified",))
-    for row in models.iter_rows(named=True):
-        cells = (
+    numeric = ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s", "GFLOP/s", "efficiency")
+    rows = (
+        (
             row["model_name"],
             row["variant"] or UNKNOWN,
             _median(row),
@@ -34,11 +31,12 @@ def model_table(models: pl.DataFrame) -> Table:
             percentage(row["efficiency_ratio"]),
             (row["verification_state"] or UNKNOWN).lower().replace("_", " "),
         )
-        table.add_row(*map(Text, cells))
-    return table
+        for row in models.iter_rows(named=True)
+    )
+    return FittedTable(("model", "variant", *numeric, "verified"), rows, numeric=numeric)
 
 
-def layer_table(layers: pl.DataFrame) -> Table:
+def layer_table(layers: pl.DataFrame) -> FittedTable:
     """One row per kind of layer, over all blocks. Input: table layers of one variant."""
     import polars as pl
 
@@ -56,9 +54,9 @@ def layer_table(layers: pl.DataFrame) -> Table:
         .with_columns(flop_per_s=pl.col("flop") / time_ns * 1e9, bytes_per_s=pl.col("bytes") / time_ns * 1e9)
         .sort("duration_sum_ns", descending=True)
     )
-    table = _table(("layer",), ("launches", "time", "share", "GFLOP/s", "GB/s", "efficiency"), ("bound",))
-    for row in kinds.iter_rows(named=True):
-        cells = (
+    numeric = ("launches", "time", "share", "GFLOP/s", "GB/s", "efficiency")
+    rows = (
+        (
             row["kind"],
             str(row["launch_count"]),
             duration(row["duration_sum_ns"]),
@@ -68,11 +66,12 @@ def layer_table(layers: pl.DataFrame) -> Table:
             percentage(row["efficiency_ratio"]),
             row["bound"] or UNKNOWN,
         )
-        table.add_row(*map(Text, cells))
-    return table
+        for row in kinds.iter_rows(named=True)
+    )
+    return FittedTable(("layer", *numeric, "bound"), rows, numeric=numeric)
 
 
-def variant_table(layer_variants: pl.DataFrame) -> Table:
+def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
     """One row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
     import polars as pl
 
@@ -89,22 +88,26 @@ def variant_table(layer_variants: pl.DataFrame) -> Table:
         )
         .sort(pl.max_horizontal("duration_sum_ns", "baseline_duration_sum_ns"), descending=True)
     )
-    table = _table(("layer",), ("before", "after", "change", "saved", "efficiency before", "after"), ("verdict", "variants"))
-    for row in kinds.iter_rows(named=True):
-        after_ns, before_ns = row["duration_sum_ns"], row["baseline_duration_sum_ns"]
-        cells = (
+    numeric = ("before", "after", "change", "saved", "efficiency before", "efficiency after")
+    rows = (
+        (
             row["kind"],
-            duration(before_ns),
-            duration(after_ns),
-            change(after_ns / before_ns) if after_ns is not None and before_ns else UNKNOWN,
+            duration(row["baseline_duration_sum_ns"]),
+            duration(row["duration_sum_ns"]),
+            _change(row["duration_sum_ns"], row["baseline_duration_sum_ns"]),
             duration(-row["duration_delta_ns"]),
             percentage(row["baseline_efficiency_ratio"]),
             percentage(row["efficiency_ratio"]),
             _counted(row["verdicts"]),
             f"{row['baseline_variant']} → {row['variant']}",
         )
-        table.add_row(*map(Text, cells))
-    return table
+        for row in kinds.iter_rows(named=True)
+    )
+    return FittedTable(("layer", *numeric, "verdict", "variants"), rows, numeric=numeric)
+
+
+def _change(after_ns: float | None, before_ns: float | None) -> str:
+    return change(after_ns / before_ns) if after_ns is not None and before_ns else UNKNOWN
 
 
 def _counted(verdicts: list[str]) -> str:
@@ -155,10 +158,3 @@ def _median(row: dict[str, Any]) -> str:
     if row["duration_median_low_ns"] is None:
         return duration(row["duration_median_ns"])
     return median_with_interval(row["duration_median_ns"], row["duration_median_low_ns"], row["duration_median_high_ns"])
-
-
-def _table(texts: tuple[str, ...], numbers: tuple[str, ...], last: tuple[str, ...]) -> Table:
-    table = plain_table()
-    for heading in (*texts, *numbers, *last):
-        table.add_column(heading, justify="right" if heading in numbers else "left", no_wrap=heading in texts)
-    return table

@@ -184,13 +184,17 @@ def _device_facts(client: AnalyzerClient, run: Run) -> Document:
 
 def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Document]]:
     """Name and entry of each variant that the run has timed."""
+    from services.analyzer.analyses.model_passes import WHOLE_PASS
+
     models, layers = (client.table(name, [run.run_id]) for name in ("models", "layers"))
+    points = client.table("roofline", [run.run_id])
+    roofs = {row["variant"]: row for row in points.iter_rows(named=True) if row["category"] == WHOLE_PASS}
     in_order = client.table("configurations", [run.run_id])["layer_path"].drop_nulls().unique(maintain_order=True).to_list()
     rank = {path: place for place, path in enumerate(in_order)}
     for model in models.iter_rows(named=True):
         own = [layer for layer in layers.iter_rows(named=True) if layer["variant"] == model["variant"]]
         own.sort(key=lambda layer: rank.get(layer["layer"], len(rank)))
-        yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own])
+        yield file_name_of(model["model_name"]), benchmark_of(model, [layer_of(layer) for layer in own], roofs.get(model["variant"], {}))
 
 
 def _say_what_to_expect(console: Console, request: ProfilingRequest) -> None:

@@ -136,27 +136,26 @@ def _device_rows(status: NodeStatus) -> list[dict[str, object]]:
             "hostname": status.node.hostname,
             "device_id": device.device_id,
             "name": device.name,
+            "health": str(status.health),
             "kind": str(device.kind),
             "backends": ", ".join(backend.lower() for backend in device.backends),
-            "runtime": device.runtime,
-            "driver_version": device.driver_version,
+            "memory_bytes": device.memory_bytes,
             "compute_capability": device.compute_capability,
             "compute_unit_count": device.compute_unit_count,
-            "memory_bytes": device.memory_bytes,
-            "health": str(status.health),
+            "driver_version": device.driver_version,
+            "runtime": device.runtime,
         }
         for device in status.node.devices
     ]
 
 
 def _print_rows(rows: list[dict[str, object]]) -> None:
-    from rich.text import Text
-
-    from services.cli.terminal import console, plain_table
+    from services.cli.terminal import FittedTable, console
     from services.core.quantities import UNKNOWN, size
 
-    table = plain_table(*(name.removesuffix("_bytes") for name in rows[0]))
-    for row in rows:
-        cells = {name: size(value) if name.endswith("_bytes") and isinstance(value, int) else value for name, value in row.items()}
-        table.add_row(*(Text(UNKNOWN if cell is None else str(cell)) for cell in cells.values()))
-    console().print(table)
+    def shown(name: str, value: object) -> str:
+        return UNKNOWN if value is None else size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)
+
+    headings = [name.removesuffix("_bytes").replace("_", " ") for name in rows[0]]
+    whole = ("device id", "address", "memory")
+    console().print(FittedTable(headings, ([shown(*item) for item in row.items()] for row in rows), whole=whole))

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
-from services.cli.terminal import plain_table
+from services.cli.terminal import FittedTable
 from services.core.errors import UnavailableError
 from services.core.model import CommandProfile, LogLevel, Run, RunState, StopReason, TableChunk
 from services.core.quantities import UNKNOWN, giga, median_with_interval, percentage
@@ -117,20 +116,15 @@ class RunDisplay:
                 self._console.print(Text(f"{row['source']}: {row['line']}"))
 
 
-def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> Table:
+def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTable:
     """One row per measured configuration. Input: the tables measurements and roofline of one run."""
     latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
-    table = plain_table()
-    table.add_column("kernel", no_wrap=True)  # what tells the rows apart is never cut
-    table.add_column("parameters", overflow="fold", min_width=len("parameters"))
-    table.add_column("median ± CI", justify="right", no_wrap=True)
-    for heading in ("GFLOP/s", "GB/s", "efficiency"):
-        table.add_column(heading, justify="right")
-    for heading in ("bound", "verified", "stop"):
-        table.add_column(heading)
-    for row in measurements.sort("configuration_index").iter_rows(named=True):
-        table.add_row(*map(Text, _result_cells(row, latest_roofline.get(row["configuration_index"], {}))))
-    return table
+    headings = ("kernel", "parameters", "median ± CI", "efficiency", "bound", "verified", "GFLOP/s", "GB/s", "stop")
+    rows = (
+        _result_cells(row, latest_roofline.get(row["configuration_index"], {}))
+        for row in measurements.sort("configuration_index").iter_rows(named=True)
+    )
+    return FittedTable(headings, rows, numeric=("median ± CI", "efficiency", "GFLOP/s", "GB/s"), whole=("kernel",))
 
 
 def counted_lines(roofline: pl.DataFrame) -> list[str]:
@@ -149,35 +143,32 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
         median_with_interval(
             measurement["duration_median_ns"], measurement["duration_median_low_ns"], measurement["duration_median_high_ns"]
         ),
-        giga(roofline.get("achieved_flop_per_s")),
-        giga(roofline.get("achieved_bytes_per_s")),
         percentage(roofline.get("efficiency_ratio")),
         roofline.get("bound") or UNKNOWN,
         str(measurement["verification_state"]).lower().replace("_", " ") + (", implausible" if roofline.get("is_implausible") else ""),
+        giga(roofline.get("achieved_flop_per_s")),
+        giga(roofline.get("achieved_bytes_per_s")),
         SHOWN_STOP_REASONS[StopReason(measurement["stop_reason"])],
     )
 
 
-def paired_table(comparisons: pl.DataFrame) -> Table:
+def paired_table(comparisons: pl.DataFrame) -> FittedTable:
     """One row per comparison in alternating blocks. Input: table paired_comparisons of one run, with rows."""
-    table = plain_table("compared", "with")
-    for heading in ("blocks", "time", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "cycles"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    table.add_column("because")
-    for row in comparisons.sort("configuration_index").iter_rows(named=True):
-        cells = (
+    numeric = ("time", f"{comparisons['confidence_ratio'][0] * 100:g} % interval", "cycles", "blocks")
+    rows = (
+        (
             str(row["label"]),
             str(row["baseline_label"]),
-            str(row["block_count"]),
+            str(row["verdict"]).lower(),
             _ratio(row["duration_ratio"]),
             f"{_ratio(row['duration_ratio_low'])} to {_ratio(row['duration_ratio_high'])}",
             _ratio(row["cycle_ratio"]),
-            str(row["verdict"]).lower(),
+            str(row["block_count"]),
             str(row["reason"]),
         )
-        table.add_row(*map(Text, cells))
-    return table
+        for row in comparisons.sort("configuration_index").iter_rows(named=True)
+    )
+    return FittedTable(("compared", "with", "verdict", *numeric, "because"), rows, numeric=numeric)
 
 
 def _ratio(value: float | None) -> str:

@@ -112,28 +112,28 @@ def _confirm_deletion(runs: Iterable[Run]) -> None:
 def _print_table(found: tuple[Run, ...]) -> None:
     from rich.text import Text
 
-    from services.cli.terminal import console, plain_table
+    from services.cli.terminal import FittedTable, console
 
     if not found:
         typer.echo("No runs yet. Start one: kernalyse bench saxpy")
         return
+    headings = ("run", "title", "state", "done", "failed", "duration", "started", "device", "node", "tags")
     has_origin = len({run.node_id for run in found}) > 1 or any(run.is_imported for run in found)
-    has_tags = any(run.tags for run in found)
-    origin, tags = ["node"] if has_origin else [], ["tags"] if has_tags else []
-    table = plain_table("run", *origin, "title", *tags, "state", "done", "failed", "device", "started", "duration")
-    for run in found:
-        table.add_row(
+    rows = (
+        (
             run.run_id,
-            *([run.node_name] if has_origin else []),
-            Text(run.title),
-            *([Text(", ".join(run.tags))] if has_tags else []),
+            run.title,
             run.state if run.error is None else f"{run.state} {run.error.reason}",
             *_counts(run),
-            run.device_id or UNKNOWN,
-            _local(run.start_time),
             _duration(run),
+            _local(run.start_time),
+            run.device_id or UNKNOWN,
+            run.node_name if has_origin else "",
+            ", ".join(run.tags),
         )
-    console().print(table)
+        for run in found
+    )
+    console().print(FittedTable(headings, rows, whole=("run", "done", "duration", "started", "device")))
     for run in found:
         if run.problem:
             console().print(Text(f"{run.run_id} is {run.state} for all the analyzer knows: {run.problem}"), soft_wrap=True)

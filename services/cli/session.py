@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,6 @@ STOP_GRACE_S: Final = 6.0
 NODE_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
 WATCH_S: Final = 0.2  # later than that nobody notices; more often is for nothing
-NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 def named_endpoint(server: Server) -> Endpoint:
@@ -97,20 +96,12 @@ def endpoint_of(announcement: Announcement, server: Server) -> Endpoint:
 
 
 @contextmanager
-def analyzer_session(
-    server: Server, *, with_profiler: bool = True, own_settings: Mapping[str, str] = NO_SETTINGS
-) -> Iterator[AnalyzerClient]:
+def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[AnalyzerClient]:
     """A client of the analyzer that `server` names, else of the one that runs, else of one that lives as long as the block.
 
     Args:
         with_profiler: whether one of its own gets a profiler; commands that only read do without.
-        own_settings: flags of an analyzer of its own.
-
-    Raises:
-        UsageError: own_settings, and there is another analyzer: what it runs is for its own settings to say.
     """
-    if own_settings:
-        refuse_other_analyzers(server, own_settings)
     if server.address is not None:
         with AnalyzerClient(named_endpoint(server)) as client:
             yield client
@@ -120,26 +111,12 @@ def analyzer_session(
         with AnalyzerClient(endpoint_of(running, server)) as client:
             yield client
         return
-    with own_services(server, with_profiler=with_profiler, analyzer_settings=own_settings) as client:
+    with own_services(server, with_profiler=with_profiler) as client:
         yield client
 
 
-def refuse_other_analyzers(server: Server, settings: Mapping[str, str]) -> None:
-    """Raises UsageError when there is an analyzer other than one that the command starts."""
-    running = find_service(AnalyzerSettings.load().announcement_path()) if server.address is None else None
-    address = server.address or (None if running is None else running.address)
-    if address is not None:
-        names = ", ".join(name.replace("-", "_") for name in settings)
-        raise UsageError(
-            f"analyzer {address}",
-            found="one that runs already",
-            expected="an analyzer of this command's own, for what it is to run",
-            remedy=f"Set {names} in the settings of that analyzer, or stop it for this command.",
-        )
-
-
 @contextmanager
-def own_services(server: Server, *, with_profiler: bool, analyzer_settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[AnalyzerClient]:
+def own_services(server: Server, *, with_profiler: bool) -> Iterator[AnalyzerClient]:
     """Profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block.
 
     Args:
@@ -147,7 +124,7 @@ def own_services(server: Server, *, with_profiler: bool, analyzer_settings: Mapp
     """
     with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
         folder = Path(folder_name)
-        children = [_own_child("analyzer", folder, analyzer_settings)]
+        children = [_own_child("analyzer", folder)]
         if with_profiler:
             children.append(_own_child("profiler", folder))
         try:
@@ -206,9 +183,9 @@ def _ended_among(children: Sequence[Child]) -> tuple[Child, int] | None:
     return next(((child, status) for child in children if (status := child.exit_status()) is not None), None)
 
 
-def _own_child(service: str, folder: Path, more_settings: Mapping[str, str] = NO_SETTINGS) -> Child:
+def _own_child(service: str, folder: Path) -> Child:
     announcement_path = folder / f"{service}.json"
-    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path), **more_settings}
+    settings = {"address": f"unix:{folder / service}.sock", "announcement-file": str(announcement_path)}
     arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
     if service == "profiler":
         arguments += ["--drain-s", "0"]

@@ -17,129 +17,12 @@ from services.cli.tree_order import in_tree_order
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.console import Console
 
     from services.analyzer.querying import QueryResult
     from services.cli.row_choice import RowChoice
 
 MAX_SHOWN_ROWS: Final = 200
 """A terminal is no place for a million samples; the other formats have them all."""
-
-CUT_COLUMNS: Final = ("kernel_name", "layer", "name", "label", "subject", "layer_path", "kernel_before", "kernel_after", "call")
-"""Of names that may be long; see terminal.MAX_NAME_LENGTH."""
-
-OVERVIEW_COLUMNS: Final = {
-    "measurements": (
-        "label", "sample_count", "duration_median_ns", "duration_median_low_ns", "duration_median_high_ns", "noise_ratio", "stop_reason",
-        "cache_mode", "verification_state", "model_name", "batch_size", "tokens_per_s", "stated_flop_per_s",
-    ),
-    "roofline": (
-        "label", "model_name", "batch_size", "duration_median_ns", "launch_count", "duration_sum_ns", "intensity_flop_per_byte",
-        "achieved_flop_per_s", "achieved_bytes_per_s", "attainable_flop_per_s", "efficiency_ratio", "bound", "efficiency_category",
-        "ceiling_source", "work_source", "is_implausible", "symbol",
-    ),
-    "counted_roofline": (
-        "label", "memory_level", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
-        "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
-    ),
-    "kernels": (
-        "kernel_name", "launch_count", "duration_sum_ns", "share_ratio", "duration_min_ns", "duration_median_ns", "duration_max_ns",
-        "configuration_count", "failed_configuration_count", "duration_median_min_ns", "achieved_flop_per_s_max",
-        "achieved_bytes_per_s_max", "efficiency_ratio_max", "best_label", "bound", "implausible_count",
-    ),
-    "layers": (
-        "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "share_ratio", "source", "flop", "bytes",
-        "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio",
-    ),
-    "layer_roofline": (
-        "label", "duration_sum_ns", "share_ratio", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
-        "attainable_flop_per_s", "efficiency_ratio", "bound", "ceiling_source", "work_source",
-    ),
-    "layer_tree": (
-        "layer", "variant", "call_count", "launch_count", "duration_sum_ns", "own_duration_sum_ns", "share_ratio", "achieved_flop_per_s",
-        "achieved_bytes_per_s", "efficiency_ratio", "bound",
-    ),
-    "layer_kernels": (
-        "layer_path", "variant", "kernel_name", "launch_count", "own_launch_count", "duration_sum_ns", "share_ratio",
-        "achieved_flop_per_s", "efficiency_ratio", "bound",
-    ),
-    "counted_layer_roofline": (
-        "label", "memory_level", "launch_count", "bytes", "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
-        "memory_ceiling_bytes_per_s", "efficiency_ratio", "bound",
-    ),
-    "opportunities": (
-        "subject_kind", "subject", "variant", "duration_sum_ns", "share_ratio", "efficiency_ratio", "lost_ns", "bound", "reason",
-    ),
-    "ceilings": ("device_id", "ceiling_name", "unit", "value", "path", "source", "confidence", "clock_hz"),
-    "breakdown": (
-        "process_id", "device_index", "device_name", "span_ns", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "overlap_ns",
-        "memory_ns", "memory_only_ns",
-    ),
-    "gaps": ("device_index", "start_ns", "duration_ns", "reason", "kernel_before", "kernel_after", "call", "layer"),
-    "launches": (
-        "kernel_name", "launch_count", "call_duration_median_ns", "queue_delay_median_ns", "queue_delay_p95_ns", "short_share_ratio",
-        "launches_per_graph_count",
-    ),
-    "memory": (
-        "process_id", "device_index", "kind", "direction", "op_count", "bytes_sum", "duration_sum_ns", "achieved_bytes_per_s",
-        "bandwidth_ratio", "small_op_count",
-    ),
-    "occupancy": (
-        "kernel_name", "grid_block_count", "block_thread_count", "registers_per_thread", "shared_bytes", "launch_count", "duration_sum_ns",
-        "theoretical_occupancy_ratio", "wave_count", "limiting_resource",
-    ),
-    "collectives": (
-        "collective_index", "kernel_name", "rank_count", "rank_index", "process_id", "start_ns", "duration_ns", "late_ns", "wait_ns",
-        "is_straggler",
-    ),
-    "ranks": (
-        "rank_index", "process_id", "device_index", "span_ns", "busy_ns", "compute_ns", "communication_ns", "collective_count", "wait_ns",
-        "straggler_count", "clock_source", "clock_residual_ns",
-    ),
-    "models": (
-        "model_name", "variant", "batch_size", "sequence_length", "duration_median_ns", "duration_mean_ns",
-        "duration_standard_deviation_ns",
-        "duration_p95_ns", "duration_p99_ns", "tokens_per_s", "launch_count", "efficiency_ratio", "bound", "verification_state",
-    ),
-    "layer_variants": (
-        "layer", "occurrence", "variant", "baseline_variant", "duration_sum_ns", "baseline_duration_sum_ns", "duration_delta_ns",
-        "duration_ratio", "verdict", "efficiency_ratio", "baseline_efficiency_ratio",
-    ),
-    "best": (
-        "label", "duration_median_ns", "candidate_count", "runner_up_label", "margin_ratio", "is_real",
-    ),
-    "samples": ("configuration_index", "sample_index", "duration_ns"),
-    "counters": ("configuration_index", "kernel_name", "metric_name", "value", "unit", "text"),
-    "counted_work": (
-        "label", "duration_ns", "sm_clock_hz", "flop", "dtype", "path", "dram_bytes", "l2_bytes", "l1_bytes", "achieved_occupancy_ratio",
-        "sm_throughput_ratio", "memory_throughput_ratio",
-    ),
-}  # fmt: skip
-"""What of the widest tables fits a terminal; tables not named here are shown whole."""
-
-
-RARE_COLUMNS: Final = (
-    "model_name",
-    "batch_size",
-    "tokens_per_s",
-    "stated_flop_per_s",
-    "symbol",
-    "launch_count",
-    "duration_sum_ns",
-    "variant",
-)
-"""Shown where a row has a value: only traces, models or results of other tools have them."""
-
-WORK_OF_LAYERS: Final = (
-    *("flop", "bytes", "achieved_flop_per_s", "achieved_bytes_per_s", "efficiency_ratio", "bound", "work_source", "worked_share_ratio"),
-)
-"""Of table layers: left out where the work of no layer is known."""
-
-MIN_NAME_WIDTH: Final = 40
-"""Characters that a column of names gets, however many figures stand beside it: less, and a name takes a line a word."""
-
-STAND_INS: Final = {"duration_median_ns": "duration_mean_ns"}
-"""Shown after a column that some rows lack: results of other tools may have means only."""
 
 
 class OutputFormat(StrEnum):
@@ -275,7 +158,7 @@ def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
     if frame["launch_count"].null_count() == frame.height:
         return frame.drop(figures)
     if frame["configuration_count"].null_count() == frame.height:
-        return frame.select("run_id", "event_index", "kernel_name", *figures)
+        return frame.select("run_id", "event_index", "kernel_name", "category", *figures)
     return frame
 
 
@@ -302,7 +185,8 @@ def _write_frames(frames: Mapping[str, pl.DataFrame], output_format: OutputForma
 def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output: Path | None) -> None:
     from rich.console import Console
 
-    from services.cli.terminal import FILE_WIDTH
+    from services.cli.table_display import print_result
+    from services.cli.terminal import UNLIMITED_WIDTH
     from services.cli.terminal import console as make_console
 
     if output is None:
@@ -312,62 +196,6 @@ def _show_tables(results: Mapping[str, QueryResult], max_row_count: int, output:
         return
     checked_output(output)
     with output.open("w", encoding="utf-8") as file:
-        console = Console(file=file, width=FILE_WIDTH)
+        console = Console(file=file, width=UNLIMITED_WIDTH)
         for name, result in results.items():
             print_result(console, name, result, max_row_count)
-
-
-def print_result(console: Console, name: str, result: QueryResult, max_row_count: int) -> None:
-    from rich.text import Text
-
-    from services.cli.best_display import best_lines
-    from services.cli.terminal import MAX_NAME_LENGTH, cut_name, plain_table
-
-    frame, total_row_count = result.frame, result.total_row_count
-    columns = _shown_columns(name, frame)
-    count = f"{frame.height}" if frame.height == total_row_count else f"{frame.height} of {total_row_count}"
-    console.print(f"{name}: {count} rows", highlight=False)
-    table = plain_table()
-    for column in columns:
-        is_number = frame[column].dtype.is_numeric()
-        width = max((len(name) for name in frame.head(max_row_count)[column] if name), default=0) if column in CUT_COLUMNS else 0
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold", min_width=min(width, MIN_NAME_WIDTH))
-    rows = frame.select(columns).head(max_row_count).rows()
-    for row in rows:
-        table.add_row(
-            *(Text(cut_name(_cell(value)) if column in CUT_COLUMNS else _cell(value)) for column, value in zip(columns, row, strict=True))
-        )
-    console.print(table)
-    if any(len(str(row[columns.index(column)])) > MAX_NAME_LENGTH for column in CUT_COLUMNS if column in columns for row in rows):
-        console.print("Long names are cut. Whole ones: --format json, csv or parquet.")
-    if name == "best":
-        for line in best_lines(frame):
-            console.print(line, markup=False, highlight=False)
-    if frame.height > max_row_count:
-        console.print(f"The first {max_row_count} rows. All of them: --format json, csv or parquet.")
-
-
-def _is_empty(frame: pl.DataFrame, column: str) -> bool:
-    """Of a table with rows: none has a value."""
-    return column in frame.columns and frame.height > 0 and frame[column].null_count() == frame.height
-
-
-def _shown_columns(name: str, frame: pl.DataFrame) -> list[str]:
-    columns = []
-    needless = set(WORK_OF_LAYERS if name == "layers" and _is_empty(frame, "work_source") else ())
-    needless |= {column for column in RARE_COLUMNS if _is_empty(frame, column)}
-    for column in OVERVIEW_COLUMNS.get(name, frame.columns):
-        if column in frame.columns and column not in needless:
-            columns.append(column)
-            stand_in = STAND_INS.get(column)
-            if stand_in in frame.columns and stand_in not in columns and frame[column].null_count() > 0:
-                columns.append(stand_in)
-    return columns
-
-
-def _cell(value: object) -> str:
-    from services.core.quantities import UNKNOWN
-
-    if value is None:
-        return UNKNOWN
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

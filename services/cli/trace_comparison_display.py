@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.table import Table
-
-from services.cli.terminal import cut_name, figures_table, markdown_table
+from services.cli.terminal import FittedTable, cut_name, markdown_table
 from services.core.quantities import UNKNOWN, duration, percentage
 from services.core.quantities import change as ratio_change
 
@@ -59,9 +57,9 @@ class TraceChange:
         return threshold_ratio is not None and ratio is not None and ratio > 1 + threshold_ratio
 
 
-def change_tables(change: TraceChange) -> Iterator[Table]:
+def change_tables(change: TraceChange) -> Iterator[FittedTable]:
     for name, rows in change.tables.items():
-        yield figures_table(_headings(name), (*NUMERIC_HEADINGS, MEDIAN_HEADING), _rows(name, rows), overflow="fold")
+        yield FittedTable(_headings(name), _rows(name, rows), numeric=(*NUMERIC_HEADINGS, MEDIAN_HEADING))
 
 
 def change_markdown(change: TraceChange, threshold_ratio: float | None) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.cli.terminal import cut_name, figures_table
+from services.cli.terminal import FittedTable, cut_name
 from services.core.labels import layer_label
 from services.core.quantities import UNKNOWN, duration, giga, percentage
 from services.ui.charts.names import OUTSIDE
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.table import Table
 
 
-def kernel_table(kernels: pl.DataFrame) -> Table:
+def kernel_table(kernels: pl.DataFrame) -> FittedTable:
     """Input: table kernels of a trace."""
     numeric = ("launches", "time", "share", "median")
     rows = (
@@ -27,16 +26,15 @@ def kernel_table(kernels: pl.DataFrame) -> Table:
         )
         for row in kernels.iter_rows(named=True)
     )
-    return figures_table(("kernel", *numeric), numeric, rows)
+    return FittedTable(("kernel", *numeric), rows, numeric=numeric)
 
 
-def layer_table(layers: pl.DataFrame) -> Table:
+def layer_table(layers: pl.DataFrame) -> FittedTable:
     """Input: table layers of a trace."""
     numeric = ("calls", "launches", "time", "share", "GFLOP/s", "GB/s", "efficiency")
     rows = (
         (
             cut_name(layer_label(row["layer"], row["source"]) if row["layer"] else OUTSIDE),
-            row["source"] or UNKNOWN,
             UNKNOWN if row["call_count"] is None else f"{row['call_count']}",
             f"{row['launch_count']}",
             duration(row["duration_sum_ns"]),
@@ -45,7 +43,8 @@ def layer_table(layers: pl.DataFrame) -> Table:
             giga(row["achieved_bytes_per_s"]),
             percentage(row["efficiency_ratio"]),
             row["bound"] or UNKNOWN,
+            row["source"] or UNKNOWN,
         )
         for row in layers.iter_rows(named=True)
     )
-    return figures_table(("layer", "told by", *numeric, "bound"), numeric, rows)
+    return FittedTable(("layer", *numeric, "bound", "told by"), rows, numeric=numeric)

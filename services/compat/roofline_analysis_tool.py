@@ -8,22 +8,21 @@ Installed, this file is also a top-level module. It holds names only; docs/opera
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 __all__ = ["main"]
 
-PORT = "8050"
-"""Where it always was, when no dashboard runs yet."""
+PORT = 8050
+"""Where the page always was."""
 
 
 def main() -> None:
-    """The command line's further arguments are those of `kernalyse follow`."""
+    """Run `kernalyse follow` with the command line's arguments; without any on commands.json, in a browser, on port 8050."""
+    from services.cli.follow import follow
     from services.cli.main import main_of
 
-    registry = ["--op-registry", "."] if Path("op_registry.py").is_file() else []
-    sys.argv[1:1] = [*registry, "--open", "--port", PORT]
-    main_of("follow")
+    registry = {"op_registry": "."} if Path("op_registry.py").is_file() else {}
+    main_of(follow, "roofline_analysis_tool", {"open_browser": True, "port": PORT, **registry})
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ __all__ = ["ComparisonDashboard", "main"]
 
 
 def main() -> None:
-    """The command line's arguments are those of `kernalyse perf-comparison`."""
+    """Run `kernalyse perf-comparison` with the command line's arguments."""
     from services.cli.main import main_of
+    from services.cli.model_dashboards import perf_comparison
 
-    main_of("perf-comparison")
+    main_of(perf_comparison, "visualize_comparison")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ __all__ = ["PerformanceDashboard", "main"]
 
 
 def main() -> None:
-    """The command line's arguments are those of `kernalyse perf-dashboard`."""
+    """Run `kernalyse perf-dashboard` with the command line's arguments."""
     from services.cli.main import main_of
+    from services.cli.model_dashboards import perf_dashboard
 
-    main_of("perf-dashboard")
+    main_of(perf_dashboard, "visualize_performance")
 
 
 if __name__ == "__main__":

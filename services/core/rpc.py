@@ -6,6 +6,7 @@ wraps its calls in `translated_errors`, and the same class comes out again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,20 +16,32 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
-from kernalyse.channel import CHANNEL_OPTIONS, Endpoint, is_address, is_local, open_async_channel, open_channel
+from kernalyse.channel import (
+    CONNECTION_OPTIONS,
+    MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES,
+    Endpoint,
+    is_address,
+    is_local,
+    open_async_channel,
+    open_channel,
+)
 from services.core.auth import tokens_equal
 from services.core.errors import (
     CancelledError,
     InternalError,
+    InvalidRequestError,
     InvalidSettingError,
     KernalyseError,
     LimitReachedError,
     NotBuiltYetError,
+    NotFoundError,
     UnauthenticatedError,
     UnavailableError,
     error_class,
@@ -37,9 +50,11 @@ from services.core.model import RunError
 
 __all__ = [
     "Endpoint",
+    "Health",
     "ServerSecurity",
     "build_server",
     "error_from_rpc",
+    "is_cancelled",
     "is_local",
     "open_async_channel",
     "open_channel",
@@ -57,10 +72,15 @@ MAX_OTHER_TEXT_BYTES: Final = 1300  # with letters that are not ASCII
 """Of an error's four parts together. They travel twice, in base64 and with what is not ASCII written out, among headers of
 which gRPC takes 8 KiB for certain: an error with more of them arrives as a broken stream that says nothing."""
 
+MAX_CHUNK_MESSAGE_BYTES: Final = (1024 + 64) * 1024
+"""Of each message of a stream to a service: a chunk of 1 MiB, and names and digests with it."""
+
 logger = logging.getLogger(__name__)
 
 SERVER_OPTIONS: Final = (
-    *CHANNEL_OPTIONS,
+    *CONNECTION_OPTIONS,
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_send_message_length", MAX_RESPONSE_BYTES),
     # Clients ping every 20 s (kernalyse.channel); a server that allows fewer closes their connections.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -124,7 +144,7 @@ def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
         case grpc.StatusCode.UNAUTHENTICATED:
             return UnauthenticatedError("call", found=details)
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return LimitReachedError("call", found=details)
+            return LimitReachedError("call", found=details, remedy="Send or ask for less at once.")
         case grpc.StatusCode.UNIMPLEMENTED:
             return NotBuiltYetError("call", found=details, remedy="The service may be of another version.")
         case _:
@@ -156,36 +176,78 @@ def run_error(error: KernalyseError) -> RunError:
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Turns what a servicer raises into a status. An unexpected exception is logged and becomes INTERNAL."""
+    """Turns what a servicer raises into a status. An unexpected exception is logged and becomes INTERNAL.
+
+    It parses the messages too: left to gRPC, bytes that do not parse end in a traceback and UNKNOWN, past this.
+    """
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
         if handler is None:
             return None
+        request_of = _parsed_stream if handler.request_streaming else _parsed
+        parse, method = handler.request_deserializer, details.method
         if handler.response_streaming:
             stream = handler.stream_stream or handler.unary_stream
 
-            async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            async def answer_stream(data: Any, context: Any) -> AsyncIterator[Any]:
                 try:
-                    async for response in stream(request, context):
+                    async for response in stream(request_of(parse, data, method), context):
                         yield response
-                except Exception as error:
-                    await _abort(context, error, details.method)
+                except (Exception, asyncio.CancelledError) as error:
+                    await _abort(context, error, method)
 
             return _replaced(handler, answer_stream)
         unary = handler.stream_unary or handler.unary_unary
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def answer(data: Any, context: Any) -> Any:
             try:
-                return await unary(request, context)
-            except Exception as error:
-                await _abort(context, error, details.method)
+                return await unary(request_of(parse, data, method), context)
+            except (Exception, asyncio.CancelledError) as error:
+                await _abort(context, error, method)
 
         return _replaced(handler, answer)
 
 
-async def _abort(context: Any, error: Exception, method: str) -> None:
-    if isinstance(error, grpc.aio.AbortError):
+def _replaced(handler: Any, behavior: Callable[..., Any]) -> Any:
+    """Return a handler of the same kind whose behavior gets the bytes of each message."""
+    build = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    return build(behavior, request_deserializer=None, response_serializer=handler.response_serializer)
+
+
+def _parsed(parse: Callable[[bytes], Any], data: bytes, method: str) -> Any:
+    try:
+        return parse(data)
+    except DecodeError as problem:
+        error = InvalidRequestError(
+            f"message to {method}",
+            found=f"{len(data)} bytes that do not parse: {problem}",
+            expected="a message of the contract",
+            remedy="The client may be built for another version of it.",
+        )
+        logger.warning("%s", error.message)  # a client of another make may show no more than the code
+        raise error from problem
+
+
+async def _parsed_stream(parse: Callable[[bytes], Any], stream: AsyncIterator[bytes], method: str) -> AsyncIterator[Any]:
+    async for data in stream:
+        if len(data) > MAX_CHUNK_MESSAGE_BYTES:
+            raise LimitReachedError(
+                f"message to {method}",
+                found=f"{len(data)} bytes",
+                expected=f"at most {MAX_CHUNK_MESSAGE_BYTES}",
+                remedy="Send smaller chunks.",
+            )
+        yield _parsed(parse, data, method)
+
+
+async def _abort(context: Any, error: BaseException, method: str) -> None:
+    if isinstance(error, grpc.aio.AbortError) or (isinstance(error, asyncio.CancelledError) and is_cancelled()):
         raise error
     if isinstance(error, grpc.RpcError):
         error = error_from_rpc(error)
@@ -197,30 +259,26 @@ async def _abort(context: Any, error: Exception, method: str) -> None:
     await context.abort_with_status(rpc_status.to_status(status_of(error)))
 
 
+def is_cancelled() -> bool:
+    """Return whether somebody has cancelled this task. If not, a CancelledError is that of something it waited for.
+
+    gRPC cancels the task of a call whose client has gone, and to whatever ends in a CancelledError it answers nothing.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses every call without the token, health aside."""
+    """Refuses every call without the token, health aside, before it is known whether there is such a method."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        handler = await continuation(details)
-        if handler is None or details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
-            return handler
-
-        async def refuse(request: Any, context: Any) -> Any:
-            raise UnauthenticatedError(
-                "metadata authorization",
-                found="no token or a wrong one",
-                expected="Bearer and the service's token",
-                remedy="Pass the token that the service printed or keeps in its token file.",
-            )
-
-        async def refuse_stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            await refuse(request, context)
-            yield None
-
-        return _replaced(handler, refuse_stream if handler.response_streaming else refuse)
+        if details.method.startswith(OPEN_METHODS) or self._is_authorized(details.invocation_metadata):
+            return await continuation(details)
+        # Of a stream whatever the method is: of any other kind gRPC would take in the whole message first.
+        return grpc.stream_stream_rpc_method_handler(_refuse)
 
     def _is_authorized(self, metadata: Sequence[tuple[str, str]]) -> bool:
         given = next((value for key, value in metadata if key == "authorization"), "")
@@ -228,14 +286,14 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return scheme.lower() == "bearer" and tokens_equal(self._token, token)
 
 
-def _replaced(handler: Any, behavior: Callable[..., Any]) -> Any:
-    build = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[handler.request_streaming, handler.response_streaming]
-    return build(behavior, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)
+async def _refuse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    raise UnauthenticatedError(
+        "metadata authorization",
+        found="no token or a wrong one",
+        expected="Bearer and the service's token",
+        remedy="Pass the token that the service printed or keeps in its token file.",
+    )
+    yield  # type: ignore[unreachable]  # what answers a stream must be a generator
 
 
 # ---------------------------------------------------------------- servers
@@ -298,15 +356,42 @@ def _bind(server: grpc.aio.Server, address: str, security: ServerSecurity) -> in
     return secure_port
 
 
-def serve_health(server: grpc.aio.Server, service_name: str) -> health.aio.HealthServicer:
-    """Adds health and reflection for the service; answers with the health servicer, SERVING."""
-    servicer = health.aio.HealthServicer()
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """The standard health service, of one service and of the whole server.
+
+    Not grpcio's own: that one holds a lock while it writes to a watcher, and a watcher that reads nothing, which needs no
+    token, would keep it from ever changing its state, and the service from stopping.
+    """
+
+    def __init__(self, service_name: str) -> None:
+        self._service_name = service_name
+        self._status = health_pb2.HealthCheckResponse.NOT_SERVING
+        self._change = asyncio.Event()
+
+    def set_serving(self, is_serving: bool) -> None:
+        """Answer so from now on, and tell every watcher."""
+        self._status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        if request.service not in ("", self._service_name):
+            raise NotFoundError(f"service {request.service!r}", found="no such service", expected=f"{self._service_name}, or no name")
+        return health_pb2.HealthCheckResponse(status=self._status)
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        if request.service not in ("", self._service_name):
+            yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            await asyncio.Event().wait()  # the protocol has it so: the watcher waits for a service that may come
+        while True:
+            change = self._change
+            yield health_pb2.HealthCheckResponse(status=self._status)
+            await change.wait()
+
+
+def serve_health(server: grpc.aio.Server, service_name: str) -> Health:
+    """Add health and reflection for the service, and return the health, which is NOT_SERVING."""
+    servicer = Health(service_name)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     reflection.enable_server_reflection((service_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return servicer
-
-
-async def set_serving(servicer: health.aio.HealthServicer, service_name: str, is_serving: bool) -> None:
-    status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
-    for name in ("", service_name):
-        await servicer.set(name, status)

@@ -187,7 +187,7 @@ class ProfilerSettings(GrpcSettings):
     journal_max_age_s: float = Field(30 * 86_400.0, gt=0, description="Age over which finished runs leave the journal.")
     bundle_max_bytes: int = Field(256 * 1024**2, ge=1, description="Largest bundle accepted, packed.")
     bundle_max_unpacked_bytes: int = Field(1 * GIBIBYTE, ge=1, description="Largest bundle accepted, unpacked.")
-    bundle_max_file_count: int = Field(10_000, ge=1, description="Most files in a bundle.")
+    bundle_max_file_count: int = Field(10_000, ge=1, description="Most files and folders in a bundle, those that names imply too.")
     bundle_max_age_s: float = Field(7 * 86_400.0, gt=0, description="Age since its last use over which a bundle is deleted.")
     bundles_max_bytes: int = Field(
         4 * GIBIBYTE, ge=1, description="Size of all bundles, unpacked, over which the least recently used ones are deleted."

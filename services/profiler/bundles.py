@@ -1,7 +1,8 @@
 """Uploaded folders: received in chunks, checked, unpacked once, named by their digest, and deleted when nobody wants them.
 
 An archive is a stranger's: nothing in it may name a place outside the folder, be anything but a file or a folder, or
-unpack to more than the limits, which are kept while unpacking, since the sizes in an archive's headers can lie.
+unpack to more than the limits. What is written is counted, since an archive's headers can lie about sizes, a file with holes
+is larger than what was sent of it, and a name implies the folders that it lies in.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterable, Callable, Collection
+from collections.abc import AsyncIterable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, cast
@@ -26,6 +27,9 @@ from typing import IO, Final, cast
 from services.core.errors import BundleTooLargeError, InvalidBundleError, StorageFullError
 
 MAX_CHUNK_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 100
+"""Folders within each other. No project has as many; past some hundreds Python can no longer delete a folder, which it does recursively."""
+
 MIN_KEPT_S: Final = 600.0
 """After its last use: between an upload and the run that names it, or two attempts at that run, no bundle may go."""
 
@@ -162,17 +166,17 @@ class _Unpacking:
     def __init__(self, limits: BundleLimits, content: Path) -> None:
         self._limits = limits
         self._content = content
+        self._folders: set[Path] = set()  # made so far
+        self._entry_count = 0  # files and folders
         self._file_count = 0
+        self._written_bytes = 0
 
     def unpack(self, archive: Path) -> int:
-        """The number of files. The archive is decompressed through a counter: its headers are not believed."""
-        member_count = 0
+        """Unpack the archive and return the number of files in it."""
         try:
             with gzip.open(archive) as stream, tarfile.open(fileobj=cast(IO[bytes], _Counted(stream, self._limits)), mode="r|") as members:
-                for member in members:
-                    member_count += 1
-                    if member_count > self._limits.max_file_count:
-                        raise _too_large("bundle", "files and folders", self._limits.max_file_count, "bundle_max_file_count")
+                for member_count, member in enumerate(members, 1):
+                    self._check_count(member_count)  # a folder that comes again and again is written only once
                     self._unpack_member(members, member)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError) as error:
             raise InvalidBundleError(
@@ -181,12 +185,14 @@ class _Unpacking:
         return self._file_count
 
     def _unpack_member(self, members: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        path = self._content.joinpath(*_safe_parts(member.name))
+        parts = _safe_parts(member.name)
         try:
             if member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
+                self._make_folder(member.name, parts)
             elif member.isreg():
-                self._copy(members, member, path)
+                self._make_folder(member.name, parts[:-1])
+                self._count_entry()
+                self._copy(members, member, self._content.joinpath(*parts))
             else:
                 raise _refused(member.name, _kind(member), "files and folders only")
         except OSError as error:
@@ -194,15 +200,37 @@ class _Unpacking:
                 raise
             raise _refused(member.name, error.strerror or "a name that cannot be used", "a new name that a file can have") from error
 
+    def _make_folder(self, name: str, parts: Sequence[str]) -> None:
+        """Make the folder and those that it lies in, as far as they are not there, and count each."""
+        if len(parts) > MAX_DEPTH:
+            raise _refused(name, f"{len(parts)} folders within each other", f"at most {MAX_DEPTH} folders")
+        path = self._content
+        for part in parts:
+            path /= part
+            if path not in self._folders:
+                self._count_entry()
+                path.mkdir()
+                self._folders.add(path)
+
+    def _count_entry(self) -> None:
+        self._entry_count += 1
+        self._check_count(self._entry_count)
+
+    def _check_count(self, count: int) -> None:
+        if count > self._limits.max_file_count:
+            raise _too_large("bundle", "files and folders", self._limits.max_file_count, "bundle_max_file_count")
+
     def _copy(self, members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         source = members.extractfile(member)
         if source is None:
             raise _refused(member.name, "no content", "a file")
         # O_EXCL: a second member of one name must not write through what the first has left.
         mode = 0o700 if member.mode & 0o100 else 0o600
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
-            shutil.copyfileobj(source, file, _COPY_BYTES)
+            while data := source.read(_COPY_BYTES):
+                self._written_bytes += len(data)
+                _check_size(self._written_bytes, self._limits)
+                file.write(data)
         self._file_count += 1
 
 
@@ -217,9 +245,13 @@ class _Counted:
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
         self._size_bytes += len(data)
-        if self._size_bytes > self._limits.max_unpacked_bytes:
-            raise _too_large("bundle", "bytes, unpacked", self._limits.max_unpacked_bytes, "bundle_max_unpacked_bytes")
+        _check_size(self._size_bytes, self._limits)
         return data
+
+
+def _check_size(size_bytes: int, limits: BundleLimits) -> None:
+    if size_bytes > limits.max_unpacked_bytes:
+        raise _too_large("bundle", "bytes, unpacked", limits.max_unpacked_bytes, "bundle_max_unpacked_bytes")
 
 
 def _safe_parts(name: str) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from typing import Final
 
 from services.core.errors import InvalidCatalogError, InvalidExpressionError, UnknownKernelError
 from services.core.expressions import parse_expression
+from services.core.kernel_categories import CATALOG_CATEGORIES
 from services.core.model import BufferRole, DataType, KernelDefinition, KernelSource
 from services.profiler.backends.kernel_source import SourceParameter, parse_kernel_source
 from services.profiler.measuring.reference_names import REFERENCE_NAMES
 
 BLOCK_NAMES: Final = ("block_x", "block_y", "block_z")
-CATEGORIES: Final = ("matmul", "elementwise", "stream", "transpose", "reduction", "normalization", "other")
 PATHS: Final = ("", "fma", "tensor")
 WHOLE_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UINT8, DataType.UINT32, DataType.UINT64)
 
@@ -50,8 +50,8 @@ def check_definition(
     for buffer in definition.buffers:
         if not buffer.shape:
             raise catalog_error(file_name, name, f"buffers.{buffer.name}.shape", "no dimension", "at least one expression")
-    if definition.category not in CATEGORIES:
-        raise catalog_error(file_name, name, "category", definition.category, "one of " + ", ".join(CATEGORIES))
+    if definition.category not in CATALOG_CATEGORIES:
+        raise catalog_error(file_name, name, "category", definition.category, "one of " + ", ".join(CATALOG_CATEGORIES))
     if definition.reference is not None and definition.reference not in REFERENCE_NAMES:
         raise catalog_error(file_name, name, "reference", definition.reference, _one_of(definition.reference, REFERENCE_NAMES))
     if definition.path not in PATHS:

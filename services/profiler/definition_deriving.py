@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import Final
 
 from services.core.errors import InvalidParameterError, UnknownParameterError, UnsupportedConstructError
+from services.core.kernel_categories import category_of_name
 from services.core.model import (
     ArgumentDefinition,
     BufferDefinition,
@@ -75,6 +76,7 @@ def derive_definition(
         buffers=tuple(_buffers(kernel, whole, buffers, notices)),
         arguments=tuple(_arguments(kernel, whole, arguments, notices)),
         description=f"{function_name} of {source.file_name}",
+        category=category_of_name(function_name),
         dtype=_arithmetic_type(kernel),
         flop=flop,
         bytes=bytes,

@@ -35,7 +35,7 @@ class ProbedDevices:
 async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
     """Asks a process of its own, so that a runtime that crashes takes nothing down and none stays in the service's memory."""
     process = await asyncio.create_subprocess_exec(
-        *(command or (sys.executable, "-m", "services.profiler.backends.probe")),
+        *(command or (sys.executable, "-P", "-m", "services.profiler.backends.probe")),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

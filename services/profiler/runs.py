@@ -26,13 +26,14 @@ from services.core.errors import (
     ShuttingDownError,
     StorageFullError,
 )
-from services.core.model import CommandProfile, Node, Progress, Run, RunSpec, RunState, StateChanged, Telemetry
+from services.core.model import CommandProfile, LogLevel, LogLines, Node, Progress, Run, RunSpec, RunState, StateChanged, Telemetry
 from services.core.rpc import run_error
 from services.profiler.admission import Admission, Placement
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE
 from services.profiler.event_channel import event_message
 from services.profiler.journal import Journal
 from services.profiler.journal_database import RunsPage
+from services.profiler.run_environment import inherited_environment, withheld_notice
 from services.profiler.run_folder import RunFolder
 from services.profiler.run_process import CANCELLED, Outcome, ProcessLimits, RunProcess
 
@@ -293,6 +294,9 @@ class Runs:
             return Outcome(RunState.CANCELLED)
         folder = self.folder(run_id)
         folder.prepare(placement.spec, placement.bundles)
+        notice = withheld_notice(placement.spec, os.environ)
+        if notice is not None:
+            await self._record(run_id, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
         process = RunProcess(
             (*self._settings.worker_command, "--spec", str(folder.spec_file), "--folder", str(folder.working_folder)),
             folder.working_folder,
@@ -309,15 +313,15 @@ class Runs:
         self._processes[run_id] = process
         lock_file = folder.lock()
         try:
-            return await process.run(self._environment(folder), lock_file)
+            return await process.run(self._environment(placement.spec, folder), lock_file)
         finally:
             os.close(lock_file)
             await asyncio.to_thread(folder.keep_artifacts_only)
 
-    def _environment(self, folder: RunFolder) -> dict[str, str]:
-        """Of a worker. It has to know how long it may be silent, to end what it has started itself before that."""
+    def _environment(self, spec: RunSpec, folder: RunFolder) -> dict[str, str]:
+        """Return that of a worker. It has to know how long it may be silent, to end what it has started itself before that."""
         return {
-            **os.environ,
+            **inherited_environment(spec, os.environ),
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(folder.temporary_folder),
             SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),

@@ -14,7 +14,7 @@ from typing import Final
 from kernalyse.v1 import profiler_service_pb2, profiler_service_pb2_grpc
 from services.core.discovery import announced
 from services.core.model import Node, NodePolicy
-from services.core.rpc import build_server, serve_health, set_serving
+from services.core.rpc import build_server, serve_health
 from services.core.settings import ProfilerSettings
 from services.profiler.admission import Admission, NodeLimits
 from services.profiler.bundles import BundleLimits, BundleStore
@@ -60,12 +60,12 @@ async def serve(
         profiler_service_pb2_grpc.add_ProfilerServiceServicer_to_server(service.servicer, server)  # type: ignore[no-untyped-call]
         health = serve_health(server, SERVICE_NAME)
         await server.start()
-        await set_serving(health, SERVICE_NAME, True)
+        health.set_serving(True)
         with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
             logger.info("Serving on %s with %s.", address, ", ".join(device.device_id for device in service.node.devices) or "no device")
             await signals.first.wait()
             logger.info("Shutting down.")
-            await set_serving(health, SERVICE_NAME, False)
+            health.set_serving(False)
             await service.runs.drain(settings.drain_s, signals.second)
         service.servicer.close_watches()
         await server.stop(CLOSE_GRACE_S)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import psutil
 
 from services.core.model import Device, Telemetry
+from services.profiler.measuring.power import read_power_watts
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,6 @@ class NvmlReader:
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
         clock_mhz = self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
         memory_clock_mhz = self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM)
-        power_milliwatts = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
         temperature_celsius = self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
         reasons = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         return Telemetry(
@@ -77,7 +77,7 @@ class NvmlReader:
             clock_hz=None if clock_mhz is None else int(clock_mhz) * 1_000_000,
             memory_clock_hz=None if memory_clock_mhz is None else int(memory_clock_mhz) * 1_000_000,
             temperature_celsius=None if temperature_celsius is None else float(temperature_celsius),
-            power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
+            power_watts=read_power_watts(nvml, handle),
             throttle_reasons=None if reasons is None else self._names(int(reasons)),
         )
 

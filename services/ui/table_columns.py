@@ -105,6 +105,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "launched": (
         RUN,
         Column("kernel_name", "Kernel", "text", True),
+        Column("category", "Category", "text", True),
         Column("launch_count", "Launches", "count", True),
         Column("duration_sum_ns", "Time in all", "duration", True),
         Column("share_ratio", "Share", "ratio", True),

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, see_that_it_fits
+from tests.browser.test_live import drawn_count, eventually
 from tests.unit.test_commands import CONFIG, CONV, MM, MUL
 
 pytestmark = pytest.mark.browser
@@ -105,3 +106,18 @@ def test_auto_reload(visit: Visit, tmp_path: Path) -> None:
     for page, rows in ((roofline, "#f-results"), (live, "#f-results"), (kernels, "#f-table")):
         expect(page.locator(f"{rows} tbody tr")).to_have_count(3)
         expect(page.locator(rows)).to_contain_text("renamed")
+
+
+def test_operations_without_a_place_are_told_on_the_page_with_the_reason(visit: Visit, tmp_path: Path) -> None:
+    without = {name: value for name, value in MM.items() if name != "input_mat2"}
+    wrong = [MUL | {"name": "<b>odd</b>", "data_type": "INT3"}, without]
+    page = visit.open(f"/roofline?runs={visit.dashboard.import_file(tmp_path / 'commands.json', [CONV, *wrong])}")
+    told = page.locator("#f-file_problems")
+    expect(told).to_contain_text("Wrong or missing in the file: 2.")
+    expect(told.locator("li")).to_have_count(2)
+    expect(told).to_contain_text("operation 1 (<b>odd</b>, ID_MUL): data type INT3: the bytes of a number are not known")
+    expect(told).to_contain_text("The field input_mat2 is missing. An ID_MM needs input_mat1, input_mat2.")
+    see_that_it_fits(page, 390)
+    whole = visit.open(f"/roofline?runs={visit.dashboard.import_file(tmp_path / 'whole.json', [CONV, MUL | {'data_type': 'INT4'}])}")
+    eventually(lambda: drawn_count(whole, "roofline:points") == 2)
+    expect(whole.locator("#f-file_problems")).to_be_empty()

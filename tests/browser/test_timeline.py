@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from kernalyse.v1 import analyzer_service_pb2 as messages
+from services.core.model import MeasuringOptions, ModelRun, Run, RunSpec
+from services.core.wire import decode, encode
 from tests.browser.conftest import Visit, see_that_it_fits
 from tests.browser.test_live import drawn_count, eventually, settled
 from tests.unit.nsys_export import call, global_id, kernel, nvtx, write_export
@@ -204,3 +207,27 @@ def test_on_a_phone_nothing_is_cut_off_and_runs_without_a_trace_say_what_is_miss
 def test_the_beginning_of_a_runs_id_leads_to_the_run(visit: Visit, run_id: str, page_name: str) -> None:
     page = visit.open(f"/{page_name}?runs={run_id[:-2]}")
     page.wait_for_url(re.compile(f"runs={run_id}"))
+
+
+def test_the_run_of_a_prompt_is_in_the_list_and_draws_its_timeline(visit: Visit) -> None:
+    """It has configurations as a sweep has them, and yet a trace: the profile that ONNX Runtime wrote."""
+    quick = MeasuringOptions(min_duration_ns=10_000_000, max_duration_ns=150_000_000)
+    spec = RunSpec(ModelRun("bert-tiny", prompt="The quick brown fox", measuring=quick))
+    run = decode(visit.dashboard.stub.StartRun(messages.AnalyzerServiceStartRunRequest(spec=encode(spec))).run, Run)
+    page = visit.open(f"/timeline?runs={run.run_id}")  # while it is still running: its timeline comes by itself
+    eventually(lambda: drawn_count(page, "timeline:events") + drawn_count(page, "timeline:pixels") > 10)
+    expect(page.locator("#f-rows .tl-row").first).to_be_visible()
+    expect(page.locator("#f-timeline_note")).to_contain_text(re.compile("All of"))
+    listed = visit.open("/timeline")
+    expect(listed.locator("#f-run_choice")).to_contain_text("bert-tiny: The quick brown fox")
+    live = visit.open(f"/live?runs={run.run_id}")
+    live.locator("#f-run").get_by_role("link", name="timeline").click()
+    live.wait_for_url(re.compile(f"/timeline\\?runs={run.run_id}"))
+
+
+def test_a_run_that_keeps_no_times_says_so_and_is_not_offered(visit: Visit) -> None:
+    run = visit.dashboard.start_sweep("saxpy", title="a sweep without times", seconds=0.1, sizes=(65_536,))
+    eventually(lambda: visit.dashboard.run(run.run_id).is_settled)
+    page = visit.open(f"/timeline?runs={run.run_id}")
+    expect(page.locator("#f-timeline_note")).to_contain_text("This run has no trace")
+    expect(page.locator("#f-run_choice")).not_to_contain_text("a sweep without times")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,14 +10,13 @@ import pytest
 from services.core.model import BackendName, Device
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.registry import CUDA_BACKENDS, open_backend
+from tests.gpu.records import FOLDER, write_record
 from tests.integration.devices import found_devices
-
-FIGURES_FILE = "figures.jsonl"
 
 RecordFigure = Callable[..., None]
 
 
-IS_WHOLE_RUN = bool(os.environ.get("OUT"))  # run.sh sets it: then a backend that is missing beside another one is a failure
+IS_WHOLE_RUN = FOLDER is not None  # run.sh names one: then a backend that is missing beside another one is a failure
 
 
 def _devices_by_backend() -> tuple[dict[BackendName, Device], str]:
@@ -84,12 +81,9 @@ def pycuda_session(cache_folder: Path) -> Iterator[DeviceSession]:
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest, tmp_path: Path) -> RecordFigure:
-    """Call it with `name` and numbers or words by name: one line of $OUT/figures.jsonl."""
-    folder = Path(os.environ["OUT"]) if os.environ.get("OUT") else tmp_path
+    """Call it with `name` and numbers or words by name: one record of the call, or of the test alone."""
 
     def record(name: str, **values: object) -> None:
-        line = json.dumps({"test": request.node.name, "figure": name, **values})
-        with (folder / FIGURES_FILE).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        write_record(FOLDER or tmp_path, record="figure", values={"test": request.node.name, "figure": name, **values})
 
     return record

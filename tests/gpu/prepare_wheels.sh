@@ -6,32 +6,43 @@
 #
 # PyCUDA has no wheels of its own: it is built here, by Python 3.12 and the CUDA toolkit whose nvcc is on PATH or in CUDA_HOME,
 # without cuRAND and against an empty library in the driver's place. Takes about three minutes the first time.
-# PYTHON: a Python 3.12 with pip; python3.12 if not set.
+# PYTHON: a Python 3.12 with pip; else one from PATH or pyenv.
+#
+#   tests/gpu/prepare_wheels.sh --list    prints the packages beside PyCUDA, as pip takes them
 set -eu
 
-folder=${1:-tests/gpu/wheels}
-python=${PYTHON:-python3.12}
 cd "$(dirname "$0")/../.."
-mkdir -p "$folder"
-folder=$(cd "$folder" && pwd)
 
 # name==version as the project's own lock file has it
 locked() {
     for name in "$@"; do
-        sed -n "s/^\($name==[^ ;]*\).*/\1/p" requirements.lock requirements-cuda.lock requirements-dev.lock 2>/dev/null | head -n 1 | grep . || echo "$name"
+        sed -n "s/^\($name==[^ ;]*\).*/\1/p" requirements.lock requirements-cuda.lock | head -n 1 | grep . || echo "$name"
     done
 }
 
-platforms="--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64"
-platforms="$platforms --platform manylinux2014_x86_64 --platform manylinux1_x86_64 --platform any"
-# shellcheck disable=SC2086,SC2046  # both are lists of words
-"$python" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $platforms -d "$folder" \
-    $(locked grpcio grpcio-status grpcio-health-checking grpcio-reflection protobuf googleapis-common-protos \
+packages=$(
+    locked grpcio grpcio-status grpcio-health-checking grpcio-reflection protobuf googleapis-common-protos \
         lark platformdirs pydantic pydantic-core pydantic-settings python-dotenv annotated-types annotated-doc typing-inspection \
         typing-extensions rich markdown-it-py mdurl pygments typer shellingham \
         ml-dtypes nvidia-ml-py psutil tree-sitter tree-sitter-cuda \
-        pytest pytest-asyncio pytest-timeout pytest-xdist execnet pluggy iniconfig packaging) \
-    pytools siphash24 cuda-bench
+        pytest pytest-asyncio pytest-timeout pytest-xdist execnet pluggy iniconfig packaging \
+        pytools siphash24 cuda-bench
+)
+if [ "${1:-}" = --list ]; then
+    echo "$packages"
+    exit
+fi
+
+folder=${1:-tests/gpu/wheels}
+python=${PYTHON:-$(tests/tools/find_python.sh 3.12)}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+platforms="--platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64"
+platforms="$platforms --platform manylinux2014_x86_64 --platform manylinux1_x86_64 --platform any"
+find "$folder" -name '*.whl' ! -name 'pycuda-*' -delete  # of two versions of one package pip installs none
+# shellcheck disable=SC2086  # both are lists of words
+"$python" -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $platforms -d "$folder" $packages
 
 if ! ls "$folder"/pycuda-*-cp312-*.whl >/dev/null 2>&1; then
     nvcc=$(command -v "${CUDA_HOME:+$CUDA_HOME/bin/}nvcc" || echo /usr/local/cuda/bin/nvcc)

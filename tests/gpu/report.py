@@ -1,6 +1,7 @@
-"""`python -m tests.gpu.report PARTS OUT`: what a run of run.sh found, as results.json and as a draft of RESULTS.md in OUT.
+"""What calls of run.sh have found, as results.json and as a draft of RESULTS.md, from the records.jsonl of each call.
 
-Reads pytest's JUnit files in PARTS, one beside each log, and OUT's figures.jsonl.
+`python -m tests.gpu.report begin OUT` records the machine, `... end OUT` writes the report of a call that has ended by itself.
+`python -m tests.gpu.report merge OUT FOLDER...` writes one of several calls, or of one that was killed, into OUT.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from services.profiler.backends.nvcc_compiler import toolkit_version
+from tests.gpu.records import read_records, write_record
 
 FIELDS = (
     "name",
@@ -31,15 +32,32 @@ FIELDS = (
     "temperature.gpu",
 )
 ROOT = Path(__file__).parents[2]
-MAX_WORDS = 400  # of a failure's message
 
 
-def write_report(parts: Path, folder: Path) -> bool:
-    """Answers whether any test has passed: without a device all are skipped, and nothing is proven."""
-    results: dict[str, Any] = {"machine": machine(), "duration_s": duration_s(), "tests": tests(parts), "figures": figures(folder)}
+def write_report(folders: Sequence[Path], folder: Path) -> bool:
+    """Write what the records of all folders say; return whether any test has passed: without a device all are skipped."""
+    records = [record for one in folders for record in read_records(one)]
+    results: dict[str, Any] = {
+        "machine": next((record["machine"] for record in records if record["record"] == "begin"), {"name": "unknown"}),
+        "duration_s": sum(record["duration_s"] for record in records if record["record"] == "end"),
+        "tests": tests(records),
+        "figures": [record["values"] for record in records if record["record"] == "figure"],
+    }
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     (folder / "RESULTS.md").write_text(document(results), encoding="utf-8")
     return any(case["outcome"] == "passed" for case in results["tests"])
+
+
+def tests(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the last record of each test, part by part; a part of which no test is known stands there itself."""
+    found = {(record["part"], record["test"]): {**record} for record in records if record["record"] == "test"}
+    for record in records:
+        if record["record"] == "part" and not any(part == record["part"] for part, _ in found):
+            message = "it has collected no test" if record["limit_s"] else "no time was left: call run.sh with its group's name"
+            missing = {"part": record["part"], "test": record["part"], "outcome": "not run", "seconds": None, "message": message}
+            found[record["part"], record["part"]] = missing
+    names = ("part", "test", "outcome", "seconds", "message")
+    return [{name: found[key][name] for name in names} for key in sorted(found, key=lambda key: key[0])]
 
 
 def machine() -> dict[str, str]:
@@ -60,46 +78,6 @@ def said(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def duration_s() -> float | None:
-    start = os.environ.get("KERNALYSE_TESTS_START")
-    return round(time.time() - float(start), 1) if start else None
-
-
-def tests(folder: Path) -> list[dict[str, Any]]:
-    found = list[dict[str, Any]]()
-    logs = {file.stem for file in folder.glob("*.log")}
-    for part in sorted(logs):
-        cases = cases_of(folder / f"{part}.xml")
-        if cases is None:
-            found.append({"part": part, "test": part, "outcome": "not ended", "seconds": None, "message": "it was ended by its time limit"})
-            continue
-        for case in cases:
-            problem = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-            found.append(
-                {
-                    "part": part,
-                    "test": case.get("name"),
-                    "outcome": "passed" if problem is None else {"failure": "failed"}.get(problem.tag, problem.tag),
-                    "seconds": float(case.get("time", 0)),
-                    "message": "" if problem is None else (problem.get("message") or "")[:MAX_WORDS],
-                }
-            )
-    return found
-
-
-def cases_of(file: Path) -> list[ElementTree.Element] | None:
-    """None: pytest was ended before it had written all of it."""
-    try:
-        return list(ElementTree.parse(file).getroot().iter("testcase"))
-    except (FileNotFoundError, ElementTree.ParseError):
-        return None
-
-
-def figures(folder: Path) -> list[dict[str, Any]]:
-    file = folder / "figures.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 def document(results: dict[str, Any]) -> str:
@@ -134,5 +112,17 @@ def words(value: object) -> str:
     return "" if value is None else str(value).replace("|", "\\|").replace("\n", " ")
 
 
+def main(step: str, out: str, *folders: str) -> str | None:
+    """Return what is wrong; None: nothing."""
+    folder = Path(out)
+    if step == "begin":
+        write_record(folder, record="begin", machine=machine(), unix_s=time.time())
+        return None
+    if step == "end":
+        begin_s = next(record["unix_s"] for record in read_records(folder) if record["record"] == "begin")
+        write_record(folder, record="end", duration_s=round(time.time() - begin_s, 1))
+    return None if write_report([Path(one) for one in folders] or [folder], folder) else "no test has passed"
+
+
 if __name__ == "__main__":
-    sys.exit(0 if write_report(Path(sys.argv[1]), Path(sys.argv[2])) else "no test has passed")
+    sys.exit(main(*sys.argv[1:]))

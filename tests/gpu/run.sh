@@ -1,16 +1,27 @@
 #!/bin/sh
-# Runs every test that needs an NVIDIA device, without a network, and writes what was found.
+# Runs the tests that need an NVIDIA device, without a network, and writes what was found.
 #
-#   tests/gpu/run.sh [WHEELS]
+#   tests/gpu/run.sh [correctness] [timing] [tools]
 #
-# WHEELS: the folder that prepare_wheels.sh filled; tests/gpu/wheels if it is there; else what Python has installed.
-# OUT: where results.json, RESULTS.md, figures.jsonl and log.txt go; tests/gpu/out if not set.
+# Without a name: all three, as far as the time goes. Each of them alone stays within it.
+# WHEELS: the folder that prepare_wheels.sh filled; tests/gpu/wheels if not set. Without wheels: what Python has installed.
+# OUT: where records.jsonl, results.json, RESULTS.md and log.txt go; tests/gpu/out if not set.
 # PYTHON: python3 if not set. COMMIT: what to write as the commit where there is no git.
-# Each part has a time limit of its own, and all together TOTAL_S seconds. Status 1: a test failed or did not end.
+# Status 1: a test failed, or did not end or begin in time. Status 2: a wrong name, or wheels that cannot be installed.
 set -u
 
-TOTAL_S=460  # of the eight minutes that all may take, with room for installing and reporting
-DEFAULT_LIMIT_S=60
+TOTAL_S=460  # of the eight minutes that a call may take, with room for installing and reporting
+
+for group in "$@"; do
+    case $group in
+        correctness | timing | tools) ;;
+        *)
+            echo "tests/gpu/run.sh: found $group; expected correctness, timing or tools" >&2
+            exit 2
+            ;;
+    esac
+done
+[ $# -gt 0 ] || set -- correctness timing tools
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root" || exit 2
@@ -19,10 +30,11 @@ OUT=${OUT:-$root/tests/gpu/out}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 export OUT
-rm -f "$OUT/figures.jsonl"
+: >"$OUT/records.jsonl"
+: >"$OUT/log.txt"
 start=$(date +%s)
 
-wheels=${1:-$root/tests/gpu/wheels}
+wheels=${WHEELS:-$root/tests/gpu/wheels}
 site=$(mktemp -d) parts=$(mktemp -d)
 trap 'rm -rf "$site" "$parts"' EXIT
 if ls "$wheels"/*.whl >/dev/null 2>&1; then
@@ -33,58 +45,71 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml | head -n 1)
 mkdir "$site/kernalyse-$version.dist-info"  # the checkout is not installed, and the service tells its version
 printf 'Metadata-Version: 2.1\nName: kernalyse\nVersion: %s\n' "$version" >"$site/kernalyse-$version.dist-info/METADATA"
 export PYTHONPATH="$site:$root:$root/proto/python${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONUNBUFFERED=1 KERNALYSE_TESTS_START="$start"
+export PYTHONUNBUFFERED=1
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1  # the machine has plugins of its own, and here every warning is an error
 command -v nvcc >/dev/null 2>&1 || PATH="$PATH:/usr/local/cuda/bin"
 export PATH
+"$python" -m tests.gpu.report begin "$OUT"
 
+# A part ends its session after its last test within the limit; what hangs in the driver is killed a little later. Either way
+# the tests before have their outcomes in records.jsonl.
 part() {  # NAME LIMIT_S PYTEST_ARGUMENTS...
     name=$1 limit=$2
     shift 2
     left=$((TOTAL_S - $(date +%s) + start))
     [ "$limit" -lt "$left" ] || limit=$left
-    if [ "$limit" -le 5 ]; then
-        echo "== $name: no time left" | tee "$parts/$name.log"
+    [ "$limit" -gt 20 ] || limit=0
+    printf '{"record": "part", "part": "%s", "limit_s": %d}\n' "$name" "$limit" >>"$OUT/records.jsonl"
+    if [ "$limit" -eq 0 ]; then
+        echo "== $name: no time left"
         return
     fi
-    timeout -k 10 "$limit" "$python" -m pytest -q -p no:cacheprovider --durations=5 \
-        --junitxml="$parts/$name.xml" "$@" >"$parts/$name.log" 2>&1
+    KERNALYSE_TESTS_PART="$name" timeout -k 5 "$((limit - 5))" "$python" -m pytest -q -p asyncio -p timeout -p xdist -p tests.gpu.records \
+        -p no:cacheprovider --durations=5 --timeout=100 --session-timeout="$((limit * 9 / 10 - 5))" "$@" >"$parts/$name.log" 2>&1
     code=$?
     case $code in
-        0) touch "$parts/$name.good" ;;
-        5) touch "$parts/$name.good" ;;  # no test of that name
-        124 | 137) echo "== not at its end after $limit s" >>"$parts/$name.log" ;;
+        0 | 5) touch "$parts/$name.good" ;;  # 5: no test of that name
+        124 | 137) echo "== killed after $limit s" >>"$parts/$name.log" ;;
     esac
-    echo "== $name"
+    sed "1i == $name" "$parts/$name.log" >>"$OUT/log.txt"
+    echo "== $name: at most $limit s"
     tail -n 25 "$parts/$name.log"
 }
 
 # What is right or wrong however long it takes, side by side: most of it is compiling.
-conformance=tests/integration/test_backend_conformance.py
-part conformance_pycuda 100 $conformance -m cuda -k pycuda &
-part conformance_nvcc 100 $conformance -m cuda -k "nvcc and not catalogue" &
-part conformance_nvcc_catalogue 100 $conformance -m cuda -k "nvcc and catalogue" &
-part test_runs_pycuda 100 tests/gpu/test_runs.py -k "pycuda" &
-part test_runs_nvcc 100 tests/gpu/test_runs.py -k "nvcc" &
-part models_pycuda 100 tests/integration/test_gpt.py -m cuda -k pycuda &
-wait
+correctness() {
+    conformance=tests/integration/test_backend_conformance.py
+    part conformance_pycuda 240 $conformance -m cuda -k pycuda &
+    part conformance_nvcc 240 $conformance -m cuda -k "nvcc and not catalogue" &
+    part conformance_nvcc_catalogue 240 $conformance -m cuda -k "nvcc and catalogue" &
+    part runs_pycuda 240 tests/gpu/test_runs.py -k pycuda &
+    part runs_nvcc 240 tests/gpu/test_runs.py -k nvcc &
+    part models_pycuda 240 tests/integration/test_gpt.py -m cuda -k pycuda &
+    part speed_of_light 240 tests/gpu/test_speed_of_light.py &
+    wait
+}
 
 # What takes times, alone.
-part test_backends 80 tests/gpu/test_backends.py
-part test_medians 150 tests/gpu/test_medians.py
-for file in tests/gpu/test_*.py; do
-    name=$(basename "$file" .py)
-    case $name in
-        test_runs | test_backends | test_medians) ;;
-        test_ceilings) part "$name" 90 "$file" ;;
-        *) part "$name" "$DEFAULT_LIMIT_S" "$file" ;;
-    esac
-done
+timing() {
+    part backends 90 tests/gpu/test_backends.py
+    part medians 200 tests/gpu/test_medians.py
+    part nvcc_backend 150 tests/gpu/test_nvcc_backend.py
+}
+
+# What stands beside other programs: libraries, ncu, nsys.
+tools() {
+    part ceilings 130 tests/gpu/test_ceilings.py
+    part callables 60 tests/gpu/test_callables.py
+    part counters 110 tests/gpu/test_counters.py
+    part models 140 tests/gpu/test_models.py
+}
+
+for group in "$@"; do "$group"; done
 
 status=0
 for log in "$parts"/*.log; do
     [ -e "${log%.log}.good" ] || status=1
 done
-tail -n +1 "$parts"/*.log >"$OUT/log.txt"
-"$python" -m tests.gpu.report "$parts" "$OUT" || status=1
+"$python" -m tests.gpu.report end "$OUT" || status=1
 echo "== $(($(date +%s) - start)) s in all, status $status, results in $OUT"
 exit $status

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from services.core.cuda_tools import find_nvcc
-from services.core.errors import LaunchLimitError
+from services.core.errors import LaunchLimitError, UnsupportedConstructError
 from services.core.model import (
     BackendName,
     CacheMode,
@@ -124,6 +124,45 @@ def test_shared_memory_above_48_kilobytes_is_there_for_who_asks(session: DeviceS
         assert result[0] == 7
     with pytest.raises(LaunchLimitError, match=str(most_bytes)):
         session.prepare(kernel, [buffer, np.int32(0)], LaunchConfiguration(Dim3(32), Dim3(1), most_bytes + 1))
+
+
+def test_blocks_that_wait_for_each_other_run_or_are_refused_by_name(session: DeviceSession, cuda_backend: BackendName) -> None:
+    text = """#include <cooperative_groups.h>
+extern "C" __global__ void k(int *y) {
+  atomicAdd(y, 1); cooperative_groups::this_grid().sync(); if (threadIdx.x == 0) y[1 + blockIdx.x] = y[0];
+}"""
+    block_count = 16
+    kernel, buffer = session.compile(Build(KernelSource("k.cu", text), "k"), Dim3(32)), session.allocate(4 * (1 + block_count))
+    launch = LaunchConfiguration(Dim3(32), Dim3(block_count))
+    if cuda_backend is BackendName.PYCUDA:
+        with pytest.raises(UnsupportedConstructError, match="Use --backend nvcc"):
+            session.prepare(kernel, [buffer], launch)
+        return
+    session.upload(buffer, np.zeros(1 + block_count, np.int32))
+    prepared, result = session.prepare(kernel, [buffer], launch), np.zeros(1 + block_count, np.int32)
+    session.run(prepared)
+    session.download(buffer, result)
+    np.testing.assert_array_equal(result, 32 * block_count)
+    for timing in (COLD, HOT, Timing(TimingMethod.BATCHED, CacheMode.HOT, 5)):
+        assert session.time(prepared, timing, 20).duration_ns.min() > 0
+
+
+def test_blocks_of_a_declared_cluster_read_each_others_memory(session: DeviceSession) -> None:
+    if float(session.device.compute_capability or 0) < 9:
+        pytest.skip("clusters are there from compute capability 9.0 on")
+    text = """#include <cooperative_groups.h>
+extern "C" __global__ void __cluster_dims__(2) k(int *y) {
+  __shared__ int own;
+  auto cluster = cooperative_groups::this_cluster();
+  own = blockIdx.x; cluster.sync(); y[blockIdx.x] = *cluster.map_shared_rank(&own, 1 - cluster.block_rank()); cluster.sync();
+}"""
+    kernel, buffer = session.compile(Build(KernelSource("k.cu", text), "k"), Dim3(1)), session.allocate(4 * 8)
+    session.run(session.prepare(kernel, [buffer], LaunchConfiguration(Dim3(1), Dim3(8))))
+    result = np.zeros(8, np.int32)
+    session.download(buffer, result)
+    assert result.tolist() == [1, 0, 3, 2, 5, 4, 7, 6]
+    with pytest.raises(LaunchLimitError, match="multiples of its clusters of 2x1x1 blocks"):
+        session.prepare(kernel, [buffer], LaunchConfiguration(Dim3(1), Dim3(7)))
 
 
 def test_listings_have_machine_code(pycuda_session: DeviceSession) -> None:

@@ -1,23 +1,24 @@
-"""Counters by the real ncu: what it counts of catalogue kernels is what their formulas say, and its report is kept."""
+"""Counters by the real ncu: what it counts of catalogue kernels is what their formulas say, and its report is kept.
+
+Its report is read here line by line: polars and with it the analyzer are not on a node. Where they are, one more test holds
+the analyzer's table against these lines.
+"""
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import polars as pl
 import pytest
 
-from services.analyzer.analyses.counted_work import counted_work
-from services.analyzer.counter_reports import counter_report
-from services.analyzer.counter_tables import COUNTER_REPORTS
-from services.analyzer.event_rows import frame_of
-from services.analyzer.schema import CONFIGURATIONS
 from services.core.errors import KernalyseError
 from services.core.model import (
     ArtifactStored,
@@ -45,7 +46,7 @@ from services.core.wire import encode_bytes
 from services.profiler.backends.registry import CUDA_BACKENDS
 from services.profiler.catalog import load_catalog
 from services.profiler.collectors.ncu import check_ncu
-from services.profiler.collectors.ncu_metrics import metric_names
+from services.profiler.collectors.ncu_metrics import SASS, metric_names
 from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
 from services.profiler.workloads.launch_plan import plan_launch
 from services.profiler.workloads.sweep_plan import plan_sweep
@@ -59,6 +60,13 @@ ELEMENTWISE: Final = ("vector_add", "saxpy", "stream_copy", "stream_scale", "str
 PRODUCTS: Final = ("matmul_naive", "matmul_tiled")
 MIN_PAST_CACHES_BYTES: Final = 128e6
 """Moved by one launch: of less, most of what is written stays in a last-level cache of some 50 MB, and out of the count."""
+
+USES: Final = (
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+)
 
 TENSOR_SIZE: Final = 256
 TENSOR_PRODUCT: Final = KernelDefinition(
@@ -90,20 +98,58 @@ class Told:
         return "\n".join(line for lines in logs if lines.level is LogLevel.WARNING for line in lines.lines)
 
 
+FMA_LETTERS: Final = {"float64": "d", "float32": "f", "float16": "h"}
+TENSOR_METRIC: Final = r"sm__ops_path_tensor_src_([a-z0-9]+)"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A line of the report, and the configuration that was launched. cells: by the name of their column."""
+
+    configuration: Configuration
+    cells: Mapping[str, str]
+
+    def value(self, metric_name: str) -> float:
+        return float(self.cells[metric_name].replace(",", ""))
+
+    @property
+    def flop(self) -> dict[tuple[str, str], float]:
+        """By data type and path, without those that it does nothing of. A half-precision instruction is two of each."""
+        counted = {(dtype, "fma"): self._fma_flop(letter) for dtype, letter in FMA_LETTERS.items()}
+        for name in self.cells:
+            if found := re.match(TENSOR_METRIC, name):  # sparse and dense products apart
+                counted[found[1], "tensor"] = counted.get((found[1], "tensor"), 0) + self.value(name)
+        return {key: flop for key, flop in counted.items() if flop}
+
+    @property
+    def main_work(self) -> tuple[str, str] | None:
+        """Data type and path of most flop; None: it does none."""
+        return max(self.flop, key=lambda key: self.flop[key], default=None)
+
+    def _fma_flop(self, letter: str) -> float:
+        added, multiplied, fused = (self.value(SASS.format(letter + operation)) for operation in ("add", "mul", "fma"))
+        return (added + multiplied + 2 * fused) * (2 if letter == "h" else 1)
+
+
 @dataclass(frozen=True)
 class Counted:
-    """What one call of ncu came to. work: rows of table counted_work in the order of the configurations."""
+    """What one call of ncu came to. launches: in the order of the configurations."""
 
     stored: CountersStored
     report: bytes
-    counters: pl.DataFrame
-    work: pl.DataFrame
-    configurations: tuple[Configuration, ...]
+    launches: tuple[Launch, ...]
     warnings: str
 
-    def of(self, *kernel_names: str) -> list[tuple[Configuration, dict[str, Any]]]:
-        pairs = zip(self.configurations, self.work.rows(named=True), strict=True)
-        return [(configuration, row) for configuration, row in pairs if configuration.kernel_name in kernel_names]
+    def of(self, *kernel_names: str) -> list[Launch]:
+        return [launch for launch in self.launches if launch.configuration.kernel_name in kernel_names]
+
+
+def report_lines(report: bytes) -> list[dict[str, str]]:
+    """The launches of page raw, after the line of units and among what ncu says of its progress."""
+    lines = report.decode().splitlines()
+    header = next(number for number, line in enumerate(lines) if line.startswith('"ID",'))
+    _, *launches = csv.DictReader(line for line in lines[header:] if line.startswith('"'))
+    return launches
 
 
 @cache
@@ -142,16 +188,11 @@ def count(backend: BackendName, kernels: tuple[KernelSelection, ...], folder: Pa
         pytest.skip(told.warnings)
     assert stored is not None, told.warnings
     assert any(isinstance(payload, ArtifactStored) for payload in told.payloads)
-    data = (folder / "artifacts" / stored.artifact_name).read_bytes()
-    read = counter_report(RunEvent(9, "j", "r", 0, stored), stored, data)
-    assert not [note for note in read.notes if "belong" in note], read.notes
-    rows = [
-        {"run_id": "r", "event_index": 1, "configuration_index": one.configuration_index, "kernel_name": one.kernel_name}
-        for one in configurations
-    ]
-    reports = frame_of(COUNTER_REPORTS, [{"run_id": "r", "event_index": 9, "artifact_name": stored.artifact_name}])
-    work = counted_work(read.rows.lazy(), reports.lazy(), frame_of(CONFIGURATIONS, rows).lazy()).collect()
-    return Counted(stored, data, read.rows, work.sort("configuration_index"), configurations, told.warnings)
+    report = (folder / "artifacts" / stored.artifact_name).read_bytes()
+    launches = tuple(Launch(*pair) for pair in zip(configurations, report_lines(report), strict=True))
+    for launch in launches:
+        assert launch.configuration.kernel_name in launch.cells["Kernel Name"]
+    return Counted(stored, report, launches, told.warnings)
 
 
 @pytest.fixture(scope="module")
@@ -166,52 +207,76 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 
 def test_every_launch_is_counted_and_every_metric_found(catalogue: Counted) -> None:
     assert catalogue.warnings == ""
-    assert catalogue.stored.configuration_indexes == tuple(one.configuration_index for one in catalogue.configurations)
+    assert catalogue.stored.configuration_indexes == tuple(one.configuration.configuration_index for one in catalogue.launches)
     assert (catalogue.stored.cache_control, catalogue.stored.clock_control) == ("all", "none")
-    capability = catalogue.work["compute_capability"][0]
-    assert sorted(set(metric_names(capability)) - set(catalogue.counters["metric_name"])) == []
+    cells = catalogue.launches[0].cells
+    assert sorted(set(metric_names(cells["CC"])) - set(cells)) == []
     assert len(catalogue.report) < MAX_KEPT_BYTES
 
 
 def test_elementwise_kernels_do_exactly_the_flop_of_their_formulas(catalogue: Counted) -> None:
-    for configuration, row in catalogue.of(*ELEMENTWISE):
-        assert row["flop"] == configuration.flop, configuration.label
-        assert (row["dtype"], row["path"]) == (("float32", "fma") if configuration.flop else (None, None))
+    for launch in catalogue.of(*ELEMENTWISE):
+        flop = launch.configuration.flop
+        assert sum(launch.flop.values()) == flop, launch.configuration.label
+        assert launch.main_work == (("float32", "fma") if flop else None)
 
 
 def test_products_do_the_flop_of_their_formula(catalogue: Counted) -> None:
     """A compiler may make the first of a chain of fused multiply-adds a multiplication: one flop in 2 K."""
-    for configuration, row in catalogue.of(*PRODUCTS):
-        assert row["flop"] == pytest.approx(configuration.flop, rel=0.005), configuration.label
-        assert (row["dtype"], row["path"]) == ("float32", "fma")
+    for launch in catalogue.of(*PRODUCTS):
+        assert sum(launch.flop.values()) == pytest.approx(launch.configuration.flop, rel=0.005), launch.configuration.label
+        assert launch.main_work == ("float32", "fma")
 
 
 def test_cold_launches_move_the_bytes_of_their_formulas(catalogue: Counted) -> None:
     """All they read, and of what they write what does not stay in the last-level cache."""
-    large = [pair for pair in catalogue.of(*ELEMENTWISE) if (pair[0].bytes or 0) >= MIN_PAST_CACHES_BYTES]
+    large = [launch for launch in catalogue.of(*ELEMENTWISE) if (launch.configuration.bytes or 0) >= MIN_PAST_CACHES_BYTES]
     assert large
-    for configuration, row in large:
-        assert configuration.bytes is not None
-        assert 0.5 <= row["dram_bytes"] / configuration.bytes <= 1.2, configuration.label
-        assert row["l2_bytes"] > 0
-        assert row["l1_bytes"] > 0
+    for launch in large:
+        assert launch.configuration.bytes is not None
+        assert 0.5 <= launch.value("dram__bytes.sum") / launch.configuration.bytes <= 1.2, launch.configuration.label
+        assert launch.value("lts__lts2xbar_cycles_active.sum") > 0
+        assert any(launch.value(name) > 0 for name in launch.cells if name.startswith("l1tex__lsu_writeback_active"))
 
 
 def test_time_clock_and_use_of_the_device_are_possible(catalogue: Counted) -> None:
-    for row in catalogue.work.rows(named=True):
-        assert row["duration_ns"] > 500
-        assert 0.1e9 < row["sm_clock_hz"] < 4e9
-        for name in ("achieved_occupancy_ratio", "sm_active_ratio", "sm_throughput_ratio", "memory_throughput_ratio"):
-            assert 0 < row[name] <= 1.05, (row["label"], name)
+    for launch in catalogue.launches:
+        assert launch.value("gpu__time_duration.sum") > 500  # ns, the base unit of times
+        assert 0.1e9 < launch.value("sm__cycles_elapsed.avg.per_second") < 4e9
+        for name in USES:
+            assert 0 < launch.value(name) <= 105, (launch.configuration.label, name)
 
 
 def test_tensor_cores_are_told_from_others_by_their_path(tmp_path: Path) -> None:
     source = KernelSource("tensor_kernels.cu", (EXAMPLES / "tensor_kernels.cu").read_text())
     counted = count(BackendName.PYCUDA, (KernelSelection("matmul_tensor", source, TENSOR_PRODUCT),), tmp_path)
-    ((configuration, row),) = counted.of("matmul_tensor")
-    assert (row["dtype"], row["path"]) == ("float16", "tensor")
-    assert row["float16_tensor_flop"] == pytest.approx(configuration.flop, rel=0.01)
-    assert row["float32_fma_flop"] == 0
+    (launch,) = counted.of("matmul_tensor")
+    assert launch.main_work == ("fp16", "tensor")
+    assert launch.flop["fp16", "tensor"] == pytest.approx(launch.configuration.flop, rel=0.01)
+    assert ("float32", "fma") not in launch.flop
+
+
+def test_the_analyzer_reads_the_report_as_it_is(catalogue: Counted) -> None:
+    pytest.importorskip("polars", reason="needs polars, which nodes do not have")
+    from services.analyzer.analyses.counted_work import counted_work
+    from services.analyzer.counter_reports import counter_report
+    from services.analyzer.counter_tables import COUNTER_REPORTS
+    from services.analyzer.event_rows import frame_of
+    from services.analyzer.schema import CONFIGURATIONS
+
+    read = counter_report(RunEvent(9, "j", "r", 0, catalogue.stored), catalogue.stored, catalogue.report)
+    assert [note for note in read.notes if "belong" in note] == []
+    rows = [
+        {"run_id": "r", "event_index": 1, "configuration_index": one.configuration_index, "kernel_name": one.kernel_name}
+        for one in (launch.configuration for launch in catalogue.launches)
+    ]
+    reports = frame_of(COUNTER_REPORTS, [{"run_id": "r", "event_index": 9, "artifact_name": catalogue.stored.artifact_name}])
+    work = counted_work(read.rows.lazy(), reports.lazy(), frame_of(CONFIGURATIONS, rows).lazy()).collect()
+    for launch, row in zip(catalogue.launches, work.sort("configuration_index").rows(named=True), strict=True):
+        assert row["flop"] == sum(launch.flop.values())
+        assert row["dram_bytes"] == launch.value("dram__bytes.sum")
+        assert row["l2_bytes"] == 32 * launch.value("lts__lts2xbar_cycles_active.sum")
+        assert row["duration_ns"] == launch.value("gpu__time_duration.sum")
 
 
 @pytest.mark.parametrize("backend", CUDA_BACKENDS)
@@ -229,7 +294,8 @@ def test_a_kernel_without_formulas_is_counted_on_each_backend(backend: BackendNa
         ),
     )
     counted = count(backend, (KernelSelection("scale", KernelSource("scale.cu", text), definition),), tmp_path)
-    ((configuration, row),) = counted.of("scale")
-    assert (configuration.flop, configuration.bytes) == (None, None)
-    assert (row["flop"], row["dtype"]) == (2**22, "float32")
-    assert row["dram_bytes"] > 4 * 2**22 * 0.9  # all that it reads
+    (launch,) = counted.of("scale")
+    assert (launch.configuration.flop, launch.configuration.bytes) == (None, None)
+    assert sum(launch.flop.values()) == 2**22
+    assert launch.main_work == ("float32", "fma")
+    assert launch.value("dram__bytes.sum") > 4 * 2**22 * 0.9  # all that it reads

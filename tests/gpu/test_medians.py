@@ -46,10 +46,10 @@ from tests.gpu.sweeps import MAX_CONFIGURATION_COUNT, swept
 ROOT = Path(__file__).parents[2]
 MEASURING = MeasuringOptions(min_duration_ns=200_000_000, max_duration_ns=1_500_000_000, skip_verification=True, cache_mode=CacheMode.COLD)
 
-ROUND_COUNT = 3  # all tools take turns so often, and each one's middle median counts
+ROUND_COUNT = 2  # all tools take turns so often, and the mean of each one's medians counts
 NVBENCH_TOLERANCE, NVBENCH_TOLERANCE_NS = 0.01, 1_000.0
 TRITON_TOLERANCE, TRITON_MIN_NS = 0.01, 100_000.0  # its events have launch gaps between them
-TOOL_LIMIT_S = 90.0
+TOOL_LIMIT_S = 60.0
 
 SIZES: Mapping[str, tuple[dict[str, int], ...]] = {
     "stream_copy": ({"N": 2**18}, {"N": 2**22}, {"N": 2**26}),
@@ -128,7 +128,7 @@ class Deviation:
     is_close: bool
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(150)
 def test_medians_agree_with_nvbench_and_triton(pycuda_session: DeviceSession, tmp_path: Path, figure: RecordFigure) -> None:
     tools = {
         "nvbench": ("timed_by_nvbench", is_installed("cuda.bench")),
@@ -178,7 +178,7 @@ def deviation_of(label: str, tool: str, medians_ns: Mapping[tuple[str, str], flo
 
 # ---------------------------------------------------------------- against themselves
 
-REPEAT_COUNT = 20
+REPEAT_COUNT = 10
 MIN_COVERED_SHARE = 0.9
 
 
@@ -199,7 +199,7 @@ def test_a_median_is_where_the_first_one_said(pycuda_session: DeviceSession, lab
 
 # ---------------------------------------------------------------- in pairs
 
-PAIR_COUNT = 10  # of each kind: a tenth of what the OpenCL device's script takes, so one wrong verdict is allowed
+PAIR_COUNT = 6  # of each kind; one wrong verdict is allowed
 PLANTED_RATIO = 0.03
 STEP_COUNT = 4_000  # a chain of multiply-adds of some 200 us on a large device
 

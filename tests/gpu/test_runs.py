@@ -39,7 +39,7 @@ QUICK = MeasuringOptions(min_duration_ns=50_000_000, max_duration_ns=1_000_000_0
 # ---------------------------------------------------------------- results
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(200)
 def test_every_catalogue_kernel_is_verified_and_measured(session: DeviceSession, cuda_backend: BackendName, figure: RecordFigure) -> None:
     kernels = tuple(KernelSelection(name) for name in load_catalog().kernel_names)
     kept = swept(session, KernelSweep(kernels, backend=cuda_backend, measuring=QUICK))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.core.model import BackendName, Measurement, VerificationState
+from services.core.model import BackendName, Measurement, StateChanged, VerificationState
 from tests.integration.cheating_kernels import HONEST, SKIPPING, STATIC, sweep
 from tests.integration.devices import found_devices
 from tests.integration.test_worker import run_worker
@@ -29,6 +29,7 @@ def backend(request: pytest.FixtureRequest) -> BackendName:
 )
 def test_results_are_checked_again_with_fresh_inputs(text: str, state: VerificationState, backend: BackendName, tmp_path: Path) -> None:
     ended = run_worker(replace(sweep(text), backend=backend, device_id="cuda:0"), tmp_path, ceilings_file=tmp_path / "ceilings.json")
+    assert [change.error for change in ended.of(StateChanged) if change.error is not None] == []
     (measurement,) = ended.of(Measurement)
     assert measurement.verification.state is state
     if state is VerificationState.FAILED:

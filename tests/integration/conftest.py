@@ -1,19 +1,24 @@
-"""What tests with real devices share."""
+"""What tests with real devices share.
+
+Loaded on a node with a GPU too, for the tests of its backends: there is no polars there, and so no analyzer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.command import kernalyse
-from tests.integration.analyzer_under_test import AnalyzerHere, add_node, connected, running_analyzer, serving
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, running_node
 from tests.integration.profiler_stand_in import ProfilerStandIn
 from tests.private_folder import know_ceilings, private_folder
 from tests.service_processes import ServiceProcesses
+
+if TYPE_CHECKING:
+    from tests.integration.analyzer_under_test import AnalyzerHere
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +30,8 @@ def ceilings_are_known(private_folders: Path, ceilings_file: Path) -> None:
 @pytest.fixture
 def analyzer_that_runs(private_folders: Path) -> Iterator[None]:
     """Commands find it: for tests of what commands say, not of how they start services."""
+    from tests.integration.analyzer_under_test import running_analyzer
+
     with running_analyzer():
         yield
 
@@ -32,6 +39,8 @@ def analyzer_that_runs(private_folders: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def server(ceilings_file: Path) -> Iterator[tuple[str, ...]]:
     """Options that lead to an analyzer with one node, which is a process of its own; one for all tests of a file."""
+    from tests.integration.analyzer_under_test import running_analyzer
+
     with private_folder() as folder, running_analyzer() as address:
         yield from options_with_node(ServiceProcesses(folder), ceilings_file, address)
 
@@ -72,6 +81,8 @@ async def calls(node: ProfilerNode) -> AsyncIterator[Calls]:
 
 @pytest.fixture
 async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
+    from tests.integration.analyzer_under_test import serving
+
     async with serving(private_folders) as here:
         yield here
 
@@ -79,6 +90,8 @@ async def analyzer(private_folders: Path) -> AsyncIterator[AnalyzerHere]:
 @pytest.fixture
 async def stub(analyzer: AnalyzerHere, node: ProfilerNode | ProfilerStandIn) -> AsyncIterator[Any]:
     """Of an analyzer that has the file's node."""
+    from tests.integration.analyzer_under_test import add_node, connected
+
     async with connected(analyzer.endpoint) as stub:
         await add_node(stub, node.endpoint)
         yield stub

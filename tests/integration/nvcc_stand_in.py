@@ -53,7 +53,7 @@ ACT = KernelSource(
 )
 """What it does is written in the stand-in: y = alpha * x + y, or by `what` one of these."""
 
-FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES, PRINTS_MUCH = 1, 2, 3, 4, 5, 6
+FAULTS, HANGS, ABORTS, PRINTS, TELLS_SHARED_BYTES, PRINTS_MUCH, TELLS_COOPERATION = 1, 2, 3, 4, 5, 6, 7
 
 COLD_NS, HOT_NS = 8_000.0, 5_000.0  # the stand-in's durations of a launch
 

@@ -160,7 +160,9 @@ class ProfilerStandIn(ProfilerServiceServicer):
                 await news.wait()
 
     async def UploadBundle(self, request_iterator: Any, context: Any) -> Any:
-        self.uploaded = b"".join([part.chunk async for part in request_iterator])
+        self.uploaded = b""
+        async for part in request_iterator:
+            self.uploaded += part.chunk
         return messages.ProfilerServiceUploadBundleResponse(digest="sha256:0", size_bytes=len(self.uploaded), file_count=1)
 
     async def ReadArtifact(self, request: Any, context: Any) -> AsyncIterator[Any]:

@@ -36,6 +36,7 @@ struct LaunchShape {
     dim3 grid, block;
     std::size_t shared_bytes;
     void* stream;
+    bool is_cooperative = false;
 };
 
 Stream stream;
@@ -129,6 +130,7 @@ std::function<void()> act(void** arguments, const LaunchShape& shape) {
                 break;
             }
             case 5: y[0] = static_cast<float>(shape.shared_bytes); return;
+            case 7: y[0] = shape.is_cooperative; return;
         }
         for (int i = 0; i < n; ++i) {
             y[i] = alpha * x[i] + y[i];
@@ -211,6 +213,14 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
     return launch(function, LaunchShape{grid, block, shared_bytes, on}, arguments);
 }
 
+cudaError_t cudaLaunchCooperativeKernel(
+    const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes, cudaStream_t on) {
+    if (grid.x * grid.y * grid.z > 8) {
+        return answer(cudaErrorCooperativeLaunchTooLarge);
+    }
+    return launch(function, LaunchShape{grid, block, shared_bytes, on, true}, arguments);
+}
+
 cudaError_t cudaGetLastError() {
     const cudaError_t error = last;
     last = cudaSuccess;
@@ -222,6 +232,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
         case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
         case cudaErrorNoDevice: return "cudaErrorNoDevice";
+        case cudaErrorCooperativeLaunchTooLarge: return "cudaErrorCooperativeLaunchTooLarge";
         default: return "cudaErrorInvalidValue";
     }
 }
@@ -235,13 +246,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     properties->maxThreadsPerMultiProcessor = 2'048;
     return answer(cudaSuccess);
 }
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
     *attributes = {};
     attributes->numRegs = 24;
     attributes->sharedSizeBytes = 1'024;
     attributes->localSizeBytes = 16;
     attributes->constSizeBytes = 8;
     attributes->maxThreadsPerBlock = 512;
+    attributes->maxDynamicSharedSizeBytes = static_cast<int>(kernels().at(function).shared_limit);
     return answer(cudaSuccess);
 }
 cudaError_t cudaFuncGetName(const char** name, const void* function) {
@@ -252,8 +264,8 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int va
     kernels().at(function).shared_limit = static_cast<std::size_t>(value);
     return answer(cudaSuccess);
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const void*, int threads, std::size_t) {
-    *count = 1'024 / threads;
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const void* function, int threads, std::size_t shared_bytes) {
+    *count = shared_bytes > kernels().at(function).shared_limit ? 0 : 1'024 / threads;
     return answer(cudaSuccess);
 }
 

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import polars as pl
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernalyse.channel import Endpoint
 from kernalyse.v1 import analyzer_service_pb2 as messages
@@ -350,6 +352,52 @@ async def test_a_run_starts_on_a_node_that_was_added_a_moment_ago(stub: Any, nod
     request = messages.AnalyzerServiceStartRunRequest(spec=wire.encode(RunSpec(KernelSweep((KernelSelection("saxpy"),)))), node_id=NODE)
     run = (await stub.StartRun(request)).run
     assert run.run_id in node.runs
+
+
+@pytest.mark.parametrize(
+    ("method", "first"),
+    [
+        ("UploadBundle", messages.AnalyzerServiceUploadBundleRequest(chunk=b"ab")),
+        ("ImportTrace", messages.ImportTraceRequest(file_name="trace.json", chunk=b"ab")),
+    ],
+)
+async def test_an_upload_with_a_message_that_does_not_parse_is_refused(analyzer: AnalyzerHere, stub: Any, method: str, first: Any) -> None:
+    await eventually(lambda: _serves(stub))
+    async with grpc.aio.insecure_channel(analyzer.endpoint.address) as channel:
+        upload = channel.stream_unary(f"/kernalyse.v1.AnalyzerService/{method}")
+        metadata = (("authorization", f"Bearer {analyzer.endpoint.token}"),)
+        for _ in range(10):
+            with pytest.raises(InvalidRequestError, match=f"{method}: found 3 bytes that do not parse"), translated_errors():
+                await upload(iter([first.SerializeToString(), b"\xff\xff\xff"]), metadata=metadata, timeout=10)
+
+
+async def test_a_transfer_whose_node_is_removed_is_ended_and_told_why(stub: Any, node: ProfilerStandIn) -> None:
+    journal_whole_run(node)
+    await in_state(stub, "aaaa-1", RunState.SUCCEEDED)
+    node.stalls = True
+
+    async def bundle() -> AsyncIterator[Any]:
+        yield messages.AnalyzerServiceUploadBundleRequest(node_id=NODE, chunk=b"ab")
+        await asyncio.Event().wait()
+
+    async def has_begun() -> bool:
+        return node.uploaded == b"ab"
+
+    upload = stub.UploadBundle(bundle(), timeout=30)
+    download = stub.ReadArtifact(_artifact("aaaa-1", "saxpy.cl"), timeout=30)
+    assert (await download.read()).chunk == b"first "
+    await eventually(has_begun)
+    await stub.RemoveNode(messages.RemoveNodeRequest(address=node.address))
+    with pytest.raises(NodeUnreachableError, match=r"connection was closed.*removed"), translated_errors():
+        await upload
+    with pytest.raises(NodeUnreachableError, match=r"connection was closed.*removed"), translated_errors():
+        await download.read()
+
+
+async def test_health_can_be_watched(analyzer: AnalyzerHere) -> None:
+    async with grpc.aio.insecure_channel(analyzer.endpoint.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="kernalyse.v1.AnalyzerService"), timeout=30)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_requests_are_forwarded_and_errors_come_back_as_they_were(stub: Any, node: ProfilerStandIn) -> None:

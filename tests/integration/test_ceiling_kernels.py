@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+import subprocess
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from services.core.cuda_tools import find_nvcc
 from services.core.model import BackendName, Device, DeviceKind
+from services.profiler.backends.disassembly import find_disassembler
+from services.profiler.catalog import catalog_folder
 from services.profiler.measuring.ceiling_bench import Form
 from services.profiler.measuring.ceilings import plan_ceilings
-from services.profiler.workloads.ceilings import load_sources
+from services.profiler.workloads.ceilings import CEILINGS_FOLDER, load_sources
 from tests.integration.nvcc_stand_in import kept_of_nvcc, needs_nvcc
+from tests.kept import kept_package
 
 pytestmark = needs_nvcc
 
@@ -67,3 +72,29 @@ def test_every_planned_kernel_compiles_and_stays_in_registers(file_name: str, ma
         assert {architecture for name, architecture in compiled if kernel in name} == build["architectures"]
     assert set(re.findall(r"(\d+) bytes spill", told)) == {"0"}
     assert "warning" not in told  # ptxas says so when it has to wait for every single wgmma
+
+
+@pytest.fixture(scope="module")
+def nvdisasm() -> str:
+    """The toolkit's, or else NVIDIA's package of it."""
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    if found := find_disassembler("nvdisasm", Path(nvcc).parent):
+        return found
+    try:
+        (program,) = kept_package("nvidia-cuda-nvdisasm==13.*").rglob("bin/nvdisasm")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"needs nvdisasm: {error.stderr.decode().strip()}")
+    program.chmod(0o700)
+    return str(program)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_half_precision_goes_through_both_pipes_where_there_are_two(architecture: str, nvdisasm: str) -> None:
+    source = catalog_folder() / CEILINGS_FOLDER / "fma.cu"
+    cubin = kept_of_nvcc("fma.cubin", source, "-cubin", f"-arch={architecture}")
+    text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    (kernel,) = re.findall(r"^\.text\.\w*ceiling_half2_float16\w*:$(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)
+    counts = Counter(re.findall(r"\bHFMA2\S*", kernel))
+    assert set(counts) == {"HFMA2", "HFMA2.MMA"}
+    assert counts["HFMA2"] == pytest.approx(counts["HFMA2.MMA"], abs=2)

@@ -22,6 +22,9 @@ import pytest
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.service_processes import ServiceProcess, free_port
+from tests.unit.test_commands import CONFIG, MM
+from tests.unit.test_kineto import call
+from tests.unit.test_kineto import kernel as kernel_event
 
 QUICK = ("--max-time", "0.2", "--samples", "50")
 COMMAND = (sys.executable, "-m", "services.cli.main")
@@ -132,6 +135,26 @@ def test_up_runs_all_services_restarts_what_dies_and_leaves_nothing(private_fold
         assert up.wait(60) == 0
     assert own_processes(private_folders) == []
     assert kernalyse("up", "--port", "notaport").returncode == 2
+
+
+def test_a_folder_named_services_where_the_user_stands_breaks_nothing(tmp_path: Path) -> None:
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "__init__.py").write_text("raise RuntimeError('not the services of kernalyse')\n")
+    (tmp_path / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [call(10, 1), kernel_event("gemm", 20, 5, 1)]}))
+    (tmp_path / "commands.json").write_text(json.dumps([MM]))
+    (tmp_path / "roofline_config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "op_registry.py").write_text("import sizes\n\ndef get_custom_metrics(cmd, dt_size):\n    return sizes.MACS, 10, 'cross'\n")
+    (tmp_path / "sizes.py").write_text("MACS = 123\n")
+    for arguments, expected in (
+        (("devices",), "SERVING"),
+        (("report", "trace.json", "--format", "html", "-o", "report.html"), ""),
+        (("show", "commands.json", "roofline", "--op-registry", ".", "--format", "json"), '"cross"'),
+    ):
+        command = [sys.executable, "-P", "-m", "services.cli.main", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
+    assert "gemm" in (tmp_path / "report.html").read_text()
 
 
 def test_the_services_end_when_up_is_killed(private_folders: Path) -> None:

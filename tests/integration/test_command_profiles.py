@@ -20,6 +20,16 @@ from services.core.model import CommandProfile, EnvironmentVariable, Run, RunLim
 from services.profiler.output_lines import MAX_LOG_BYTES
 from tests.integration.profiler_node import Calls, ProfilerNode, payload_names, processes_with, running_node
 
+SERVICE_VARIABLES = {
+    "HF_TOKEN": "secret",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "DB_PASSWORD": "secret",
+    "NGC_API_KEY": "secret",
+    "KERNALYSE_TOKEN": "secret",
+    "TOKENIZERS_PARALLELISM": "false",
+    "DATA_FOLDER": "/data",
+}
+
 STAND_IN_NSYS = Path(__file__).with_name("stand_in_nsys.py")
 
 
@@ -29,8 +39,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProfilerNode]:
     program = folder / "nsys"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN_NSYS} "$@"\n')
     program.chmod(0o700)
-    with running_node(folder, nsys_program=str(program)) as node:
-        yield node
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in SERVICE_VARIABLES.items():
+            monkeypatch.setenv(name, value)
+        with running_node(folder, nsys_program=str(program)) as node:
+            yield node
 
 
 async def profiled(calls: Calls, folder: Path, *arguments: str, time_limit_s: float = 60.0, **options: Any) -> tuple[Run, list[Any]]:
@@ -60,6 +73,28 @@ async def test_a_command_has_its_bundle_and_variables_and_leaves_artifacts(calls
     assert b"".join([answer.chunk async for answer in calls.stub.ReadArtifact(request)]) == b"PAR1"
     work = node.data_folder / "runs" / run.run_id / "work"
     assert [path.name for path in work.iterdir()] == ["artifacts"]
+
+
+async def test_a_command_gets_no_secret_of_the_service_that_its_run_does_not_name_and_the_log_says_so(calls: Calls, tmp_path: Path) -> None:
+    own = (EnvironmentVariable("HF_TOKEN", "mine"),)
+    run, events = await profiled(
+        calls, tmp_path, sys.executable, "-c", "import os; print(*(f'{k}={v}' for k, v in os.environ.items()), sep='\\n')", environment=own
+    )
+    assert run.error is None
+    got = dict(line.partition("=")[::2] for line in printed(events))
+    assert {name: got.get(name) for name in SERVICE_VARIABLES} == {
+        "HF_TOKEN": "mine",
+        "AWS_SECRET_ACCESS_KEY": None,
+        "DB_PASSWORD": None,
+        "NGC_API_KEY": None,
+        "KERNALYSE_TOKEN": None,
+        "TOKENIZERS_PARALLELISM": "false",
+        "DATA_FOLDER": "/data",
+    }
+    (notice,) = [line for event in events for line in event.log_lines.lines if event.log_lines.source == "service"]
+    assert "AWS_SECRET_ACCESS_KEY, DB_PASSWORD, KERNALYSE_TOKEN, NGC_API_KEY. " in notice
+    assert "HF_TOKEN" not in notice
+    assert "--env" in notice
 
 
 async def test_a_program_that_prints_a_gigabyte_neither_stalls_nor_fills_the_journal(calls: Calls, tmp_path: Path) -> None:

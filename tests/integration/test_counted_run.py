@@ -130,9 +130,9 @@ async def test_a_kernel_without_formulas_gets_its_place_under_the_roofline(count
 
 @pytest.mark.parametrize(("behaviour", "words"), [("short", "it has 1 launches where the run profiled 2"), ("half", "no whole row")])
 async def test_a_report_that_does_not_fit_the_run_belongs_to_no_configuration(
-    counting_node: ProfilerNode, stub: Any, monkeypatch: pytest.MonkeyPatch, behaviour: str, words: str
+    counting_node: ProfilerNode, stub: Any, private_folders: Path, behaviour: str, words: str
 ) -> None:
-    monkeypatch.setenv("STAND_IN_NCU", behaviour)
+    stand_in_program(private_folders, behaviour)
     counting_node.start()
     async with calls_to(counting_node) as calls:
         run_id = await collected(calls, stub, counting_node, counted_sweep())
@@ -143,10 +143,8 @@ async def test_a_report_that_does_not_fit_the_run_belongs_to_no_configuration(
     assert any(words in line for line in told), told
 
 
-async def test_refused_counters_leave_the_timings_and_a_run_that_succeeded(
-    counting_node: ProfilerNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STAND_IN_NCU", "permission")
+async def test_refused_counters_leave_the_timings_and_a_run_that_succeeded(counting_node: ProfilerNode, private_folders: Path) -> None:
+    stand_in_program(private_folders, "permission")
     counting_node.start()
     async with calls_to(counting_node) as calls:
         run = await calls.finished((await calls.start(counted_sweep())).run_id)

@@ -87,11 +87,12 @@ def counter(tmp_path: Path) -> Counter:
     return Counter(stand_in_program(tmp_path), tmp_path)
 
 
-def stand_in_program(folder: Path) -> Path:
-    """An `ncu` in a folder bin, as in a toolkit."""
+def stand_in_program(folder: Path, behaviour: str = "") -> Path:
+    """An `ncu` in a folder bin, as in a toolkit. behaviour: what it does wrong; without, the variable STAND_IN_NCU says it."""
     program = folder / "bin" / "ncu"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(STAND_IN_NCU))} "$@"\n')
+    program.parent.mkdir(exist_ok=True)
+    chosen = f"export STAND_IN_NCU={behaviour}\n" if behaviour else ""
+    program.write_text(f'#!/bin/sh\n{chosen}exec {shlex.quote(sys.executable)} {shlex.quote(str(STAND_IN_NCU))} "$@"\n')
     program.chmod(0o700)
     return program
 

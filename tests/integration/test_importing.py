@@ -185,7 +185,8 @@ async def test_who_watches_the_runs_sees_an_import_arrive(stub: Any) -> None:
         (bytes(range(256)) * 100, {}, InvalidTraceError, "begins with"),
         (CONTENT.replace(b"GV100", b"\\ud800"), {}, InvalidTraceError, "half a character"),
         (CONTENT, {"chunk_bytes": 2**21, "name": "big"}, None, ""),
-        (CONTENT + b" " * 2**21, {"chunk_bytes": 2**21}, LimitReachedError, "chunk of file nightly.json: found 2097152 bytes"),
+        (CONTENT + b" " * 2**21, {"chunk_bytes": 2**20 + 1}, LimitReachedError, "chunk of file nightly.json: found 1048577 bytes"),
+        (CONTENT + b" " * 2**21, {"chunk_bytes": 2**21}, LimitReachedError, "ImportTrace: found 2097.* bytes; expected at most 1114112"),
     ],
 )
 async def test_a_file_that_cannot_be_imported_leaves_nothing(

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import pytest
 
 from services.compat.benchmarking.notices import forget_notices
+from services.compat.benchmarking.result_files import read_results
 from services.compat.KernelBenchmarker import BenchmarkResult, KernelBenchmarker, benchmark, load_kernel
 from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, CompileError, InvalidParameterError
@@ -51,6 +53,11 @@ def opencl_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("services.compat.benchmarking.opened_device.open_backend", opened)
     forget_notices()
+
+
+def script_environment() -> dict[str, str]:
+    """Of a script in a process of its own: the modules as they are here, and the test's private folders."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "proto/python", ROOT / "services/compat")))}
 
 
 @pytest.fixture
@@ -219,6 +226,59 @@ def test_what_was_measured_before_an_interruption_is_kept(tmp_path: Path, monkey
     assert "Parameters: N=8, M=8, K=8" in Path("benchmark_report.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("number", "status", "said", "file_name", "call"),
+    [
+        (signal.SIGINT, -signal.SIGINT, "Interrupted. ", "benchmark_results.json", "kb.benchmark"),
+        (signal.SIGTERM, 128 + signal.SIGTERM, "Ended by SIGTERM. ", "benchmark_results.json", "kb.benchmark"),
+        (
+            signal.SIGTERM,
+            128 + signal.SIGTERM,
+            "Ended by SIGTERM. ",
+            "benchmark_results.interrupted.json",
+            "kb.KernelBenchmarker().benchmark",
+        ),
+    ],
+)
+def test_a_script_that_is_ended_keeps_what_it_has_and_prints_no_traceback(
+    number: signal.Signals, status: int, said: str, file_name: str, call: str, tmp_path: Path
+) -> None:
+    """In the middle of a call that has told how far it is."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import KernelBenchmarker as kb
+kernel = kb.load_kernel({str(MATMUL)!r}, "matmul_naive")
+{call}([kernel], range(16, 8000), iterations=20, profile=False)
+""")
+    with subprocess.Popen(
+        [sys.executable, str(script)], cwd=tmp_path, env=script_environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        told = next((line for line in process.stderr if " of 7984 configurations after 0:00:0" in line), "")
+        assert ", about " in told
+        process.send_signal(number)
+        rest = process.stderr.read()
+        assert process.wait(60) == status
+    assert "Traceback" not in rest
+    assert f"{said}{len(read_results(tmp_path / file_name))} of 7984 configurations had been measured" in rest
+    assert f"all results so far are in {file_name}." in rest
+
+
+def test_a_program_that_handles_sigterm_itself_is_left_alone(benchmarker: KernelBenchmarker) -> None:
+    came = list[int]()
+
+    def grid(N: int) -> tuple[int, ...]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return (1, 1, 1)
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        benchmarker.benchmark([load_kernel(MATMUL, "matmul_naive", grid_size_func=grid)], [8], iterations=2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert set(came) == {signal.SIGTERM}
+
+
 def test_results_add_up_and_outlive_the_device(tmp_path: Path) -> None:
     kernel = load_kernel(MATMUL, "matmul_naive")
     benchmarker = KernelBenchmarker()
@@ -235,9 +295,14 @@ def test_results_add_up_and_outlive_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["example_usage.py", "advanced_examples.py"])
 def test_the_example_scripts_run(script: str, tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "proto/python", ROOT / "services/compat")))}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150, check=False
+        [sys.executable, str(EXAMPLES / script)],
+        cwd=tmp_path,
+        env=script_environment(),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stdout

@@ -40,11 +40,21 @@ def test_a_model_is_timed_shown_and_compared(server: tuple[str, ...], tmp_path: 
     assert "processes" not in document["comparisons"]["gpt_nano"]["reason"]  # blocks that took turns are what it stands on
     assert "gpt_nano: to_be has" in compared.stdout
 
+    of_all_six = document | {"comparisons": dict.fromkeys(("gpt_micro", "gpt_mini"), document["comparisons"]["gpt_nano"])}
+    (tmp_path / "comparison_data.json").write_text(json.dumps(of_all_six))
+    again = succeeded("perf-comparison", "--model", "nano", "--benchmark", "-o", tmp_path, *SMALL, *server)
+    (kept,) = tmp_path.glob("comparison_data-*.json")
+    assert f"kept {kept}: comparison_data.json as it was, which has other models (--data {kept} draws it)" in again.stdout
+    assert json.loads(kept.read_text()) == of_all_six
+
     dashboard = succeeded("perf-dashboard", "--run-profiling", "--model", "gpt_nano", "-o", tmp_path, *SMALL, *server)
     assert f"wrote {tmp_path / 'performance_dashboard.html'}" in dashboard.stdout
     profile = json.loads((tmp_path / "profiling_data.json").read_text())
     assert profile["metadata"]["backend"] == "opencl"
     assert profile["benchmarks"]["gpt_nano"]["timing"]["mean"] > 0
+    assert profile["benchmarks"]["gpt_nano"]["bytes"] > 0
+    assert profile["benchmarks"]["gpt_nano"]["memory_ceiling_gb_per_s"] > 0
+    assert "Of what memory can: gpt_nano " in (tmp_path / "performance_dashboard.html").read_text()
     (tmp_path / "performance_dashboard.html").unlink()
     succeeded("perf-dashboard", "--data", tmp_path / "profiling_data.json", "-o", tmp_path)
     assert (tmp_path / "performance_dashboard.html").exists()

@@ -11,13 +11,14 @@ import pytest
 
 from services.core.cuda_tools import find_nvcc
 from services.core.errors import BackendUnavailableError, CompileError, InvalidSourceError, UnknownKernelError, UnsupportedConstructError
-from services.core.model import KernelSource, ParameterValue
+from services.core.model import Dim3, KernelSource, ParameterValue
 from services.profiler.backends import nvcc_compiler, nvcc_process
 from services.profiler.backends.base import Build
 from services.profiler.backends.code_cache import CodeCache, CompiledCode
 from services.profiler.backends.cuda_timing_code import FUNCTION_NAMES, timing_build
 from services.profiler.backends.disassembly import find_disassembler
 from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.launch_needs import NOTHING_SPECIAL, LaunchNeeds, read_needs
 from services.profiler.backends.mangled_names import find_entry
 from services.profiler.backends.nvcc_compiler import NvccCompiler, compiler_version
 from services.profiler.backends.ptxas_report import read_report
@@ -60,6 +61,19 @@ def folder_with(folder: Path, **texts: str) -> Path:
     return folder
 
 
+WAITING: Final = KernelSource(
+    "waiting.cu",
+    """#include <cooperative_groups.h>
+namespace groups = cooperative_groups;
+extern "C" __global__ void plain(float *y) { groups::this_thread_block().sync(); y[threadIdx.x] = 1; }
+extern "C" __global__ void ranks(float *y) { y[groups::this_grid().thread_rank()] = 1; }
+extern "C" __global__ void grid_sync(float *y) { y[0] = 1; groups::this_grid().sync(); y[1] = y[0]; }
+extern "C" __global__ void __cluster_dims__(2, 4) sized(float *y) { groups::this_cluster().sync(); y[0] = 1; }
+extern "C" __global__ void unsized(float *y) { groups::this_cluster().sync(); y[0] = 1; }
+""",
+)
+
+
 @pytest.fixture
 def factor(tmp_path: Path) -> Path:
     return folder_with(tmp_path / "headers", factor="#define FACTOR 3.0f\n")
@@ -75,6 +89,18 @@ def test_device_code_of_timing_compiles_for_every_device(architecture: str) -> N
     assert compiled.log == ""
     for name in FUNCTION_NAMES:
         assert find_entry(compiled.code, parse_kernel_source(build.source).kernel(name), build.source.file_name) == name
+
+
+def test_what_a_launch_needs_is_told_by_the_ptx_of_its_kernel() -> None:
+    ptx = compile_alone(Build(WAITING, "plain")).listings["ptx"].decode()
+    assert {name: read_needs(ptx, name) for name in ("plain", "ranks", "grid_sync", "sized", "unsized")} == {
+        "plain": NOTHING_SPECIAL,
+        "ranks": NOTHING_SPECIAL,
+        "grid_sync": LaunchNeeds(is_cooperative=True),
+        "sized": LaunchNeeds(uses_clusters=True, cluster=Dim3(2, 4)),
+        "unsized": LaunchNeeds(uses_clusters=True),
+    }
+    assert read_needs(ptx, None) == NOTHING_SPECIAL
 
 
 @pytest.mark.parametrize("kernel_name", load_catalog().kernel_names)

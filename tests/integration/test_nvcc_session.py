@@ -23,6 +23,7 @@ from services.core.model import (
     CacheMode,
     Dim3,
     KernelResources,
+    KernelSource,
     ParameterValue,
     TimingMethod,
 )
@@ -39,6 +40,7 @@ from tests.integration.nvcc_stand_in import (
     HANGS,
     HOT_NS,
     PRINTS,
+    TELLS_COOPERATION,
     TELLS_SHARED_BYTES,
     StandInBuilder,
     needs_nvcc,
@@ -49,6 +51,12 @@ pytestmark = needs_nvcc
 COUNT = 1000
 LAUNCH = LaunchConfiguration(Dim3(128), Dim3(8))
 BUILD = Build(ACT, "act")
+GRID_SYNC = KernelSource(
+    "grid_sync.cu",
+    "#include <cooperative_groups.h>\n__global__ void act(int what, int n, float alpha, const float* x, float* y) {\n"
+    "  y[0] = alpha; cooperative_groups::this_grid().sync(); y[1] = y[0];\n}\n",
+)
+GRID_SYNC_BUILD = Build(GRID_SYNC, "act")
 OTHER_BUILD = Build(ACT, "act", macros=(ParameterValue("VARIANT", 1),))
 COLD = Timing(TimingMethod.SINGLE, CacheMode.COLD)
 HOT = Timing(TimingMethod.SINGLE, CacheMode.HOT)
@@ -168,6 +176,29 @@ def test_a_kernel_opts_in_to_much_shared_memory(session: NvccSession) -> None:
     y = _zeros(session)
     session.run(_prepare(session, y, TELLS_SHARED_BYTES, launch=LaunchConfiguration(Dim3(32), Dim3(1), 100_000)))
     assert _download(session, y)[0] == 100_000
+
+
+def test_a_kernel_whose_blocks_wait_for_each_other_is_launched_with_all_of_them(session: NvccSession) -> None:
+    y = _zeros(session)
+    session.run(_prepare(session, y, TELLS_COOPERATION, build=GRID_SYNC_BUILD))
+    assert _download(session, y)[0] == 1
+    session.run(_prepare(session, y, TELLS_COOPERATION))
+    assert _download(session, y)[0] == 0
+    with pytest.raises(LaunchLimitError, match="cudaErrorCooperativeLaunchTooLarge"):
+        session.run(_prepare(session, y, build=GRID_SYNC_BUILD, launch=LaunchConfiguration(Dim3(128), Dim3(9))))
+
+
+def test_occupancy_is_that_of_the_shared_memory_asked_for_and_takes_none_from_launches_before(session: NvccSession) -> None:
+    y = _zeros(session)
+    launch = _prepare(session, y, TELLS_SHARED_BYTES, launch=LaunchConfiguration(Dim3(32), Dim3(1), 100_000))
+    session.run(launch)
+    resources = session.resources(session.compile(BUILD, LAUNCH.block), LaunchConfiguration(Dim3(128), Dim3(1), 60_000))
+    assert resources is not None
+    assert resources.active_block_count == 8
+    session.run(launch)
+    fresh = session.resources(session.compile(OTHER_BUILD, LAUNCH.block), LaunchConfiguration(Dim3(128), Dim3(1), 60_000))
+    assert fresh is not None
+    assert fresh.active_block_count == 8
 
 
 @pytest.mark.parametrize(

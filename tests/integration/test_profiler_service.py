@@ -33,6 +33,7 @@ from services.core.errors import (
     InvalidSourceError,
     RunNotFoundError,
     TooManyConfigurationsError,
+    UnauthenticatedError,
     UnknownKernelError,
     UnknownModelError,
     UnknownParameterError,
@@ -52,9 +53,25 @@ from services.core.model import (
     RunState,
 )
 from services.core.rpc import translated_errors
-from tests.integration.profiler_node import Calls, ProfilerNode, calls_to, payload_names, quick_sweep, resident_bytes, running_node, states
+from tests.integration.profiler_node import (
+    Calls,
+    ProfilerNode,
+    calls_to,
+    payload_names,
+    processes_with,
+    quick_sweep,
+    resident_bytes,
+    running_node,
+    states,
+)
 
 IDLE_MEMORY_LIMIT_BYTES = 90 * 1000**2
+SERVICE_VARIABLES = {
+    "DATABASE_URL": "secret",
+    "NVIDIA_API_KEY": "secret",
+    "KERNALYSE_TOKEN": "secret",
+    "CUDA_CACHE_PATH": "/var/cache/cuda",
+}
 
 
 @contextmanager
@@ -66,8 +83,11 @@ def refused(error: type[Exception], match: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, ceilings_file: Path) -> Iterator[ProfilerNode]:
-    with running_node(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000) as node:
-        yield node
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in SERVICE_VARIABLES.items():
+            monkeypatch.setenv(name, value)
+        with running_node(tmp_path_factory.mktemp("node"), ceilings_file=ceilings_file, bundle_max_bytes=100_000) as node:
+            yield node
 
 
 @pytest.fixture
@@ -127,6 +147,22 @@ async def test_a_running_sweep_is_cancelled_promptly(calls: Calls) -> None:
             break
     async with asyncio.timeout(60):
         assert (await calls.finished(run.run_id)).state is RunState.CANCELLED
+
+
+async def test_what_runs_kernels_gets_what_compilers_and_runtimes_need_of_the_services_environment(calls: Calls) -> None:
+    measuring = replace(quick_sweep().work.measuring, min_duration_ns=10**11, max_sample_count=None, max_duration_ns=10**11)  # type: ignore[union-attr]
+    run = await calls.start(RunSpec(KernelSweep((KernelSelection("saxpy"),), axes=(Axis("N", (1024,)),), measuring=measuring)))
+    async for event in calls.watch(run.run_id):
+        if event.WhichOneof("payload") == "sample_batch":
+            break
+    environments = [Path(f"/proc/{process_id}/environ").read_bytes().decode() for process_id in processes_with(f"/{run.run_id}/")]
+    await calls.cancel(run.run_id)
+    assert len(environments) == 2  # supervisor and worker
+    for text in environments:
+        got = dict(variable.partition("=")[::2] for variable in text.split("\0"))
+        assert {"PATH", "HOME", "TMPDIR"} <= got.keys()
+        assert got["CUDA_CACHE_PATH"] == SERVICE_VARIABLES["CUDA_CACHE_PATH"]
+        assert not {"DATABASE_URL", "NVIDIA_API_KEY", "KERNALYSE_TOKEN"} & got.keys()
 
 
 async def test_the_node_describes_itself(calls: Calls) -> None:
@@ -290,6 +326,35 @@ async def test_bundles_that_must_not_be_taken_are_refused(calls: Calls) -> None:
         await upload(calls, bytes(200_000))
 
 
+async def test_a_run_with_4_mib_of_source_is_taken(calls: Calls) -> None:
+    text = SOURCE.text.ljust(4 * 1024**2)
+    spec = wire.encode(RunSpec(KernelSweep((KernelSelection("own", source=replace(SOURCE, text=text)),), axes=(Axis("N", (1024,)),))))
+    with translated_errors():
+        answer = await calls.stub.StartRun(messages.ProfilerServiceStartRunRequest(spec=spec, validate_only=True))
+    assert answer.run.total_configuration_count == 1
+
+
+async def test_requests_without_the_token_take_no_memory(tmp_path: Path) -> None:
+    request = bytes(7 * 1024**2)
+    with running_node(tmp_path, stand_in=True) as node:
+        assert node.process is not None
+        before_bytes = peak_resident_bytes(node.process.pid)
+
+        async def is_refused() -> None:
+            options = (("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
+            async with grpc.aio.insecure_channel(node.endpoint.address, options) as channel:
+                with refused(UnauthenticatedError, "no token"):
+                    await channel.unary_unary("/kernalyse.v1.ProfilerService/GetNode")(request)
+
+        await asyncio.gather(*(is_refused() for _ in range(32)))
+        assert peak_resident_bytes(node.process.pid) - before_bytes < 64 * 1024**2
+
+
+def peak_resident_bytes(process_id: int) -> int:
+    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
 @pytest.mark.parametrize("name", ["../../spec.pb", "/etc/passwd", "nothing", "", "."])
 async def test_only_artifacts_can_be_read(calls: Calls, name: str) -> None:
     run = await calls.start(quick_sweep(values=(1024,)), "for artifacts")
@@ -303,9 +368,11 @@ async def test_only_artifacts_can_be_read(calls: Calls, name: str) -> None:
 
 async def test_health_needs_no_token_and_reflection_names_the_service(node: ProfilerNode) -> None:
     async with grpc.aio.insecure_channel(node.endpoint.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
         for name in ("", "kernalyse.v1.ProfilerService"):
-            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name))
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            request = health_pb2.HealthCheckRequest(service=name)
+            assert (await health.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
+            assert (await health.Watch(request, timeout=30).read()).status == health_pb2.HealthCheckResponse.SERVING
     async with open_async_channel(node.endpoint) as channel:
         request = reflection_pb2.ServerReflectionRequest(file_containing_symbol="kernalyse.v1.ProfilerService")
         metadata = (("authorization", f"Bearer {node.endpoint.token}"),)

@@ -61,11 +61,19 @@ def test_operations_are_shown_imported_and_reported(private_folders: Path, comma
         assert written.read_text().startswith("# Report of commands.json\n")
 
 
-def test_a_registry_is_for_an_analyzer_of_the_commands_own(private_folders: Path, commands: Path, tmp_path: Path) -> None:
+def test_a_registry_runs_at_the_command_for_an_analyzer_that_runs_already(analyzer_that_runs: None, commands: Path, tmp_path: Path) -> None:
     folder = registry(tmp_path, SOUND)
-    elsewhere = kernalyse("import", commands, "--op-registry", folder, "--server", "unix:/nowhere.sock", "--token", "t")
-    assert elsewhere.returncode == 2
-    assert "Set op_registry_folder in the settings of that analyzer" in elsewhere.stderr
+    done = kernalyse("import", commands, "--op-registry", folder)
+    assert done.returncode == 0, done.stderr
+    assert [row["symbol"] for row in rows("last")] == ["square", "x", "circle", "cross"]
+    (folder / "op_registry.py").write_text("raise ValueError('no formula today')\n")
+    done = kernalyse("import", commands, "--op-registry", folder)  # other answers make another run
+    assert "ValueError: no formula today" in done.stderr
+    assert [row["symbol"] for row in rows("last")] == ["square", "triangle-up", "circle", "star"]
+
+
+def test_a_registry_is_for_files_and_not_for_runs(private_folders: Path, tmp_path: Path) -> None:
+    folder = registry(tmp_path, SOUND)
     of_run = kernalyse("show", "last", "--op-registry", folder)
     assert of_run.returncode == 2
     assert "option --op-registry" in of_run.stderr

@@ -50,6 +50,7 @@ def test_a_file_is_shown_and_not_stored_and_the_imported_run_says_the_same(priva
             "duration_min_ns": 10,
             "duration_median_ns": 50.0,
             "duration_max_ns": 400,
+            "category": None,
         }
     ]
     assert [(row["layer"], row["launch_count"], row["duration_sum_ns"], row["source"]) for row in shown["layers"]] == [

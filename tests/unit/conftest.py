@@ -1,4 +1,4 @@
-"""A store of its own for each test that names it."""
+"""What unit tests share: how many examples properties are tried with, and a store of its own for each test that names it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from services.analyzer.store import Store
+from tests.examples import load_profile
+
+load_profile()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ def measured(index: int, median_ns: float, *, tile: int | None = None, **values:
     row = {"run_id": "r", "event_index": 10 + index, "configuration_index": index, "kernel_name": "k", "label": label}
     row |= {"parameters": '{"N": 8}', "macros": json.dumps({} if tile is None else {"TILE": tile}), "block": "32x1x1", "device_id": "d"}
     row |= {"category": "other", "cache_mode": "HOT", "process_index": 0, "verification_state": "PASSED", "duration_median_ns": median_ns}
+    row |= {"stop_reason": "CONFIDENCE_REACHED"}
     return row | {"duration_median_low_ns": median_ns * 0.99, "duration_median_high_ns": median_ns * 1.01} | values
 
 
@@ -167,6 +168,6 @@ def test_more_problems_than_a_screen_holds_are_counted() -> None:
 
 
 def test_what_other_tools_measured_does_not_compete() -> None:
-    assert rows([measured(0, 1e3, category=None), measured(1, 2e3, category=None, kernel_name="other work")]) == []
+    assert rows([measured(0, 1e3, stop_reason=None), measured(1, 2e3, stop_reason=None, kernel_name="other work")]) == []
     (own,) = rows([measured(0, 1e3), measured(1, 2e3, duration_median_ns=None)])
     assert (own["configuration_index"], own["candidate_count"]) == (0, 1)

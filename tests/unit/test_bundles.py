@@ -8,12 +8,13 @@ import os
 import tarfile
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from services.core.errors import BundleTooLargeError, InvalidBundleError
-from services.profiler.bundles import MAX_CHUNK_BYTES, Bundle, BundleLimits, BundleStore
+from services.profiler.bundles import MAX_CHUNK_BYTES, MAX_DEPTH, Bundle, BundleLimits, BundleStore
 from services.profiler.disk_keeping import drop_artifacts
 
 LIMITS = BundleLimits(max_bytes=1_000_000, max_unpacked_bytes=2_000_000, max_file_count=20, max_age_s=3_600.0, max_total_bytes=30_000)
@@ -117,6 +118,43 @@ async def test_a_zip_bomb_is_refused(store: BundleStore, tmp_path: Path) -> None
     with pytest.raises(BundleTooLargeError, match="2000000 bytes, unpacked"):
         await _receive(store, data)
     assert not list((tmp_path / "bundles").iterdir())
+
+
+async def test_a_sparse_member_counts_as_large_as_it_is_written(store: BundleStore, tmp_path: Path) -> None:
+    bomb = _member("bomb")
+    bomb.pax_headers = {"GNU.sparse.size": "50000000", "GNU.sparse.map": "50000000,0"}
+    data = _archive(bomb)
+    assert len(data) < 1_000
+    with pytest.raises(BundleTooLargeError, match="2000000 bytes, unpacked"):
+        await _receive(store, data)
+    assert not list((tmp_path / "bundles").iterdir())
+
+
+async def test_a_sparse_member_within_the_limit_is_unpacked_with_its_holes(store: BundleStore) -> None:
+    sparse = _member("sparse")
+    sparse.pax_headers = {"GNU.sparse.size": "1000", "GNU.sparse.map": "996,4"}
+    bundle = await _receive(store, _archive(sparse, content=b"text"))
+    assert (store.path(bundle.digest) / "sparse").read_bytes() == bytes(996) + b"text"
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE], ids=["file", "folder"])
+async def test_folders_that_a_name_implies_count_too(store: BundleStore, tmp_path: Path, kind: bytes) -> None:
+    with pytest.raises(BundleTooLargeError, match="20 files and folders"):
+        await _receive(store, _archive(*(_member(f"{number}/a/b/c/d/e", kind) for number in range(4))))
+    assert not list((tmp_path / "bundles").iterdir())
+
+
+async def test_a_folder_that_many_names_imply_counts_once(store: BundleStore) -> None:
+    bundle = await _receive(store, _archive(*(_member(f"a/b/c/d/{number}") for number in range(16))))
+    assert bundle.file_count == 16
+
+
+async def test_folders_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+    store = BundleStore(tmp_path / "bundles", replace(LIMITS, max_file_count=10_000))
+    with pytest.raises(InvalidBundleError, match=f"at most {MAX_DEPTH} folders"):
+        await _receive(store, _archive(_member("a/" * 2_000 + "b")))
+    assert not list((tmp_path / "bundles").iterdir())
+    await _receive(store, _archive(_member("a/" * MAX_DEPTH + "b")))
 
 
 async def test_too_many_files_are_refused(store: BundleStore) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from services.analyzer.analyses.ceiling_shares import ceiling_shares
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS
-from services.cli.ceiling_display import NOTE_WIDTH, ceilings_table, missing_lines
+from services.cli.ceiling_display import ceilings_table, missing_lines
 from services.core.quantities import ceiling_rate, rate
 
 
@@ -67,15 +67,16 @@ def test_a_ceiling_set_by_hand_alone_is_no_row() -> None:
     assert shares(ceiling("dram", 1e12, "user", "copy")).is_empty()
 
 
-@pytest.mark.parametrize("width", [80, NOTE_WIDTH])
+@pytest.mark.parametrize("width", [80, 130])
 def test_every_ceiling_is_one_line_at_any_width_and_notes_take_what_is_left(width: int) -> None:
     stream = StringIO()
-    Console(file=stream, width=width).print(ceilings_table(shares(*H200), width))
+    Console(file=stream, width=width, force_terminal=True, color_system=None).print(ceilings_table(shares(*H200)))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     (line,) = [line for line in lines if "bfloat16" in line]
     assert [part in line for part in ("792 Tflop/s", "990 Tflop/s", "80 %", "98.7 %")] == [True] * 4
-    assert ("wgmma" in stream.getvalue()) is (width >= NOTE_WIDTH)
+    assert ("wgmma" in stream.getvalue()) is (width == 130)
+    assert ("No room for: note" in stream.getvalue()) is (width == 80)
 
 
 @pytest.mark.parametrize(("value", "text"), [(4.32e12, "4.32 TB/s"), (999.0, "999 B/s"), (1e15, "1 PB/s"), (None, "–")])

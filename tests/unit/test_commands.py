@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 
 from services.analyzer.file_tables import results_table
 from services.analyzer.readers import op_registry
-from services.analyzer.readers.command_work import built_in_work
+from services.analyzer.readers.command_work import OPERATION_TYPES, STATED_WORK_FIELDS, built_in_work
+from services.analyzer.readers.commands import HELD_MEMBERS, operations_of
+from services.analyzer.readers.dtypes import DTYPE_NAMES
 from services.analyzer.readers.json_document import JsonObject
 from services.analyzer.readers.op_registry import OpRegistry
 from services.analyzer.readers.registry import read_trace
+from services.analyzer.readers.registry_answers import FILE_NAME, ask_registry
+from services.analyzer.readers.trace import ImportedTables
 from services.analyzer.schema import table_named
 from services.core.errors import InvalidTraceError
 from tests.examples import examples
@@ -167,6 +171,61 @@ def test_an_unknown_type_is_a_star_unless_it_says_its_work(tmp_path: Path) -> No
 def test_a_damaged_list_is_refused_by_place(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(InvalidTraceError, match=message):
         read_trace(files_of(tmp_path, content))
+
+
+def problems(tables: ImportedTables) -> list[str]:
+    return [row["line"] for row in rows_of(tables, "log_lines") if row["level"] == "WARNING"]
+
+
+@pytest.mark.parametrize(("operation", "names"), [(MM, ("input_mat1", "input_mat2")), (CONV, ("stride", "output_channels"))])
+def test_a_missing_field_is_told_as_missing_with_those_that_its_type_needs(
+    tmp_path: Path, operation: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    without = {name: value for name, value in operation.items() if name != names[0]}
+    tables = read_as("commands", files_of(tmp_path, [operation, without]))
+    (problem,) = problems(tables)
+    assert f"operation 1 ({operation['name']}, {operation['type']}): {names[0]}" in problem
+    assert f"The field {names[0]} is missing." in problem
+    assert all(name in problem.partition(" needs ")[2] for name in names)
+    assert "damaged" not in problem
+
+
+def test_numbers_of_four_bits_take_half_a_byte(tmp_path: Path) -> None:
+    operations = [MUL | {"data_type": data_type} for data_type in ("INT4", "UINT4", "FP4")]
+    tables = read_as("commands", files_of(tmp_path, operations, {"roofline_config.json": CONFIG}))
+    assert [(row["dtype"], row["bytes"]) for row in rows_of(tables, "configurations")] == [
+        ("int4", 3 * 2048 * 0.5),
+        ("uint4", 3 * 2048 * 0.5),
+        ("float4", 3 * 2048 * 0.5),
+    ]
+    rows = results_table(tables.frames, table_named("roofline")).collect().to_dicts()
+    assert all(row["efficiency_category"] is not None for row in rows)
+    assert problems(tables) == []
+
+
+def test_whatever_has_no_place_is_a_problem_of_the_log_with_its_reason(tmp_path: Path) -> None:
+    unknown = {"type": "ID_WHAT", "data_type": "INT8", "time_ns": 5}
+    untimed = {name: value for name, value in MUL.items() if name != "time_ns"}
+    tables = read_as("commands", files_of(tmp_path, [MUL, untimed, MUL | {"data_type": "INT3"}, unknown, unknown]))
+    found = problems(tables)
+    assert len(found) == 3
+    assert "operation 1 (#2, ID_MUL): neither time_ns nor time_us, so it has no place on the roofline" in found[0]
+    assert "data type INT3: the bytes of a number are not known, so it has no place" in found[1]
+    assert "int4, uint4, int8" in found[1]
+    assert re.search("Type ID_WHAT .2.: neither a formula nor a registry .* no place on the roofline. State macs and bytes", found[2])
+    assert all(problem in tables.notes for problem in found)
+
+
+def test_every_field_of_every_type_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operation_lists.md").read_text()
+    rows = {cells[1].strip().strip("`"): cells[2] for line in page.splitlines() if len(cells := line.split("|")) > 3}
+    for name in HELD_MEMBERS:
+        assert f"`{name}`" in page
+    for name, known in OPERATION_TYPES.items():
+        documented = set(re.findall(r"`(\w+)`", rows[name]))
+        assert documented == {*known.required, *known.optional}, name
+    assert set(re.findall(r"`(\w+)`", rows["any other"])) == set(STATED_WORK_FIELDS)
+    assert all(dtype in page for dtype in DTYPE_NAMES)
 
 
 # ---------------------------------------------------------------- formulas against brute force
@@ -319,6 +378,38 @@ def test_a_registry_that_does_not_answer_is_ended_and_leaves_the_formulas(
 def test_a_folder_without_a_registry_is_said(tmp_path: Path) -> None:
     tables = read_as("commands", files_of(tmp_path, [MM], registry=tmp_path))
     assert re.search("No such file.*op_registry_folder", tables.notes)
+
+
+def test_answers_that_came_with_the_list_count_and_no_registry_runs_here(tmp_path: Path) -> None:
+    """As of a registry of the sender, whose analyzer has one of its own."""
+    mine = {"type": "ID_MY_OP", "name": "mine", "data_type": "FP16", "shape": [3, 4], "time_ns": 5}
+    operations = [mine, MUL | {"data_type": "INT3"}, MM]
+    files = files_of(tmp_path, operations)
+    answers = ask_registry(registry(tmp_path, SOUND), operations_of(files)).document()
+    here = tmp_path / "here"
+    here.mkdir()
+    forbidden = registry(here, f"open({str(here / 'ran')!r}, 'w')\n")
+    tables = read_as("commands", files_of(tmp_path, operations, {FILE_NAME: answers}, registry=forbidden))
+    assert [(row["flop"], row["bytes"], row["symbol"]) for row in rows_of(tables, "configurations")] == [
+        (24.0, 20.0, "cross"),
+        (None, None, "star"),
+        (240.0, 158.0, "circle"),
+    ]
+    assert not (here / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"problem": "", "answers": [{}]}, "found answers to 1 operations; expected one to each of the 2"),
+        ({"problem": "", "answers": [{}, {"flop": -1, "bytes": 1, "symbol": "x"}]}, "flop.*not below zero"),
+        ({"problem": "", "answers": [{}, {"flop": 1, "bytes": 1}]}, "The field symbol is missing"),
+        ([], "expected an object"),
+    ],
+)
+def test_answers_that_do_not_fit_the_list_are_refused(tmp_path: Path, document: Any, message: str) -> None:
+    with pytest.raises(InvalidTraceError, match=message):
+        read_trace(files_of(tmp_path, [MUL, MM], {FILE_NAME: document}))
 
 
 def test_a_list_of_problems_does_not_fill_the_notes(tmp_path: Path) -> None:

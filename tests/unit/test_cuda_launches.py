@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import struct
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from services.core.errors import UnknownKernelError, UnsupportedConstructError
-from services.core.model import KernelSource
+from services.core.errors import KernalyseError, LaunchLimitError, UnknownKernelError, UnsupportedConstructError
+from services.core.model import Dim3, KernelSource
+from services.profiler.backends.base import LaunchConfiguration
 from services.profiler.backends.cuda_arguments import PackedArgument, pack_arguments
-from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT
+from services.profiler.backends.cuda_blocking import MAX_QUEUED_COUNT, RELEASED, StreamBlocker
 from services.profiler.backends.cuda_timing import OPERATIONS_PER_SAMPLE, SampleTimer, max_batch_count
 from services.profiler.backends.instance_entry import instance_entry, with_instance, without_variable
 from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.launch_needs import LaunchNeeds, check_needs, read_needs
 from services.profiler.backends.mangled_names import find_entry
 from services.profiler.backends.ranges import NoRanges, NvtxRanges, open_ranges
 
@@ -80,6 +88,79 @@ def test_every_step_of_a_pass_is_timed_by_events_of_its_own() -> None:
     assert stream.log == ["flush", "ln1", "qkv", "synchronize"] * 2  # the cache is flushed before a pass, outside of what is timed
     timer.take_steps(steps, 1, is_cold=False)
     assert stream.log[-3:] == ["ln1", "qkv", "synchronize"]
+
+
+class PagelockedFlags(np.ndarray[Any, Any]):
+    """Flags in memory that the device sees."""
+
+    base = SimpleNamespace(get_device_pointer=lambda: 0)  # type: ignore[assignment]
+
+
+class CollectedLate:
+    """A part of a circle, which only the garbage collector frees: as device memory would be, with a wait for the device."""
+
+    def __init__(self, flags: PagelockedFlags, freed_while_released: list[bool]) -> None:
+        self._itself = self
+        self._flags = flags
+        self._freed_while_released = freed_while_released
+
+    def __del__(self) -> None:
+        self._freed_while_released.append(bool(self._flags[RELEASED]))
+
+
+def test_nothing_is_collected_while_a_stream_is_held() -> None:
+    """What frees device memory then waits for the stream, and the stream for the host: until the time limit of the hold."""
+    flags = np.zeros(2, np.int32).view(PagelockedFlags)
+    driver = SimpleNamespace(pagelocked_zeros=lambda *_, **__: flags, host_alloc_flags=SimpleNamespace(DEVICEMAP=2))
+    blocker = StreamBlocker(driver, lambda *addresses: None)
+    freed_while_released: list[bool] = []
+    with blocker.held():
+        for _ in range(10 * gc.get_threshold()[0]):
+            CollectedLate(flags, freed_while_released)
+    assert gc.isenabled()
+    gc.collect()
+    assert len(freed_while_released) == 10 * gc.get_threshold()[0]
+    assert all(freed_while_released)
+
+
+PROGRAM_WITHOUT_CLOSE = """
+import atexit, os, sys
+from types import SimpleNamespace
+
+contexts = []
+
+@atexit.register  # the first: PyCUDA looks at its stack after all functions of the program
+def abort_with_contexts():
+    if contexts:
+        os.abort()
+
+class Context:
+    def pop(self):
+        contexts.pop()
+    def detach(self):
+        pass
+
+def make_context(flags):
+    contexts.append(Context())
+    return contexts[-1]
+
+driver = SimpleNamespace(
+    Device=lambda index: SimpleNamespace(make_context=make_context),
+    Stream=object, Error=RuntimeError, MemoryError=MemoryError, ctx_flags=SimpleNamespace(MAP_HOST=8),
+)
+from services.core.model import BackendName, Device, DeviceKind
+from services.profiler.backends.pycuda import CudaSession
+
+sessions = [CudaSession(driver, 0, Device("cuda:0", "a GPU", DeviceKind.GPU, (BackendName.PYCUDA,)), None) for _ in range(3)]
+sessions.pop(1).close()
+sys.exit(len(contexts))
+"""
+
+
+def test_a_process_that_closes_no_session_ends_as_it_would() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM_WITHOUT_CLOSE], capture_output=True, text=True, check=False)
+    assert done.returncode != -signal.SIGABRT
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 # ---------------------------------------------------------------- ranges
@@ -163,3 +244,59 @@ def test_the_variable_names_the_instance_and_can_be_taken_out() -> None:
 
 def test_errors_in_the_instance_name_it_and_not_a_line_of_the_file() -> None:
     assert '#line 1 "instance scale<\\"x\\">"\n' in with_instance("text", 'scale<"x">')
+
+
+# ---------------------------------------------------------------- launches that are not ordinary ones
+
+SPECIAL_PTX = """
+.version 9.0
+.func (.param .b32 result) helper(.param .b64 pointer);
+.visible .entry waiting(
+.param .u64 y
+)
+{
+mov.u32 %r4, %envreg2;
+}
+.visible .entry clustered(
+.param .u64 y
+)
+.explicitcluster
+.reqnctapercluster 2, 1, 1
+{
+barrier.cluster.arrive;
+}
+.visible .entry plain()
+{
+ret;
+}
+"""
+
+
+def test_every_entry_of_a_file_has_needs_of_its_own() -> None:
+    assert read_needs(SPECIAL_PTX, "waiting") == LaunchNeeds(is_cooperative=True)
+    assert read_needs(SPECIAL_PTX, "clustered") == LaunchNeeds(uses_clusters=True, cluster=Dim3(2))
+    assert read_needs(SPECIAL_PTX, "plain") == read_needs(SPECIAL_PTX, "missing") == read_needs("", None) == LaunchNeeds()
+    called = SPECIAL_PTX + ".func called()\n{\nmapa.u64 %rd1, %rd2, 1;\n}\n"
+    assert read_needs(called, "plain") == LaunchNeeds(uses_clusters=True)
+
+
+@pytest.mark.parametrize(
+    ("needs", "grid", "error", "words"),
+    [
+        (LaunchNeeds(is_cooperative=True), Dim3(4), UnsupportedConstructError, r"launch of k: found blocks that wait.*--backend nvcc"),
+        (LaunchNeeds(uses_clusters=True), Dim3(4), UnsupportedConstructError, r"cluster without a size.*__cluster_dims__"),
+        (LaunchNeeds(cluster=Dim3(4, 4)), Dim3(4, 4), UnsupportedConstructError, "clusters of 16 blocks; expected at most 8"),
+        (LaunchNeeds(cluster=Dim3(2)), Dim3(5), LaunchLimitError, "found grid 5x1x1; expected multiples of its clusters of 2x1x1 blocks"),
+    ],
+)
+def test_a_launch_that_a_backend_does_not_make_is_refused_by_name(
+    needs: LaunchNeeds, grid: Dim3, error: type[KernalyseError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        check_needs(needs, "k", LaunchConfiguration(Dim3(32), grid), is_cooperation_possible=False)
+
+
+def test_whole_clusters_and_waiting_blocks_where_they_can_wait_are_launched() -> None:
+    launch = LaunchConfiguration(Dim3(32), Dim3(4, 2))
+    check_needs(LaunchNeeds(is_cooperative=True), "k", launch, is_cooperation_possible=True)
+    check_needs(LaunchNeeds(uses_clusters=True, cluster=Dim3(2, 2)), "k", launch, is_cooperation_possible=False)

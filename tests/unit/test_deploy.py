@@ -127,16 +127,39 @@ def test_images_install_what_the_project_is_tested_with(lock: str, extras: tuple
     assert [block.splitlines()[0] for block in blocks if "==" in block.splitlines()[0] and "--hash=sha256:" not in block] == []
 
 
+def kubernetes_objects() -> list[dict[str, Any]]:
+    return [manifest for path in DEPLOY.glob("kubernetes/*.yaml") for manifest in yaml.safe_load_all(path.read_text())]
+
+
+def pods() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return each object that makes pods, with the template of its pods."""
+    return [(manifest, manifest["spec"]["template"]) for manifest in kubernetes_objects() if "template" in manifest["spec"]]
+
+
 def test_kubernetes_objects_refer_to_what_they_have() -> None:
-    for path in DEPLOY.glob("kubernetes/*.yaml"):
-        for manifest in yaml.safe_load_all(path.read_text()):
-            if manifest["kind"] not in ("DaemonSet", "Deployment"):
-                continue
-            pod = manifest["spec"]["template"]["spec"]
-            assert manifest["spec"]["selector"]["matchLabels"].items() <= manifest["spec"]["template"]["metadata"]["labels"].items()
-            volumes = {volume["name"] for volume in pod["volumes"]}
-            for container in (*pod["initContainers"], *pod["containers"]):
-                assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, container["name"]
+    for manifest, template in pods():
+        if manifest["kind"] != "Job":  # the cluster makes the selector of a Job
+            assert manifest["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+        for container in (*template["spec"]["initContainers"], *template["spec"]["containers"]):
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes, container["name"]
+    for service in (manifest for manifest in kubernetes_objects() if manifest["kind"] == "Service"):
+        selector = service["spec"]["selector"].items()
+        assert any(selector <= template["metadata"]["labels"].items() for _, template in pods()), service["metadata"]["name"]
+
+
+def test_what_requests_a_gpu_gives_it_back_by_itself() -> None:
+    """A Deployment or DaemonSet would hold the GPUs of its nodes for ever; a Job with a deadline ends."""
+    holders = [
+        manifest
+        for manifest, template in pods()
+        for container in template["spec"]["containers"]
+        if "nvidia.com/gpu" in {**container["resources"].get("requests", {}), **container["resources"].get("limits", {})}
+    ]
+    assert [manifest["metadata"]["name"] for manifest in holders] == ["kernalyse-profiler"]
+    for manifest in holders:
+        assert manifest["kind"] == "Job"
+        assert manifest["spec"]["activeDeadlineSeconds"] <= 24 * 3600
 
 
 def test_the_batch_script_is_bash(tmp_path: Path) -> None:
@@ -150,3 +173,14 @@ def test_the_batch_script_is_bash(tmp_path: Path) -> None:
     )
     assert "is the address of the analyzer" in done.stderr
     assert done.returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_the_start_script_serves_the_dashboard_on_port_5000_unless_told_otherwise(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "run.sh", tmp_path)
+    (tmp_path / "Makefile").write_text("run:\n\t@echo up $(ARGS)\n")
+    for given, passed_on in (((), "up --port 5000"), (("--open", "--port", "7003"), "up --port 5000 --open --port 7003")):
+        done = subprocess.run([tmp_path / "run.sh", *given], cwd="/", capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == passed_on
+    command: Any = typer.main.get_command(app)
+    assert command.commands["up"].make_context("up", ["--port", "5000", "--port", "7003"]).params["port"] == 7003

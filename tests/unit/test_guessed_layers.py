@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.analyses.guessed_layers import PATTERNS, guessed_layer
+from services.analyzer.analyses.guessed_layers import PATTERNS, guessed_category, guessed_layer
 from services.analyzer.analyses.trace_layers import trace_layers
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "expected"
@@ -144,3 +144,8 @@ def test_without_any_range_all_is_guessed_or_nothing_is() -> None:
     assert layers([(3, 9, None)]) == [("attention kernels", 0, 1, 9, "guessed")]
     assert layers([]) == []
     assert layers([(3, 9, 1)]) == [("attention kernels", 1, 1, 9, "range")]
+
+
+def test_kernels_of_traces_have_the_category_that_their_names_tell() -> None:
+    names = pl.DataFrame({"name": ["gemm", "attention_fwd", "softmax", "mine"]})
+    assert names.select(guessed_category(pl.col("name"))).to_series().to_list() == ["matmul", "attention", "softmax", None]

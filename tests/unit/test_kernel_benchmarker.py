@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from services.compat.benchmarking.call_progress import CallProgress
 from services.compat.benchmarking.parameter_ranges import ParameterRanges
 from services.compat.benchmarking.percentages import (
     ACHIEVED_OCCUPANCY,
@@ -358,6 +359,48 @@ def test_the_report_sorts_by_time_and_marks_wrong_results() -> None:
     assert lines[11:14] == ["Speedup vs slowest:", f"  {long_name}: 3.00x", "  slow: 1.00x"]
     assert lines[14] == f"  {long_name} gives WRONG RESULTS: res[0]: found 1, expected 2"
     assert [line for line in lines if line.startswith("Parameters")] == ["Parameters: N=1", "Parameters: N=2", "Parameters: none"]
+
+
+def test_the_report_names_each_device_and_what_ran_kernels_on_it() -> None:
+    on_cpu, on_gpu = ({"device_name": name, "backend": backend} for name, backend in (("A CPU", "OPENCL"), ("NVIDIA H100", "PYCUDA")))
+    results = [BenchmarkResult("k", {"N": size}, 1.0, metrics=metrics) for size, metrics in enumerate((on_cpu, on_cpu, on_gpu))]
+    lines = report_text(results).splitlines()
+    assert lines[3] == "Device: A CPU (opencl), NVIDIA H100 (pycuda)"
+    assert "Device" not in report_text([BenchmarkResult("k", {}, 1.0)])
+
+
+def test_a_percentage_that_is_not_known_is_printed_as_such_by_every_format(tmp_path: Path) -> None:
+    write_results([BenchmarkResult("k", {}, 1.0)], tmp_path / "results.json")
+    (read,) = read_results(tmp_path / "results.json")
+    for result in (BenchmarkResult("k", {}, 1.0), read):
+        value = result.memory_throughput_pct
+        assert f"Memory Throughput: {value:.1f}%" == "Memory Throughput: n/a%"
+        assert f"{value}|{value:8.2f}|{value:<6}|{value:^7.1f}|{value:+08.1f}|{value!s}" == "n/a|     n/a|n/a   |  n/a  |     n/a|n/a"
+        assert math.isnan(value + 1.0)
+        assert math.isnan(np.array([value], dtype=np.float64)[0])
+
+
+def test_a_long_call_tells_how_far_it_is_and_a_short_one_says_nothing() -> None:
+    now_s, said = [0.0], list[str]()
+    progress = CallProgress(40, lambda: now_s[0], said.append)
+
+    def update_at(time_s: float, done_count: int, activity: str = "") -> None:
+        now_s[0] = time_s
+        progress.update(done_count, activity)
+
+    update_at(2.9, 1, "measuring a N=1")
+    assert said == []
+    update_at(3.0, 2)
+    assert said == ["2 of 40 configurations after 0:00:03, about 0:00:57 left: measuring a N=1"]
+    update_at(12.9, 9)
+    progress.end_kernel(10)
+    update_at(13.0, 0, "compiling b N=1")
+    now_s[0] = 600.0
+    progress.tick()  # of one that takes long
+    assert said[1:] == [
+        "10 of 40 configurations after 0:00:13, about 0:00:39 left: compiling b N=1",
+        "10 of 40 configurations after 0:10:00, about 0:30:00 left: compiling b N=1",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
 
 from services.analyzer.schema import table_named
+from services.core.kernel_categories import category_of_name
+from services.core.model import KernelSource
 from services.core.statistics import median_interval
+from services.profiler.catalog import derive_definition
 from services.ui.charts import distribution, heatmap, split
 from services.ui.charts.metrics import METRICS, metric_of
 from services.ui.charts.performance_rows import (
@@ -167,7 +171,7 @@ def test_split_charts_have_one_order_and_each_kernels_best() -> None:
 
 def test_bars_of_one_kernel_are_its_configurations() -> None:
     bars = split.split_bars(SWEEP, FLOP_RATE, LIGHT)
-    assert (bars.is_of_configurations, list(bars.names.values())) == (True, ["N=128 M=64", "N=64 M=64", "N=64 M=64"])
+    assert (bars.is_of_configurations, list(bars.names.values())) == (True, ["N=128 M=64", "N=64 M=64 32x8x1", "N=64 M=64 16x8x1"])
 
 
 def test_kernels_of_a_trace_come_in_the_order_of_their_time_though_their_work_is_unknown() -> None:
@@ -179,6 +183,54 @@ def test_kernels_of_a_trace_come_in_the_order_of_their_time_though_their_work_is
     bars = split.split_bars(rows, DURATION, LIGHT)
     assert (list(bars.names.values()), bars.performances["top"].tolist()) == (["long", "short"], [1.0, 5.0])
     assert bars.performances["configuration"][0] == f"{RUN}.k{name_digest('long')}"
+
+
+def test_kernels_with_one_short_name_are_told_apart() -> None:
+    names = ("void gemm<float, 64, 64>(float*)", "void gemm<float, 128, 64>(float*)", "copy", "copy", "softmax")
+    kernels = [
+        placed(None, 1e9 - index, kernel_name=name, dtype=dtype)
+        for index, (name, dtype) in enumerate(zip(names, ("float32", "float32", "float16", "int8", None), strict=True))
+    ]
+    rows = performance_rows(
+        frame("configurations", ANNOUNCED, []), frame("roofline", PLACED, kernels), frame("failures", FAILED, []), NO_LAUNCHES
+    )
+    bars = split.split_bars(rows, FLOP_RATE, LIGHT)
+    assert list(bars.names.values()) == ["gemm 64", "gemm 128", "copy float16", "copy int8", "softmax"]
+
+
+def test_small_kernels_can_be_seen_beside_large_ones_and_what_has_no_bar_is_named() -> None:
+    many = [announced(index, 1, 1, kernel_name=f"kernel_{index:02}") for index in range(20)]
+    rows = rows_of(many, [placed(index, 10.0 ** (12 - index % 6), kernel_name=f"kernel_{index:02}") for index in range(20)])
+    bars = split.split_bars(rows, FLOP_RATE, LIGHT)
+    low, high = split.height_range(bars.performances["top"])
+    assert low < min(bars.performances["top"]) / 2
+    assert high > max(bars.performances["top"])
+    assert len(bars.left_out) == 4
+    assert split.left_out_text(bars) == f"Without a bar, for want of room: {', '.join(bars.left_out)}."
+    chart = split.performance_chart(bars.performances, bars.roofs, LIGHT)
+    assert hv.render(chart).y_scale.__class__.__name__ == "LogScale"
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("gemm", "matmul"),
+        ("my_sgemm_64x64", "matmul"),
+        ("attention", "attention"),
+        ("flash_attention_fwd", "attention"),
+        ("softmax", "normalization"),
+        ("layernorm_kernel", "normalization"),
+        ("conv2d_nhwc", "convolution"),
+        ("transpose_tiled", "transpose"),
+        ("reduce_sum", "reduction"),
+        ("gelu_forward", "elementwise"),
+        ("my_kernel", "other"),
+    ],
+)
+def test_kernels_that_nobody_has_described_have_the_category_that_their_names_tell(name: str, category: str) -> None:
+    assert category_of_name(name) == category
+    source = KernelSource("own.cu", f'extern "C" __global__ void {name}(const float* a, float* b, int N) {{ b[0] = a[0]; }}')
+    assert derive_definition(source, name)[0].category == category
 
 
 def test_a_long_name_is_told_by_what_is_its_own() -> None:

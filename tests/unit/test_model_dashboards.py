@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from services.analyzer.file_tables import results_table
 from services.analyzer.schema import table_named
 from services.compat import visualize_comparison, visualize_performance
+from services.compat.model_dashboards.dashboard import Dashboard
 from services.compat.model_dashboards.profile_document import benchmark_of, layer_of, side_of, timing_of
 from services.core.errors import InvalidRequestError, InvalidTraceError
 from tests.unit.read_file import files_of, read_as
@@ -34,18 +36,20 @@ MODEL: dict[str, Any] = {
     "tokens_per_s": 256 / 1.32e-3,
     "sample_count": 100,
     "memory_bytes": 2_000_000,
+    "bytes": 6.6e6,
     "efficiency_ratio": 0.25,
 }
+ROOF = {"memory_level": "dram", "memory_ceiling_bytes_per_s": 20e9}
 LAYERS = [
     {"layer": path, "duration_sum_ns": time_ns, "share_ratio": 0.5, "launch_count": 1, "flop": 1e6, "bytes": 1e4, "efficiency_ratio": ratio}
     | {"bound": "compute"}
     for path, time_ns, ratio in (("embed", 1e5, 0.1), ("blocks.0.attn.qkv", 3e5, 0.2), ("blocks.1.attn.qkv", 1e5, 0.6))
 ]
-PROFILE = {
+PROFILE: dict[str, Any] = {
     "metadata": {"gpu_name": "A <device>", "batch_size": 4},
-    "benchmarks": {"gpt_nano": benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS])},
+    "benchmarks": {"gpt_nano": benchmark_of(MODEL, [layer_of(layer) for layer in LAYERS], ROOF)},
 }
-COMPARISON = {
+COMPARISON: dict[str, Any] = {
     "metadata": {"as_is": "baseline", "to_be": "fused"},
     "comparisons": {
         "gpt_nano": {
@@ -117,7 +121,7 @@ def test_pages_hold_every_chart_and_ask_nobody(tmp_path: Path) -> None:
     performance = visualize_performance.PerformanceDashboard(tmp_path)
     performance.data = PROFILE
     text = performance.generate_dashboard().read_text()
-    assert text.count("data-chart=") == 8
+    assert text.count("data-chart=") == 9
     assert "A &lt;device&gt;" in text
     assert "Fastest: gpt_nano" in text
     comparison = visualize_comparison.ComparisonDashboard(tmp_path)
@@ -130,6 +134,37 @@ def test_pages_hold_every_chart_and_ask_nobody(tmp_path: Path) -> None:
     for content in (text, page):
         assert "<script src" not in content
         assert '<link rel="stylesheet"' not in content
+
+
+def test_bandwidth_in_use_is_drawn_for_every_configuration_whose_bytes_are_known(tmp_path: Path) -> None:
+    entry = PROFILE["benchmarks"]["gpt_nano"]
+    assert (entry["bytes"], entry["memory_level"], entry["memory_ceiling_gb_per_s"]) == (6.6e6, "dram", 20.0)
+    without = {name: value for name, value in entry.items() if name not in ("bytes", "memory_level", "memory_ceiling_gb_per_s")}
+    dashboard = visualize_performance.PerformanceDashboard(tmp_path)
+    dashboard.data = PROFILE | {"benchmarks": {"gpt_nano": entry, "gpt_micro": entry | {"bytes": 13.2e6}, "of_elsewhere": without}}
+    text = dashboard.generate_dashboard().read_text()
+    assert "Memory bandwidth in use" in text
+    assert "over the mean. Of what memory can: gpt_nano 25.0 %, gpt_micro 50.0 %." in text  # 6.6 MB in 1.32 ms are 5 GB/s
+    assert "gpt_micro: 10.0 GB/s, 50.0 % of the 20.0 GB/s that dram can" in text
+    dashboard.data = PROFILE | {"benchmarks": {"of_elsewhere": without}}
+    assert "Memory bandwidth" not in dashboard.generate_dashboard().read_text()
+
+
+@pytest.mark.parametrize("module", [visualize_performance.PerformanceDashboard, visualize_comparison.ComparisonDashboard])
+def test_a_file_with_models_that_the_new_one_lacks_is_kept(tmp_path: Path, module: type[Dashboard]) -> None:
+    dashboard, member = module(tmp_path), module.entries_member
+    content = PROFILE if member == "benchmarks" else COMPARISON
+    (entry,) = content[member].values()
+    whole = content | {member: {f"gpt_{name}": entry for name in ("nano", "micro", "mini")}}
+    dashboard.data = whole
+    path = dashboard.save_data()
+    dashboard.save_data()  # all of them again
+    assert list(tmp_path.glob("*.json")) == [path]
+    dashboard.data = content | {member: {"gpt_nano": entry}}
+    assert dashboard.save_data() == path
+    assert dashboard.kept_file is not None
+    assert re.fullmatch(rf"{path.stem}-\d{{8}}-\d{{6}}\.json", dashboard.kept_file.name)
+    assert (json.loads(dashboard.kept_file.read_text()), json.loads(path.read_text())) == (whole, dashboard.data)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,14 +25,25 @@ from services.core.errors import (
     InvalidRequestError,
     InvalidSettingError,
     KernalyseError,
+    LimitReachedError,
     NotBuiltYetError,
+    NotFoundError,
     RunNotFoundError,
     TlsHandshakeError,
     UnauthenticatedError,
     UnavailableError,
     error_classes,
 )
-from services.core.rpc import ServerSecurity, build_server, is_local, run_error, serve_health, set_serving, translated_errors
+from services.core.rpc import (
+    MAX_CHUNK_MESSAGE_BYTES,
+    Health,
+    ServerSecurity,
+    build_server,
+    is_local,
+    run_error,
+    serve_health,
+    translated_errors,
+)
 from tests.certificates import make_certificate
 
 TOKEN = "the token"
@@ -40,7 +53,7 @@ SERVICE = "kernalyse.v1.AnalyzerService"
 class Servicer(stubs.AnalyzerServiceServicer):
     """Raises what the test gives it, from every kind of method."""
 
-    def __init__(self, error: Exception | None) -> None:
+    def __init__(self, error: BaseException | None) -> None:
         self._error = error
 
     async def GetRun(self, request: Any, context: Any) -> Any:
@@ -61,13 +74,23 @@ class Servicer(stubs.AnalyzerServiceServicer):
 
 
 @asynccontextmanager
-async def serving(address: str, error: Exception | None = None, security: ServerSecurity | None = None) -> AsyncIterator[str]:
+async def serving(address: str, error: BaseException | None = None, security: ServerSecurity | None = None) -> AsyncIterator[str]:
+    async with serving_health(address, error, security) as (real_address, _):
+        yield real_address
+
+
+@asynccontextmanager
+async def serving_health(
+    address: str, error: BaseException | None = None, security: ServerSecurity | None = None
+) -> AsyncIterator[tuple[str, Health]]:
+    """Serve, and tell the address and the health, which is SERVING."""
     server, real_address = build_server(address, security or ServerSecurity(TOKEN))
     stubs.add_AnalyzerServiceServicer_to_server(Servicer(error), server)  # type: ignore[no-untyped-call]
-    await set_serving(serve_health(server, SERVICE), SERVICE, True)
+    health = serve_health(server, SERVICE)
+    health.set_serving(True)
     await server.start()
     try:
-        yield real_address
+        yield real_address, health
     finally:
         await server.stop(None)
 
@@ -131,6 +154,27 @@ async def test_a_fault_of_the_service_becomes_an_internal_error_and_is_logged(so
     assert "Traceback" in caplog.text
 
 
+async def test_a_cancellation_that_nobody_asked_for_is_answered(socket: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As of a call to another service whose channel was closed: gRPC would end the handler and answer nothing."""
+    async with serving(socket, asyncio.CancelledError()) as address, stub_of(address) as stub:
+        with pytest.raises(InternalError, match="CancelledError"), translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest(), timeout=10)
+        with pytest.raises(InternalError, match="CancelledError"), translated_errors():
+            async for _ in stub.WatchRun(messages.AnalyzerServiceWatchRunRequest(), timeout=10):
+                pass
+        with pytest.raises(InternalError, match="CancelledError"), translated_errors():
+            await stub.UploadBundle(iter([messages.AnalyzerServiceUploadBundleRequest()]), timeout=10)
+    assert "GetRun failed" in caplog.text
+
+
+async def test_a_call_that_its_client_cancels_is_no_fault(socket: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(socket) as address, grpc.aio.insecure_channel(address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        watch.cancel()
+    assert not caplog.records
+
+
 async def test_a_method_that_is_missing_is_not_built_yet(socket: str) -> None:
     async with serving(socket) as address, stub_of(address) as stub:
         with pytest.raises(NotBuiltYetError), translated_errors():
@@ -154,6 +198,144 @@ async def test_a_wrong_token_is_refused_by_unary_and_streaming_methods(socket: s
         assert received == []
         with pytest.raises(UnauthenticatedError), translated_errors():
             await stub.UploadBundle(iter([messages.AnalyzerServiceUploadBundleRequest()]))
+
+
+AUTHORIZED = (("authorization", f"Bearer {TOKEN}"),)
+NO_MESSAGE = b"\xff\xff\xff"
+
+
+def raw_channel(address: str) -> Any:
+    """Open a channel of another make than ours: it sends bytes, as many as it likes, and no token by itself."""
+    return grpc.aio.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
+
+
+@pytest.mark.parametrize("method", ["AnalyzerService/GetRun", "AnalyzerService/UploadBundle", "AnalyzerService/Nothing", "Nobody/Nothing"])
+async def test_a_call_without_the_token_is_refused_before_its_first_message(socket: str, method: str) -> None:
+    async with serving(socket) as address, raw_channel(address) as channel:
+        call = channel.stream_stream(f"/kernalyse.v1.{method}")(timeout=10)
+        with pytest.raises(UnauthenticatedError, match="wrong one"), translated_errors():
+            await call.read()
+
+
+async def test_bytes_that_are_no_message_are_not_read_without_the_token(socket: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(socket) as address, raw_channel(address) as channel:
+        with pytest.raises(UnauthenticatedError), translated_errors():
+            await channel.unary_unary("/kernalyse.v1.AnalyzerService/GetRun")(NO_MESSAGE)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "kernalyse.v1.AnalyzerService/GetRun",
+        "kernalyse.v1.AnalyzerService/WatchRun",
+        "kernalyse.v1.AnalyzerService/UploadBundle",
+        "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        "grpc.health.v1.Health/Check",
+    ],
+)
+async def test_bytes_that_are_no_message_are_refused_in_one_line(socket: str, caplog: pytest.LogCaptureFixture, method: str) -> None:
+    async with serving(socket) as address, raw_channel(address) as channel:
+        call = channel.stream_stream(f"/{method}")(iter([NO_MESSAGE]), metadata=AUTHORIZED, timeout=10)
+        with pytest.raises(InvalidRequestError, match="3 bytes that do not parse"), translated_errors():
+            await call.read()
+    (record,) = caplog.records
+    assert re.fullmatch(rf"message to /{method}: found 3 bytes that do not parse.*", record.getMessage())
+    assert record.exc_info is None
+
+
+async def test_a_request_is_taken_up_to_8_mib(socket: str) -> None:
+    largest = messages.AnalyzerServiceGetRunRequest(run_id="x" * (8 * 1024**2 - 5)).SerializeToString()
+    assert len(largest) == 8 * 1024**2
+    async with serving(socket) as address, raw_channel(address) as channel:
+        call = channel.unary_unary("/kernalyse.v1.AnalyzerService/GetRun")
+        await call(largest, metadata=AUTHORIZED)
+        with pytest.raises(LimitReachedError, match="Received message larger than max"), translated_errors():
+            await call(largest + b"x", metadata=AUTHORIZED)
+
+
+async def test_our_client_sends_no_request_that_is_too_large(socket: str) -> None:
+    async with serving(socket) as address, stub_of(address) as stub:
+        with pytest.raises(LimitReachedError, match="Sent message larger than max"), translated_errors():
+            await stub.GetRun(messages.AnalyzerServiceGetRunRequest(run_id="x" * 8 * 1024**2))
+
+
+async def test_a_message_of_an_upload_is_taken_up_to_a_chunk_and_what_goes_with_it(socket: str) -> None:
+    largest = messages.AnalyzerServiceUploadBundleRequest(chunk=bytes(MAX_CHUNK_MESSAGE_BYTES - 4)).SerializeToString()
+    assert len(largest) == MAX_CHUNK_MESSAGE_BYTES
+    async with serving(socket) as address, raw_channel(address) as channel:
+        call = channel.stream_unary("/kernalyse.v1.AnalyzerService/UploadBundle")
+        await call(iter([largest]), metadata=AUTHORIZED)
+        with pytest.raises(LimitReachedError, match=f"{MAX_CHUNK_MESSAGE_BYTES + 1} bytes.*Send smaller chunks"), translated_errors():
+            await call(iter([largest + b"x"]), metadata=AUTHORIZED)
+
+
+async def test_health_is_watched_without_a_token(socket: str) -> None:
+    async with serving_health(socket) as (address, health), grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        calls = [stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=30) for name in ("", SERVICE)]
+        assert [(await call.read()).status for call in calls] == [health_pb2.HealthCheckResponse.SERVING] * 2
+        health.set_serving(False)
+        assert [(await call.read()).status for call in calls] == [health_pb2.HealthCheckResponse.NOT_SERVING] * 2
+        unknown = stub.Watch(health_pb2.HealthCheckRequest(service="unknown"), timeout=30)
+        assert (await unknown.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+async def test_the_health_of_an_unknown_service_is_not_found(socket: str) -> None:
+    async with serving(socket) as address, grpc.aio.insecure_channel(address) as channel:
+        with pytest.raises(NotFoundError, match=f"'unknown'.*{SERVICE}"), translated_errors():
+            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="unknown"))
+
+
+# HTTP/2 by hand (RFC 9113, 7541): what gRPC's own clients never do.
+DATA_FRAME, HEADERS_FRAME, SETTINGS_FRAME = 0, 1, 4
+END_STREAM, END_HEADERS = 1, 4
+INITIAL_WINDOW_SIZE = 4
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream_id) + payload
+
+
+def watch_without_a_window() -> bytes:
+    """Make what a client sends to watch health when it lets the service send no byte of a message."""
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/grpc.health.v1.Health/Watch",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    literals = b"".join(b"\0" + bytes([len(name)]) + name.encode() + bytes([len(text)]) + text.encode() for name, text in headers.items())
+    return (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + frame(SETTINGS_FRAME, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, 0))
+        + frame(HEADERS_FRAME, END_HEADERS, 1, literals)
+        + frame(DATA_FRAME, END_STREAM, 1, bytes(5))  # an empty message
+    )
+
+
+async def next_frame_kind(reader: asyncio.StreamReader) -> int:
+    head = await reader.readexactly(9)
+    await reader.readexactly(int.from_bytes(head[:3]))
+    return head[3]
+
+
+async def test_a_watcher_of_health_that_reads_nothing_holds_nobody_up(socket: str) -> None:
+    async with serving_health(socket) as (address, health), grpc.aio.insecure_channel(address) as channel:
+        reader, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
+        writer.write(watch_without_a_window())
+        while await next_frame_kind(reader) != HEADERS_FRAME:  # of the answer, whose message then waits for the window
+            pass
+        stub = health_pb2_grpc.HealthStub(channel)
+        watching = stub.Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        assert (await watching.read()).status == health_pb2.HealthCheckResponse.SERVING
+        health.set_serving(False)
+        assert (await watching.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_health_needs_no_token_and_reflection_does(socket: str) -> None:
@@ -286,8 +468,6 @@ async def test_the_client_library_tells_that_nobody_answers(socket: str) -> None
 
 
 async def in_thread(call: Any) -> Any:
-    import asyncio
-
     return await asyncio.to_thread(call)
 
 

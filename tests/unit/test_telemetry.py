@@ -11,6 +11,7 @@ import pynvml
 import pytest
 
 from services.core.model import Device, DeviceKind, Telemetry
+from services.profiler.measuring.clocks import NvidiaClockMeter
 from services.profiler.telemetry import HostReader, NvmlReader, TelemetrySampler, open_readers
 
 
@@ -138,3 +139,20 @@ def test_an_nvidia_device_is_read_in_the_models_units_and_what_it_does_not_tell_
     assert reading.power_watts == 123.456
     assert reading.temperature_celsius is None
     assert reading.throttle_reasons == ("HwSlowdown", "SwPowerCap")
+
+
+@pytest.mark.parametrize(
+    ("told", "milliwatts", "watts"),
+    [(pynvml.NVML_SUCCESS, 650_000, 650.0), (pynvml.NVML_SUCCESS, 0, 123.456), (pynvml.NVML_ERROR_NOT_SUPPORTED, 650_000, 123.456)],
+)
+def test_power_is_that_of_the_moment_where_the_device_tells_it(told: int, milliwatts: int, watts: float) -> None:
+    """By field 186; NVML's own figure is the mean of a second."""
+
+    def field_values(handle: object, fields: Sequence[int]) -> list[SimpleNamespace]:
+        assert fields == [186]
+        return [SimpleNamespace(nvmlReturn=told, value=SimpleNamespace(uiVal=milliwatts))]
+
+    asked = {"nvmlDeviceGetFieldValues": field_values, "nvmlDeviceGetPowerUsage": lambda handle: 123_456}
+    nvml = SimpleNamespace(**{**vars(pynvml), **asked})
+    assert NvidiaClockMeter(nvml, object()).read().power_watts == watts  # type: ignore[union-attr]
+    assert NvmlReader(nvml, object(), "cuda:0").read().power_watts == watts

@@ -16,7 +16,10 @@ import grpc.aio
 from kernalyse.errors import local_failure
 from kernalyse.tls import connection_problem
 
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""A run with 4 MiB of source, the most that a node takes, must fit in. A service holds every request in memory while it comes."""
+
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Well above the largest chunk any method sends; gRPC's own 4 MiB would refuse a wide Arrow batch."""
 
 KEEPALIVE_INTERVAL_MS: Final = 20_000
@@ -28,13 +31,18 @@ RETURN_TIMEOUT_S: Final = 20.0
 RETRY_S: Final = 0.1
 MAX_PORT: Final = 65_535
 
-CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+CONNECTION_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+)
+"""What clients and services share."""
+
+CHANNEL_OPTIONS: Final = (
+    *CONNECTION_OPTIONS,
+    ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
+    ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     # Each channel reconnects by itself: with the shared pool, one dead address would slow another channel's retry.

@@ -34,11 +34,11 @@ class OutgoingTrace:
     """One trace of an upload.
 
     path: of its file, or of the folder that it is, as Nsight Systems exports them.
-    reports: of ncu, of the same program; the analyzer knows them by what is in them.
+    companions: further files that belong to it and lie elsewhere, sent by their names alone, as reports of ncu of the same program.
     """
 
     path: Path
-    reports: Sequence[Path] = ()
+    companions: Sequence[Path] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ def _files(traces: Sequence[OutgoingTrace]) -> Iterator[_OutgoingFile]:
         yield _OutgoingFile(first, first.relative_to(common_folder).as_posix(), is_further_trace=number > 0)
         for file in others:
             yield _OutgoingFile(file, file.relative_to(path.parent).as_posix())
-        for report in trace.reports:
-            yield _OutgoingFile(report, report.name)
+        for companion in trace.companions:
+            yield _OutgoingFile(companion, companion.name)
 
 
 def _tables_of(folder: Path) -> list[Path]:

@@ -28,7 +28,8 @@ def best(measurements: pl.LazyFrame, comparisons: pl.LazyFrame, roofline: pl.Laz
     several variants, or kernels of one category with equal flop and bytes. Neither wrong results compete nor implausible
     ones; those that a search has left behind come after those it has not, for their few samples may be too fast by luck.
     Measured by several processes, a configuration is one candidate; its duration is the median of its processes' medians.
-    What has no category or no median, as in other tools' results, does not compete: nothing tells which of it is the same work.
+    What has no median, or no reason why its sampling stopped, as in other tools' results, does not compete: nothing tells which of it is
+    the same work.
 
     The margin is real where a comparison in alternating blocks says that the best is faster, or where each side was
     measured by at least five processes and every one of the best's was faster than every one of the runner-up's.
@@ -69,7 +70,7 @@ def _measured(measurements: pl.LazyFrame) -> pl.LazyFrame:
     same_kernel = ["run_id", "device_id", "cache_mode", "problem", "kernel_name"]
     listed_first = pl.col("flop", "bytes").sort_by("configuration_index").first().over(same_kernel)  # variants do one kernel's work
     return (
-        measurements.filter(pl.col("verification_state").ne_missing("FAILED"), pl.col("category", "duration_median_ns").is_not_null())
+        measurements.filter(pl.col("verification_state").ne_missing("FAILED"), pl.col("stop_reason", "duration_median_ns").is_not_null())
         .with_columns(problem=pl.col("parameters").str.extract_all(r'"[^"]+": -?\d+').list.sort().list.join(","))
         .with_columns(listed_first.name.prefix("work_"))
         .filter(~is_launch())  # a layer is one step of a pass, which competes whole

@@ -12,7 +12,6 @@ from services.analyzer.analyses import trace_totals
 from services.analyzer.analyses.guessed_layers import GUESSED, guessed_layer
 from services.analyzer.analyses.range_tree import NODE, RangeTree, range_tree
 from services.analyzer.analyses.shares import share_of
-from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_points import (
     FIGURES,
     KINDS,
@@ -28,6 +27,7 @@ from services.analyzer.readers.selection import WORK
 from services.analyzer.table import COUNT, INDEX, TEXT, DataType
 from services.analyzer.trace_tables import WORK_COLUMNS
 from services.analyzer.tree_tables import LAYER_KERNELS, LAYER_TREE
+from services.core.kernel_categories import COMMUNICATION
 
 NO_LAYER: Final = "kernels of no layer"
 """What kernels count for that no range, no module and no name tells anything of."""

@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 
 from services.analyzer.analyses.trace_breakdown import ANY as WORKED
-from services.analyzer.analyses.trace_breakdown import COMMUNICATES, COMMUNICATION, COMPUTE, KERNEL, MEMORY, UNIONS
+from services.analyzer.analyses.trace_breakdown import COMMUNICATES, COMPUTE, KERNEL, MEMORY, UNIONS
 from services.analyzer.analyses.trace_timeline import DEVICE_TRACKS, LANE, Timeline
 from services.analyzer.correlation import Integers
 from services.analyzer.table import COUNT, INDEX
 from services.analyzer.tiles import within
 from services.analyzer.timeline_tables import WINDOW_SUMMARY
 from services.analyzer.window_sums import WindowSums, window_sums
+from services.core.kernel_categories import COMMUNICATION
 
 SUMMARY_SCHEMA: Final = {column.name: column.dtype for column in WINDOW_SUMMARY.columns[2:]}
 DEVICE: Final = ("process_id", "device_index")

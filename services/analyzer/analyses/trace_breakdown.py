@@ -11,6 +11,7 @@ import polars as pl
 from services.analyzer.correlation import Coded, Integers, coded
 from services.analyzer.coverage import Intervals, coverage
 from services.analyzer.table import COUNT, INDEX
+from services.core.kernel_categories import COMMUNICATION
 
 _WORK: Final = ("process_id", "device_index", "start_ns", "duration_ns")
 INPUT: Final = {
@@ -19,9 +20,6 @@ INPUT: Final = {
     "trace_names": ("name_index", "name"),
     "trace_devices": ("process_id", "device_index", "device_name"),
 }
-
-COMMUNICATION: Final = r"(?i)nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
-"""In names of kernels: those of NCCL, RCCL and NVSHMEM, and collectives that other libraries wrote."""
 
 KEYS: Final = ("process_id", "device_index")
 

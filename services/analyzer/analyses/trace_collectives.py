@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import Indexes, Integers
 from services.analyzer.table import COUNT, INDEX
+from services.core.kernel_categories import COMMUNICATION
 
 RANK: Final = ("process_id", "device_index")
 INPUT: Final = {

@@ -11,9 +11,9 @@ from services.analyzer.analyses.launch_layers import layer_keys, named
 from services.analyzer.analyses.launch_work import PATHS, launch_work
 from services.analyzer.analyses.launch_work import SCHEMA as WORK_SCHEMA
 from services.analyzer.analyses.operator_work import DTYPES, MODELLED, RECORDED, SOURCES
-from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_totals import in_layers
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
+from services.core.kernel_categories import COMMUNICATION
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 

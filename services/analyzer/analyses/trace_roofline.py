@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
+from services.analyzer.analyses.guessed_layers import guessed_category
 from services.analyzer.analyses.roofline import Roofs, placed
 from services.analyzer.analyses.shares import share_of
-from services.analyzer.analyses.trace_breakdown import COMMUNICATION
 from services.analyzer.analyses.trace_ceilings import trace_ceilings
 from services.analyzer.analyses.trace_points import TraceFrames, counted_layer_points, counted_points, kernel_points, layer_points
 from services.analyzer.answer_tables import LAYERS
@@ -17,6 +17,7 @@ from services.analyzer.schema import CEILINGS
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 from services.analyzer.threshold_table import THRESHOLDS
 from services.analyzer.trace_tables import HOST_DEVICE
+from services.core.kernel_categories import COMMUNICATION
 from services.core.labels import LAYER_PARTS, MODULE_PREFIX
 
 _NOT_OF_TRACES: Final[dict[str, DataType]] = {
@@ -49,14 +50,14 @@ def trace_roofline(trace: TraceFrames) -> pl.LazyFrame:
     flop, bytes and duration_mean_ns are those of the mean launch: rates are the sums' over each other.
     """
     label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
-    return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label))
+    return ROOFLINE.conform(placed_kernels(trace).with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
 
 
 def trace_counted_roofline(trace: TraceFrames) -> pl.LazyFrame:
     """Table counted_roofline of a trace: one row per name of a kernel, data type, path, device and memory level that counters know."""
     label = pl.concat_str("name", "dtype", separator=" ", ignore_nulls=True)
     found = _without_links(placed_points(trace, counted_points(trace)))
-    return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label))
+    return COUNTED_ROOFLINE.conform(found.with_columns(kernel_name="name", label=label, category=guessed_category(pl.col("name"))))
 
 
 def layer_roofline(trace: TraceFrames, depth: int | None = None) -> pl.LazyFrame:

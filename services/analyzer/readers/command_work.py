@@ -41,24 +41,24 @@ class OperationWork:
 UNKNOWN_WORK: Final = OperationWork(None, None, UNKNOWN_SYMBOL)
 
 
-def built_in_work(operation: JsonObject, element_bytes: int) -> OperationWork | None:
-    """None: neither is its type known nor does it say its MACs and bytes itself.
+def built_in_work(operation: JsonObject, element_bytes: float) -> OperationWork | None:
+    """Return the work of an operation; None: neither is its type known nor does it say its MACs and bytes itself.
 
     Raises InvalidTraceError for shapes that are missing or do not fit each other.
     """
-    formula = FORMULAS.get(operation.text("type"))
-    if formula is not None:
-        return formula(operation, element_bytes)
-    macs, moved_bytes = operation.optional_number("macs"), operation.optional_number("bytes")
+    known = OPERATION_TYPES.get(operation.text("type"))
+    if known is not None:
+        return known.formula(operation, element_bytes)
+    macs, moved_bytes = (operation.optional_number(name) for name in STATED_WORK_FIELDS)
     if macs is None or moved_bytes is None:
         return None
-    for name, value in (("macs", macs), ("bytes", moved_bytes)):
+    for name, value in zip(STATED_WORK_FIELDS, (macs, moved_bytes), strict=True):
         if value < 0:
             operation.refuse(name, "a number not below zero")
     return OperationWork(FLOP_PER_MAC * macs, moved_bytes, OTHER_SYMBOL)
 
 
-def _convolution(operation: JsonObject, element_bytes: int) -> OperationWork:
+def _convolution(operation: JsonObject, element_bytes: float) -> OperationWork:
     """input_shape [n, channels, spatial…]; kernel_size, stride and padding an extent for each spatial axis.
 
     output extent = (input + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded down, as torch.nn.Conv3d states it;
@@ -84,13 +84,13 @@ def _convolution(operation: JsonObject, element_bytes: int) -> OperationWork:
     return _work(flop, (input_shape, weights, output), element_bytes, CONV_SYMBOL)
 
 
-def _matmul(operation: JsonObject, element_bytes: int) -> OperationWork:
+def _matmul(operation: JsonObject, element_bytes: float) -> OperationWork:
     """input_mat1 [batch…, m, k] times input_mat2 [batch…, k, n]: m n k multiply-adds for each of the batch."""
     shapes = _matmul_shapes(operation)
     return _work(_matmul_flop(shapes), shapes, element_bytes, MATMUL_SYMBOL)
 
 
-def _add_matmul(operation: JsonObject, element_bytes: int) -> OperationWork:
+def _add_matmul(operation: JsonObject, element_bytes: float) -> OperationWork:
     """As `_matmul`, with a term that the sums begin with: no more multiply-adds, but its bytes are read too."""
     shapes = _matmul_shapes(operation)
     names = [name for name in ("input_input", "input_self") if operation.members.get(name) is not None]
@@ -100,7 +100,7 @@ def _add_matmul(operation: JsonObject, element_bytes: int) -> OperationWork:
     return _work(_matmul_flop(shapes), (*shapes, *terms), element_bytes, MATMUL_SYMBOL)
 
 
-def _elementwise(operation: JsonObject, element_bytes: int) -> OperationWork:
+def _elementwise(operation: JsonObject, element_bytes: float) -> OperationWork:
     """input_self and input_other, a shape or nothing for a number: one operation for each element of the output."""
     own = _shape(operation, "input_self")
     is_tensor = isinstance(operation.members.get("input_other"), list)
@@ -109,24 +109,37 @@ def _elementwise(operation: JsonObject, element_bytes: int) -> OperationWork:
     return _work(math.prod(output), (own, *others, output), element_bytes, ELEMENTWISE_SYMBOL)
 
 
-FORMULAS: Final[Mapping[str, Callable[[JsonObject, int], OperationWork]]] = {
-    "ID_CONV": _convolution,
-    "ID_MM": _matmul,
-    "ID_ADDMM": _add_matmul,
-    "ID_MUL": _elementwise,
-    "ID_ADD": _elementwise,
+@dataclass(frozen=True, slots=True)
+class OperationType:
+    """A type of operation with a formula of its own.
+
+    required, optional: fields that the formula reads.
+    """
+
+    category: str
+    formula: Callable[[JsonObject, float], OperationWork]
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+OPERATION_TYPES: Final[Mapping[str, OperationType]] = {
+    "ID_CONV": OperationType(
+        "convolution",
+        _convolution,
+        ("input_shape", "output_channels", "kernel_size", "stride", "padding"),
+        ("dilation", "groups"),
+    ),
+    "ID_MM": OperationType("matmul", _matmul, ("input_mat1", "input_mat2")),
+    "ID_ADDMM": OperationType("matmul", _add_matmul, ("input_mat1", "input_mat2"), ("input_input", "input_self")),
+    "ID_MUL": OperationType("elementwise", _elementwise, ("input_self",), ("input_other",)),
+    "ID_ADD": OperationType("elementwise", _elementwise, ("input_self",), ("input_other",)),
 }
 
-CATEGORIES: Final[Mapping[str, str]] = {
-    "ID_CONV": "convolution",
-    "ID_MM": "matmul",
-    "ID_ADDMM": "matmul",
-    "ID_MUL": "elementwise",
-    "ID_ADD": "elementwise",
-}
+STATED_WORK_FIELDS: Final = ("macs", "bytes")
+"""Of an operation of any other type: what it does, where it says so itself."""
 
 
-def _work(flop: int, moved: tuple[Shape, ...], element_bytes: int, symbol: str) -> OperationWork:
+def _work(flop: int, moved: tuple[Shape, ...], element_bytes: float, symbol: str) -> OperationWork:
     return OperationWork(float(flop), float(element_bytes * sum(math.prod(shape) for shape in moved)), symbol)
 
 

@@ -8,10 +8,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """name: as tables have it. element_bytes: of one number."""
+    """name: as tables have it. element_bytes: of one number; two of four bits share a byte."""
 
     name: str
-    element_bytes: int
+    element_bytes: float
 
 
 KNOWN: Final = (
@@ -21,6 +21,9 @@ KNOWN: Final = (
     (Dtype("float16", 2), ("fp16", "f16", "half")),
     (Dtype("bfloat16", 2), ("bf16",)),
     (Dtype("float8", 1), ("fp8", "f8", "e4m3", "e5m2")),
+    (Dtype("float4", 0.5), ("fp4", "f4", "e2m1")),
+    (Dtype("int4", 0.5), ("i4", "s4")),
+    (Dtype("uint4", 0.5), ("u4",)),
     (Dtype("int8", 1), ("i8", "s8")),
     (Dtype("uint8", 1), ("u8",)),
     (Dtype("int16", 2), ("i16", "s16")),
@@ -30,6 +33,7 @@ KNOWN: Final = (
     (Dtype("int64", 8), ("i64", "s64")),
     (Dtype("uint64", 8), ("u64",)),
 )
+DTYPE_NAMES: Final = tuple(dtype.name for dtype, _ in KNOWN)
 BY_NAME: Final = {name: dtype for dtype, others in KNOWN for name in (dtype.name, *others)}
 
 

@@ -30,17 +30,22 @@ SHOWN_LENGTH: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """An object of a document and its place there, for errors: "benchmark saxpy, state 3"."""
+    """An object of a document and its place there, for errors: "benchmark saxpy, state 3".
+
+    remedy: what errors advise about a field that is missing or does not fit, where that is known better than here.
+    """
 
     place: str
     members: dict[str, Any]
+    remedy: str = ""
 
     def refuse(self, name: str, expected: str) -> NoReturn:
-        """Raises InvalidTraceError about one member."""
-        found = shown(self.members[name]) if name in self.members else "nothing"
-        raise InvalidTraceError(
-            f"{self.place}: {name}", found=found, expected=expected, remedy="The file is damaged or of another format: write it again."
-        )
+        """Raise InvalidTraceError about one member; one that is not there is told as missing."""
+        if name in self.members:
+            found, remedy = shown(self.members[name]), self.remedy or "The file is damaged or of another format: write it again."
+        else:
+            found, remedy = "nothing", f"The field {name} is missing. {self.remedy or 'Add it, or write the file again.'}"
+        raise InvalidTraceError(f"{self.place}: {name}", found=found, expected=expected, remedy=remedy)
 
     def text(self, name: str) -> str:
         value = self.members.get(name)

@@ -50,7 +50,10 @@ class OpRegistry:
                 remedy="Correct op_registry_folder of the analyzer, or --op-registry.",
             )
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-m", PROCESS_MODULE, str(self._path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-P", "-m", PROCESS_MODULE, str(self._path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         try:
             self._answer("")
@@ -58,7 +61,7 @@ class OpRegistry:
             self.close()
             raise
 
-    def work(self, operation_name: str, operation: Mapping[str, Any], element_bytes: int) -> OperationWork | None:
+    def work(self, operation_name: str, operation: Mapping[str, Any], element_bytes: float) -> OperationWork | None:
         """What it says of an operation; None: nothing, as None, or no MACs and no bytes. One that did not answer is not asked again.
 
         Args:

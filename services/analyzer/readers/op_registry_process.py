@@ -19,7 +19,7 @@ MAX_SYMBOL_LENGTH: Final = 64
 MAX_SHOWN_LENGTH: Final = 200
 MAX_FIGURE: Final = 1e300  # twice of it is still a number
 
-Formula = Callable[[dict[str, Any], int], Any]
+Formula = Callable[[dict[str, Any], float], Any]
 
 
 class BrokenError(Exception):
@@ -71,7 +71,7 @@ def loaded(path: Path) -> Formula:
     return found
 
 
-def told(path: Path, formula: Formula, operation: dict[str, Any], element_bytes: int) -> dict[str, Any]:
+def told(path: Path, formula: Formula, operation: dict[str, Any], element_bytes: float) -> dict[str, Any]:
     """Raises BrokenError."""
     try:
         answer = formula(operation, element_bytes)
@@ -122,4 +122,6 @@ def _shown(answer: Any) -> str:
 if __name__ == "__main__":
     own_answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the registry prints is no answer
-    main(Path(sys.argv[1]), sys.stdin, own_answers)
+    registry = Path(sys.argv[1]).absolute()
+    sys.path.append(str(registry.parent))  # for modules beside it; last, since a name of its own must hide no library
+    main(registry, sys.stdin, own_answers)

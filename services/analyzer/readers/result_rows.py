@@ -13,6 +13,7 @@ from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import CEILINGS, CONFIGURATIONS, FAILURES, LOG_LINES, MEASUREMENTS
 from services.analyzer.threshold_table import THRESHOLDS
 from services.core.errors import InvalidTraceError
+from services.core.kernel_categories import category_of_name
 from services.core.model import LogLevel
 
 Row = dict[str, Any]
@@ -62,7 +63,12 @@ class ResultRows:
         self._lines.append({"level": LogLevel.WARNING.value, "line": line})
 
     def _announced(self, configuration: Row) -> Row:
-        row = configuration | {"configuration_index": len(self.configurations), "parameters": json.dumps(configuration["parameters"])}
+        category = configuration.get("category") or category_of_name(configuration["kernel_name"])
+        row = configuration | {
+            "category": category,
+            "configuration_index": len(self.configurations),
+            "parameters": json.dumps(configuration["parameters"]),
+        }
         self.configurations.append(row)
         return row
 

@@ -108,7 +108,7 @@ def drawn(task: DrawingTask, frames: Mapping[str, pl.DataFrame]) -> bytes:
 def _run(task: DrawingTask, folder: Path, errors: int) -> int:
     try:
         return run_limited(
-            [sys.executable, "-m", PROGRAM, str(folder)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
+            [sys.executable, "-P", "-m", PROGRAM, str(folder)], folder=Path.cwd(), output=errors, errors=errors, limit_s=TIME_LIMIT_S
         )
     except subprocess.TimeoutExpired as error:
         raise LimitReachedError(_subject(task), found=f"more than {TIME_LIMIT_S:g} s of drawing", remedy="Draw a smaller run.") from error

@@ -11,13 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from services.compat.benchmarking.call_progress import CallProgress
 from services.compat.benchmarking.collected_events import CollectedEvents
 from services.compat.benchmarking.counters import count_launches
+from services.compat.benchmarking.interruption import kept_when_ended
 from services.compat.benchmarking.kernel_config import KernelConfig, load_kernel
 from services.compat.benchmarking.notices import tell, tell_once
 from services.compat.benchmarking.opened_device import OpenedDevice, open_device
 from services.compat.benchmarking.parameter_ranges import ParameterRanges, Range
-from services.compat.benchmarking.result_files import REPORT_FILE, RESULTS_FILE, report_text, write_results
+from services.compat.benchmarking.result_files import INTERRUPTED_FILE, REPORT_FILE, RESULTS_FILE, report_text, write_results
 from services.compat.benchmarking.results import BenchmarkResult, result_of
 from services.core.errors import InvalidParameterError, KernalyseError, NotBuiltYetError
 from services.core.model import KernelSelection, KernelSweep, MeasuringOptions, StoppingCriterion
@@ -47,6 +49,7 @@ class KernelBenchmarker:
         self.use_pycuda = use_pycuda
         self.compute_capability = compute_capability
         self.results: list[BenchmarkResult] = []  # of every benchmark so far
+        self._interrupted_file = INTERRUPTED_FILE
         self._opened: OpenedDevice | None = None
         self._close: weakref.finalize[..., Any] | None = None
 
@@ -80,15 +83,18 @@ class KernelBenchmarker:
         ranges = ParameterRanges.read(param_ranges, keyword_ranges)
         ranges.check(kernels)
         sweeps = [_plan(kernel, ranges, _measuring(iterations)) for kernel in kernels]
-        opened = self._device()
         first, errors = len(self.results), list[KernalyseError]()
-        for kernel, sweep in zip(kernels, sweeps, strict=True):
-            if kernel.assumptions:
-                tell_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")
-            try:
-                self._measure(sweep, opened, is_counted)
-            except KernalyseError as error:  # nothing of this kernel could be measured
-                errors.append(error)
+        progress = CallProgress(sum(sweep.plan.configuration_count for sweep in sweeps))
+        with kept_when_ended(lambda: self._keep(len(self.results) - first, progress.total_count)):
+            opened = self._device()
+            for kernel, sweep in zip(kernels, sweeps, strict=True):
+                if kernel.assumptions:
+                    tell_once(f"{kernel.kernel_name} of {kernel.source_file}: {kernel.assumptions}.")
+                try:
+                    self._measure(sweep, opened, is_counted, progress)
+                except KernalyseError as error:  # nothing of this kernel could be measured
+                    errors.append(error)
+                progress.end_kernel(sweep.plan.configuration_count)
         if errors and len(self.results) == first:
             raise errors[0]
         for failure in errors:
@@ -115,9 +121,16 @@ class KernelBenchmarker:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.cleanup()
 
-    def _measure(self, planned: _PlannedSweep, opened: OpenedDevice, is_counted: bool) -> None:
+    def _keep(self, measured_count: int, total_count: int) -> str:
+        """Write what there is, for a script that ends now; answers with what it did."""
+        if not self.results:
+            return "Nothing had been measured."
+        self.save_results(self._interrupted_file)
+        return f"{measured_count} of {total_count} configurations had been measured; all results so far are in {self._interrupted_file}."
+
+    def _measure(self, planned: _PlannedSweep, opened: OpenedDevice, is_counted: bool, progress: CallProgress) -> None:
         """Adds to the results, also where the sweep ends early: what was measured until then is kept."""
-        events, counters = CollectedEvents(), dict[int, Mapping[str, float]]()
+        events, counters = CollectedEvents(call_progress=progress), dict[int, Mapping[str, float]]()
         try:
             with tempfile.TemporaryDirectory(prefix="kernalyse-benchmark-") as folder:
                 run_sweep(planned.sweep, planned.plan, opened.session, events, Path(folder))
@@ -150,6 +163,7 @@ def benchmark(
 ) -> list[BenchmarkResult]:
     """As KernelBenchmarker().benchmark, with benchmark_results.json and benchmark_report.txt written to the working folder."""
     with KernelBenchmarker() as benchmarker:
+        benchmarker._interrupted_file = RESULTS_FILE  # which is written in any case
         try:
             return benchmarker.benchmark(kernels, *param_ranges, iterations=iterations, profile=profile, **keyword_ranges)
         finally:  # also after Ctrl-C; but files of an earlier benchmark stay where nothing was measured

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from services.compat.benchmarking.call_progress import CallProgress
 from services.compat.benchmarking.notices import LOGGER, tell_once
 from services.core.model import (
     Configuration,
@@ -27,8 +28,11 @@ class CollectedEvents:
     configurations: dict[int, Configuration] = field(default_factory=dict)
     measurements: dict[int, Measurement] = field(default_factory=dict)
     failures: list[ConfigurationFailed] = field(default_factory=list)
+    call_progress: CallProgress | None = None
 
     def write(self, payload: EventPayload) -> None:
+        if self.call_progress is not None:
+            self.call_progress.tick()
         match payload:
             case Configuration():
                 self.configurations[payload.configuration_index] = payload
@@ -38,8 +42,11 @@ class CollectedEvents:
                 self.failures.append(payload)
             case LogLines(level=level) if level in TOLD_LEVELS:
                 tell_once(f"{payload.source}: " + "\n".join(payload.lines))
-            case Progress(activity=activity) if activity:
-                LOGGER.info("%d of %d: %s", payload.completed_configuration_count + 1, payload.total_configuration_count, activity)
+            case Progress(activity=activity):
+                if self.call_progress is not None:
+                    self.call_progress.update(payload.completed_configuration_count, activity)
+                if activity:
+                    LOGGER.info("%d of %d: %s", payload.completed_configuration_count + 1, payload.total_configuration_count, activity)
             case _:
                 pass
 

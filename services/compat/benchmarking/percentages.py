@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -10,6 +11,28 @@ MEMORY_THROUGHPUT: Final = "gpu__compute_memory_throughput.avg.pct_of_peak_susta
 COMPUTE_THROUGHPUT: Final = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 ACHIEVED_OCCUPANCY: Final = "sm__warps_active.avg.pct_of_peak_sustained_active"
 SM_EFFICIENCY: Final = "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"  # what nvprof called sm_efficiency
+
+UNKNOWN_TEXT: Final = "n/a"
+SPEC: Final = re.compile(r"(?:.?([<>^=]))?[-+ ]?z?#?0?(\d*)")
+"""Of a number: alignment and width; what follows is precision and type."""
+
+
+class UnknownPercentage(float):
+    """NaN that is printed as n/a, whatever format a script gives it: reports read "n/a" where they would read "nan"."""
+
+    def __format__(self, spec: str) -> str:
+        found = SPEC.match(spec)
+        assert found is not None  # it matches nothing too
+        align, width = found.groups()
+        return format(UNKNOWN_TEXT, f"{align if align in ('<', '^') else '>'}{width}")  # to the right, as numbers stand
+
+    def __str__(self) -> str:
+        return UNKNOWN_TEXT
+
+    __repr__ = __str__
+
+
+UNKNOWN_PERCENTAGE: Final = UnknownPercentage("nan")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from services.compat.benchmarking.percentages import UNKNOWN_PERCENTAGE, UNKNOWN_TEXT
 from services.compat.benchmarking.results import BenchmarkResult
 from services.core.errors import InvalidParameterError
 from services.core.model import VerificationState
 
 RESULTS_FILE: Final = "benchmark_results.json"
 REPORT_FILE: Final = "benchmark_report.txt"
+INTERRUPTED_FILE: Final = "benchmark_results.interrupted.json"
+"""Of a benchmarker whose script is ended: under another name, for RESULTS_FILE may be there of a benchmark that was not."""
 
 REPORT_WIDTH: Final = 79
 NAME_WIDTH: Final = 31  # of the report's columns, the spaces after them included
 TIME_WIDTH: Final = 16
 PERCENTAGE_WIDTH: Final = 10
-UNKNOWN: Final = "n/a"
 
 PERCENTAGES: Final = ("memory_throughput_pct", "compute_throughput_pct", "occupancy_pct", "sm_efficiency_pct")
 
@@ -65,7 +67,7 @@ def _read_entry(path: Path, index: int, entry: Any) -> BenchmarkResult:
             parameters={name: int(value) for name, value in entry["parameters"].items()},
             execution_time_ms=float(entry["execution_time_ms"]),
             metrics=dict(entry.get("metrics") or {}),
-            **{name: math.nan if entry.get(name) is None else float(entry[name]) for name in PERCENTAGES},
+            **{name: UNKNOWN_PERCENTAGE if entry.get(name) is None else float(entry[name]) for name in PERCENTAGES},
         )
     except KeyError as error:
         raise _unreadable(path, f"benchmarks[{index}] without {error}") from error
@@ -98,13 +100,21 @@ def _unreadable(path: Path, found: str) -> InvalidParameterError:
 def report_text(results: Sequence[BenchmarkResult]) -> str:
     """One table for each set of parameters in the order measured, its kernels sorted by time, and how much faster each is
     than the slowest."""
-    lines = ["=" * REPORT_WIDTH, "CUDA KERNEL BENCHMARK REPORT", "=" * REPORT_WIDTH]
+    lines = ["=" * REPORT_WIDTH, "CUDA KERNEL BENCHMARK REPORT", "=" * REPORT_WIDTH, *_devices(results)]
     by_parameters: dict[tuple[tuple[str, int], ...], list[BenchmarkResult]] = {}
     for result in results:
         by_parameters.setdefault(tuple(result.parameters.items()), []).append(result)
     for parameters, group in by_parameters.items():
         lines += ["", *_table(parameters, sorted(group, key=lambda result: result.execution_time_ms))]
     return "\n".join(lines) + "\n"
+
+
+def _devices(results: Sequence[BenchmarkResult]) -> Iterator[str]:
+    """Each once, with what ran kernels on it; results of other programs name none."""
+    known = [result.metrics for result in results if "device_name" in result.metrics]
+    devices = dict.fromkeys(f"{metrics['device_name']} ({str(metrics.get('backend', 'backend not stated')).lower()})" for metrics in known)
+    if devices:
+        yield f"Device: {', '.join(devices)}"
 
 
 def _table(parameters: tuple[tuple[str, int], ...], fastest_first: list[BenchmarkResult]) -> Iterator[str]:
@@ -132,4 +142,4 @@ def _row(name: str, time_ms: str, *percentages: str) -> str:
 
 
 def _percentage(value: float) -> str:
-    return UNKNOWN if math.isnan(value) else f"{value:.1f}"
+    return UNKNOWN_TEXT if math.isnan(value) else f"{value:.1f}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from services.compat.benchmarking.percentages import Percentages
+from services.compat.benchmarking.percentages import UNKNOWN_PERCENTAGE, Percentages
 from services.core.model import BackendName, Configuration, Device, Dim3, KernelResources, Measurement
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """Percentages are NaN where nothing measured them.
+    """Percentages are NaN where nothing measured them, and printed as n/a.
 
     metrics holds everything else that is known of the measurement, under this project's names, and every counter of ncu
     under its own. `metrics["occupancy_source"]` says what occupancy_pct is: "achieved" (counted), "theoretical" (by
@@ -23,10 +22,10 @@ class BenchmarkResult:
     kernel_name: str
     parameters: dict[str, int]
     execution_time_ms: float  # median over the samples
-    memory_throughput_pct: float = math.nan
-    compute_throughput_pct: float = math.nan
-    occupancy_pct: float = math.nan
-    sm_efficiency_pct: float = math.nan
+    memory_throughput_pct: float = UNKNOWN_PERCENTAGE
+    compute_throughput_pct: float = UNKNOWN_PERCENTAGE
+    occupancy_pct: float = UNKNOWN_PERCENTAGE
+    sm_efficiency_pct: float = UNKNOWN_PERCENTAGE
     metrics: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -72,7 +71,7 @@ def _occupancy(counted: Percentages, resources: KernelResources | None) -> tuple
 
 
 def _or_nan(percentage: float | None) -> float:
-    return math.nan if percentage is None else percentage
+    return UNKNOWN_PERCENTAGE if percentage is None else percentage
 
 
 def _extents(dimensions: Dim3) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from services.compat.model_dashboards.dashboard import Dashboard, Entries
-from services.compat.model_dashboards.profile_document import BYTES_PER_MB, Document
+from services.compat.model_dashboards.profile_document import BYTES_PER_GB, BYTES_PER_MB, Document
 from services.ui import theme
 from services.ui.charts.models import Bar, Line, Point, Share, bar_chart, layer_map, line_chart, scatter_chart
 from services.ui.report.document import Chart, FigureTable, Key
@@ -99,6 +99,7 @@ def _charts(entries: Entries) -> Sequence[Chart]:
             scatter_chart(_throughput_points(entries), ("width of the embedding", "tokens/s ÷ layers"), LIGHT),
             note="Tokens a second over the count of layers: what one layer of this width costs.",
         ),
+        *_bandwidth(entries),
         *(
             Chart(f"Architecture: {title.lower()}", bar_chart(names, [_shape_bars(entries, member)], title.lower(), LIGHT, 240), "third")
             for title, member in SHAPE.items()
@@ -121,6 +122,32 @@ def _latency(name: str, entry: Document) -> Bar:
 def _rate_bar(name: str, entry: Document) -> Bar | None:
     rate = _throughput(entry)
     return None if rate is None else Bar(rate, text=f"{name}: {theme.si(rate, 'tokens/s')}")
+
+
+def _bandwidth(entries: Entries) -> list[Chart]:
+    """Bytes of a pass over its mean time, as the latency beside it; none where no bytes are known."""
+    rates = {name: _byte_rate(entry) for name, entry in entries.items()}
+    if all(rate is None for rate in rates.values()):
+        return []
+    bars, shares = [], []
+    for name, rate in rates.items():
+        ceiling_gb_per_s, level = entries[name].get("memory_ceiling_gb_per_s"), entries[name].get("memory_level")
+        text = f"{name}: {theme.byte_rate(rate)}"
+        if rate is not None and ceiling_gb_per_s:
+            share = theme.percent(rate / (ceiling_gb_per_s * BYTES_PER_GB))
+            shares.append(f"{name} {share}")
+            text += f", {share} of the {theme.byte_rate(ceiling_gb_per_s * BYTES_PER_GB)} that {level or 'memory'} can"
+        bars.append(None if rate is None else Bar(rate, text=text))
+    note = "Bytes of a pass, each counted once that a launch has to move, over the mean."
+    if shares:
+        note += f" Of what memory can: {', '.join(shares)}."
+    return [Chart("Memory bandwidth in use", bar_chart(list(entries), [bars], "bytes ÷ mean, B/s", LIGHT), "wide", note)]
+
+
+def _byte_rate(entry: Document) -> float | None:
+    """In bytes a second."""
+    moved_bytes = entry.get("bytes")
+    return None if moved_bytes is None else float(moved_bytes) / entry["timing"]["mean"] * 1e3
 
 
 def _throughput(entry: Document) -> float | None:

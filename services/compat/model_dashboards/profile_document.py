@@ -17,6 +17,8 @@ Document = dict[str, Any]
 
 NS_PER_MS: Final = 1e6
 BYTES_PER_MB: Final = 1e6
+BYTES_PER_GB: Final = 1e9
+NOT_KNOWN: Final[Mapping[str, Any]] = {}
 CONFIG: Final = {"n_layer": "layer_count", "n_head": "head_count", "n_embd": "width", "vocab_size": "vocabulary_size"}
 """What a model's shape is called in the files, and in table models."""
 
@@ -36,12 +38,13 @@ def file_name_of(model_name: str) -> str:
     return model_name.replace("-", "_")
 
 
-def benchmark_of(model: Mapping[str, Any], layers: list[Document]) -> Document:
-    """One entry of benchmarks.
+def benchmark_of(model: Mapping[str, Any], layers: list[Document], roof: Mapping[str, Any] = NOT_KNOWN) -> Document:
+    """Return one entry of benchmarks.
 
     Args:
         model: a row of table models.
         layers: entries of `layer_of`.
+        roof: of the whole pass, a row of table roofline.
     """
     return {
         **_shape_of(model),
@@ -50,6 +53,7 @@ def benchmark_of(model: Mapping[str, Any], layers: list[Document]) -> Document:
         "throughput_tokens_per_sec": model["tokens_per_s"],
         "sample_count": model["sample_count"],
         **_memory_of(model),
+        **_traffic_of(model, roof),
         "efficiency": model["efficiency_ratio"],
         "layers": layers,
     }
@@ -73,6 +77,17 @@ def layer_of(layer: Mapping[str, Any]) -> Document:
 def _memory_of(row: Mapping[str, Any]) -> Document:
     memory_bytes = row.get("memory_bytes")
     return {} if memory_bytes is None else {"peak_memory_mb": memory_bytes / BYTES_PER_MB}
+
+
+def _traffic_of(model: Mapping[str, Any], roof: Mapping[str, Any]) -> Document:
+    """What a pass moves, and what memory can move in a second; what is not known is left out."""
+    ceiling_bytes_per_s = roof.get("memory_ceiling_bytes_per_s")
+    known = {
+        "bytes": model["bytes"],
+        "memory_level": roof.get("memory_level"),
+        "memory_ceiling_gb_per_s": None if ceiling_bytes_per_s is None else ceiling_bytes_per_s / BYTES_PER_GB,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def compared_of(model: Mapping[str, Any]) -> Document:

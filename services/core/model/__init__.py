@@ -56,6 +56,8 @@ from services.core.model.kernels import (
     ParameterDefinition,
 )
 from services.core.model.runs import (
+    BUILT_IN_ONNX_MODEL,
+    ONNX_ENDING,
     Axis,
     BusyPolicy,
     CacheMode,
@@ -84,6 +86,8 @@ from services.core.model.runs import (
 from services.core.model.tables import Filter, FilterOperator, ImportProgress, ImportStage, SortKey, TableChunk, TableQuery
 
 __all__ = [
+    "BUILT_IN_ONNX_MODEL",
+    "ONNX_ENDING",
     "ArgumentDefinition",
     "ArtifactStored",
     "Axis",

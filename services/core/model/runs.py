@@ -14,6 +14,11 @@ from services.core.model.kernels import ArgumentDefinition, KernelSelection
 TITLE_KERNEL_COUNT: Final = 3
 """Named in the title of a sweep that was given none."""
 
+BUILT_IN_ONNX_MODEL: Final = "bert-tiny"
+"""Built on the node that runs it; other ONNX models are files."""
+
+ONNX_ENDING: Final = ".onnx"
+
 
 class RunState(StrEnum):
     QUEUED = "QUEUED"  # accepted, waiting for its device
@@ -190,6 +195,11 @@ class ModelRun:
     prompt: str = ""  # becomes the tokens of an ONNX model; empty: random tokens
     tokenizer_file_name: str = ""  # of the bundle; empty: the project's small vocabulary
 
+    @property
+    def is_onnx(self) -> bool:
+        """Whether ONNX Runtime runs it; the project's own kernels run the others."""
+        return self.model_name == BUILT_IN_ONNX_MODEL or self.model_name.endswith(ONNX_ENDING)
+
 
 @dataclass(frozen=True, slots=True)
 class CeilingMeasurement:
@@ -303,6 +313,11 @@ class Run:
         """What it has to show is what a program launched, not measurements of configurations."""
         is_model = isinstance(self.spec.work, ModelRun) and self.state.is_final  # before it may yet announce its launches
         return (is_model or isinstance(self.spec.work, ImportedTrace | CommandProfile)) and not self.total_configuration_count
+
+    @property
+    def has_timeline(self) -> bool:
+        """Whether it tells, or will tell, when its kernels ran: a trace does, and so does an ONNX model, which leaves its profile."""
+        return self.is_trace or (isinstance(self.spec.work, ModelRun) and self.spec.work.is_onnx)
 
     @property
     def is_settled(self) -> bool:

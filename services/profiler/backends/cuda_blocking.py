@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from services.profiler.backends.stream_holding import without_garbage_collector
+
 MAX_QUEUED_COUNT: Final = 512
 """Operations behind a blocked stream. The driver's queue holds about 1024: a full one makes the host wait for the stream that
 waits for the host. Fewer than some dozens would spend most of the time on blocking and releasing."""
@@ -45,11 +47,12 @@ class StreamBlocker:
     def held(self) -> Iterator[None]:
         """The stream, idle until now, waits until the end of the block, however it ends."""
         self._flags[:] = 0
-        try:
-            self._launch()
-            yield
-        finally:
-            self._flags[RELEASED] = 1
+        with without_garbage_collector():  # what it frees on the device would wait for the stream that waits for the host
+            try:
+                self._launch()
+                yield
+            finally:
+                self._flags[RELEASED] = 1
 
     @property
     def timed_out(self) -> bool:

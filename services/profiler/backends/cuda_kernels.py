@@ -11,6 +11,7 @@ from services.core.model import Device, Dim3, KernelResources
 from services.profiler.backends.base import Build, LaunchConfiguration, check_kernel_limits
 from services.profiler.backends.cuda_library import CudaLibrary
 from services.profiler.backends.kernel_source import SourceFunction, parse_kernel_source
+from services.profiler.backends.launch_needs import LaunchNeeds, read_needs
 from services.profiler.backends.mangled_names import find_entry
 from services.profiler.backends.nvcc_compiler import NvccCompiler
 from services.profiler.backends.nvcc_options import build_options
@@ -30,6 +31,7 @@ class CudaKernel:
     entry: str  # its name in the cubin
     cubin: bytes = field(repr=False)
     usage: KernelUsage  # as ptxas reports it
+    needs: LaunchNeeds
     function: Any = field(repr=False)
     module: Any = field(repr=False)  # unloaded with its last reference
 
@@ -72,6 +74,7 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
         entry=entry,
         cubin=compiled.code,
         usage=read_report(report).get(entry, NOTHING),
+        needs=read_needs(compiled.listings.get("ptx", b"").decode(errors="replace"), entry),
         function=function,
         module=module,
     )

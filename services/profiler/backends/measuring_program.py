@@ -74,11 +74,16 @@ class MeasuringProgram:
     def store(self, number: int, size_bytes: int, path: str) -> None:
         self._ask(f"store {number} {size_bytes} {path}", 0)
 
-    def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic]) -> None:
-        """What is launched from now on. arguments: a buffer's number for a pointer, else the value itself."""
+    def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic], *, is_cooperative: bool) -> None:
+        """What is launched from now on.
+
+        Args:
+            arguments: a buffer's number for a pointer, else the value itself.
+            is_cooperative: whether all blocks have to be there at once.
+        """
         extents = [extent for one in (configuration.grid, configuration.block) for extent in (one.x, one.y, one.z)]
         words = [f"b{argument}" if isinstance(argument, int) else f"v{argument.tobytes().hex()}" for argument in arguments]
-        self._ask(" ".join(map(str, ("bind", *extents, configuration.dynamic_shared_memory_bytes, *words))), 0)
+        self._ask(" ".join(map(str, ("bind", *extents, configuration.dynamic_shared_memory_bytes, int(is_cooperative), *words))), 0)
 
     def run(self) -> None:
         self._ask("run", 0)

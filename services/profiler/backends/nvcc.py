@@ -36,6 +36,7 @@ from services.profiler.backends.base import (
 from services.profiler.backends.code_cache import CodeCache
 from services.profiler.backends.cuda_driver import REMEDY, CudaDriver
 from services.profiler.backends.kernel_source import SourceFunction
+from services.profiler.backends.launch_needs import LaunchNeeds, check_needs, read_needs
 from services.profiler.backends.measuring_program import KernelAttributes, MeasuringProgram
 from services.profiler.backends.nvcc_buffers import ProgramBuffer
 from services.profiler.backends.nvcc_build import BuiltProgram, ProgramBuilder
@@ -71,6 +72,10 @@ class NvccKernel:
         if entry is None:
             return next(iter(usages.values())) if len(usages) == 1 else NOTHING
         return usages.get(entry, NOTHING)
+
+    def needs(self, entry: str | None) -> LaunchNeeds:
+        """What its PTX says of how it has to be launched. entry: as in `usage`."""
+        return read_needs(self.listings.get("ptx", b"").decode(errors="replace"), entry)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +156,7 @@ class NvccSession:
         self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-nvcc-"))
         self._kernels: dict[Build, NvccKernel] = {}
         self._attributes: dict[Path, KernelAttributes] = {}
+        self._needs: dict[Path, LaunchNeeds] = {}
         self._programs: dict[Path, MeasuringProgram] = {}  # by executable, the one used last at the end
         self._buffers: dict[int, ProgramBuffer] = {}
         self._buffer_count = 0  # ever made
@@ -240,6 +246,7 @@ class NvccSession:
         check_launch(self._device, kernel.function_name, configuration)
         check_arguments(kernel.signature, arguments)
         self._check_kernel_limits(kernel, configuration)
+        check_needs(self._needs_of(kernel), kernel.function_name, configuration, is_cooperation_possible=True)
         return NvccLaunch(kernel, configuration, tuple(arguments))
 
     def _check_kernel_limits(self, kernel: NvccKernel, configuration: LaunchConfiguration) -> None:
@@ -282,6 +289,12 @@ class NvccSession:
                 self._attributes[kernel.executable] = program.attributes
         return self._attributes[kernel.executable]
 
+    def _needs_of(self, kernel: NvccKernel) -> LaunchNeeds:
+        if kernel.executable not in self._needs:
+            with self._running(kernel) as program:
+                self._needs[kernel.executable] = kernel.needs(program.entry())
+        return self._needs[kernel.executable]
+
     @contextmanager
     def _settled(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
         """The launch's program, with its buffers in it and its arguments bound."""
@@ -300,7 +313,8 @@ class NvccSession:
             if isinstance(argument, ProgramBuffer):
                 argument.move_to(program)
         if program.bound is not launch:
-            program.bind(launch.configuration, [_value(argument) for argument in launch.arguments])
+            values = [_value(argument) for argument in launch.arguments]
+            program.bind(launch.configuration, values, is_cooperative=self._needs_of(launch.kernel).is_cooperative)
             program.bound = launch
 
     @contextmanager

@@ -21,7 +21,7 @@ OUT_OF_MEMORY: Final = 2
 LAUNCH_TIMEOUT: Final = 702
 OLD_DRIVER: Final = frozenset({35, 36})  # older than the toolkit that compiled the program
 MISSING: Final = frozenset({3, 34, 46, 100, 101, 802, 803, 804, 999})  # no driver, no device, one that is not ready
-LIMITS: Final = frozenset({1, 9, 98, 701, 720})  # a value, a configuration, a function, resources, a cooperative launch
+LIMITS: Final = frozenset({1, 9, 98, 701, 720, 912})  # a value, a configuration, a function, resources, a cooperative launch, a cluster
 OTHER_CODE: Final = frozenset({200, 209, 218, 222})  # compiled for another device
 FAULTS: Final = frozenset({700, 710, 713, 714, 715, 716, 717, 718, 719})  # illegal address, assertion, … launch failure
 

@@ -5,6 +5,7 @@ Imports pycuda only when a backend is created, and names what is missing.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ from services.profiler.backends.cuda_kernels import CudaKernel, allow_shared_mem
 from services.profiler.backends.cuda_library import CudaLibrary, ErrorClasses
 from services.profiler.backends.cuda_timing import SampleTimer, SampleWork
 from services.profiler.backends.cuda_timing_code import open_timer
+from services.profiler.backends.launch_needs import check_needs
 from services.profiler.backends.nvcc_compiler import NvccCompiler
 from services.profiler.backends.passes import LaunchPass
 from services.profiler.backends.ranges import open_ranges
@@ -118,6 +120,7 @@ class CudaSession:
         self._compiler = compiler
         self._handle = driver.Device(index)
         self._context = self._handle.make_context(driver.ctx_flags.MAP_HOST)  # the flags of a held stream lie in host memory
+        self._pop_at_exit = atexit.register(partial(_pop, driver, self._context))  # PyCUDA aborts a process that ends with it
         self._stream = driver.Stream()
         self._errors = DeviceErrors(driver, device.name)
         self._library = _open_library(driver)
@@ -206,6 +209,7 @@ class CudaSession:
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
         assert isinstance(kernel, CudaKernel)
         check_launch(self._device, kernel.function_name, configuration)
+        check_needs(kernel.needs, kernel.function_name, configuration, is_cooperation_possible=False)
         check_arguments(kernel.signature, arguments)
         with self._errors.of_launches(f"launch of {kernel.function_name}"):
             check_limits(self._driver, kernel, configuration, self._device)
@@ -309,9 +313,9 @@ class CudaSession:
         self._driver.memset_d32_async(self._flush_buffer.handle, 0, self._flush_buffer.size_bytes // 4, self._stream)
 
     def close(self) -> None:
+        atexit.unregister(self._pop_at_exit)
         if self._errors.is_context_lost:
-            with contextlib.suppress(self._driver.Error):
-                self._context.pop()
+            _pop(self._driver, self._context)
             return
         if self._timer is not None:
             self._timer.close()
@@ -325,6 +329,12 @@ class CudaSession:
         self._kernels.clear()
         self._context.pop()
         self._context.detach()
+
+
+def _pop(driver: Any, context: Any) -> None:
+    """Take the context, lost or not, off the thread's stack of contexts."""
+    with contextlib.suppress(driver.Error):
+        context.pop()
 
 
 def _open_library(driver: Any) -> CudaLibrary | None:

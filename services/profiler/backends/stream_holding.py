@@ -1,8 +1,10 @@
-"""Whether a stream may be held while work is enqueued behind it."""
+"""Whether a stream may be held while work is enqueued behind it, and what must not run meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 UNDER_PROFILER: Final = "KERNALYSE_UNDER_PROFILER"  # set by whoever starts this process under one
@@ -16,3 +18,15 @@ def may_hold_streams(environment: Mapping[str, str]) -> bool:
     if any(environment.get(name, "0") not in ("", "0") for name in (UNDER_PROFILER, "CUDA_LAUNCH_BLOCKING")):
         return False
     return not any(name.startswith(REPLAYING) for name in environment)
+
+
+@contextmanager
+def without_garbage_collector() -> Iterator[None]:
+    """Keep Python's garbage collector off: it looks at the whole program at any time, and freeing device memory waits for the device."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.core.model import BackendName, Device
+from services.profiler.measuring.power import read_power_watts
 
 # Bits of NVML's clock event reasons. Names follow nvml.h, section "Clocks Event Reasons".
 REASON_NAMES: Final = {
@@ -70,13 +71,12 @@ class NvidiaClockMeter:
         nvml, handle = self._nvml, self._handle
         sm_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         memory_clock_mhz = self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))
-        power_milliwatts = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         reasons = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         return ClockReading(
             sm_clock_hz=None if sm_clock_mhz is None else int(sm_clock_mhz * 1_000_000),
             memory_clock_hz=None if memory_clock_mhz is None else int(memory_clock_mhz * 1_000_000),
             temperature_celsius=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-            power_watts=None if power_milliwatts is None else power_milliwatts / 1_000,
+            power_watts=read_power_watts(nvml, handle),
             throttle_reasons=None if reasons is None else reason_names(int(reasons)),
         )
 

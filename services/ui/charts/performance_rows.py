@@ -28,6 +28,9 @@ PLACED: Final = (
 FAILED: Final = (*KEYS, "reason", "message")
 """Columns of table failures."""
 
+LAUNCHED: Final = ("run_id", "kernel_name", "category", "duration_sum_ns", "duration_median_ns", "launch_count")
+"""Columns of table kernels, of traces."""
+
 NAMED_AXES: Final[dict[str, str]] = {
     "kernel": "kernel_name",
     "model": "model_name",

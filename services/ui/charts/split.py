@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 import holoviews as hv
@@ -15,28 +19,37 @@ from services.ui import theme
 from services.ui.charts.elements import Columns, chosen_style, empty_columns, frame_options, text_column, tick_formatter
 from services.ui.charts.metrics import Metric, counts, figures_text, remark_of
 from services.ui.charts.performance_rows import configuration_key, shortened, tick_name
-from services.ui.theme import CATEGORIES, Palette, Ticks, style_of
+from services.ui.theme import Palette, Ticks, style_of, values_with
 
 MAX_BARS: Final = 16
 """Names of more would not be readable under their bars."""
 
 BAR_WIDTH: Final = 0.72
+LOWEST: Final = 1e-30
+"""Where bars begin: below every axis, however far it is zoomed out; zero has no place on a logarithmic one."""
+
+MAX_NAMED: Final = 24
+NAMED_LENGTH: Final = 40
+"""Of kernels without a bar, which a sentence names: the table has them all."""
+
 NAME_LENGTH: Final = 18
 BAR_NUMBERS: Final = ("left", "bottom", "right", "top")
 BAR_TEXTS: Final = ("color", "label", "figure", "other", "remark", "configuration")
+TELLING: Final = ("kernel_name", "label", "dtype", "macros", "block", "cache_mode", "device_id", "run_id")
+WORD: Final = re.compile(r"\w+|\W")
 ROOF_NUMBERS: Final = ("x0", "y0", "x1", "y1")
 ROOF_TEXTS: Final = ("roof",)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitBars:
-    """Both charts. names: of the bars, by their place. roofs: what each could reach. left_out_count: kernels without a bar."""
+    """Both charts. names: of the bars, by their place. roofs: what each could reach. left_out: names of kernels without a bar."""
 
     intensities: Columns
     performances: Columns
     roofs: Columns
     names: dict[int, str]
-    left_out_count: int = 0
+    left_out: tuple[str, ...] = ()
     is_of_configurations: bool = False  # of one kernel: there is only one
     is_of_trace: bool = False  # those that take longest, in that order
 
@@ -64,16 +77,38 @@ def split_bars(rows: pl.DataFrame, metric: Metric, palette: Palette, hidden: Col
         bars = sorted(by_name.values(), key=lambda row: float(row[metric.column]), reverse=not metric.is_lower_better)
     bars = [row for row in bars if (row["category"] or "other") not in hidden]
     shown = bars[:MAX_BARS]
+    values = values_with(categories_of(rows))
     prefix = f"{shown[0]['kernel_name']} " if is_of_configurations and shown else ""
     return SplitBars(
-        intensities=_bars(shown, "intensity_flop_per_byte", palette, metric),
-        performances=_bars(shown, metric.column, palette, metric),
+        intensities=_bars(shown, "intensity_flop_per_byte", palette, metric, values),
+        performances=_bars(shown, metric.column, palette, metric, values),
         roofs=_roofs(shown, metric),
-        names={place: _name(row, prefix) for place, row in enumerate(shown)},
-        left_out_count=len(bars) - len(shown),
+        names=dict(enumerate(_names(shown, prefix))),
+        left_out=tuple(row["label"] if is_of_configurations else row["kernel_name"] for row in bars[MAX_BARS:]),
         is_of_configurations=is_of_configurations,
         is_of_trace=is_of_trace,
     )
+
+
+def categories_of(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Return the categories of the rows, in the order of the legend."""
+    present = set(rows["category"].fill_null("other").to_list())
+    return tuple(category for category in values_with(present) if category in present)
+
+
+def height_range(heights: Iterable[float]) -> tuple[float, float]:
+    """Return the ends of the axis for bars of these heights: the lowest one begins at a whole decade and can be seen."""
+    found = list(heights)
+    if not found:
+        return (1.0, 10.0)
+    return (10.0 ** math.floor(math.log10(min(found) / 2)), max(found) * 2.0)
+
+
+def left_out_text(bars: SplitBars) -> str:
+    """Return the sentence that names the kernels, or configurations, without a bar."""
+    named = [shortened(name, NAMED_LENGTH) for name in bars.left_out[:MAX_NAMED]]
+    more = len(bars.left_out) - len(named)
+    return f"Without a bar, for want of room: {', '.join(named)}{f' and {theme.count(more)} more of the table' if more else ''}."
 
 
 def no_bars() -> Columns:
@@ -101,7 +136,8 @@ def _chart(layers: list[Any], label: str, ticks: Ticks, palette: Palette, height
     return hv.Overlay(layers).opts(
         hv.opts.Overlay(
             xlim=(-0.5, 0.5),
-            ylim=(0, 1),
+            ylim=(1.0, 10.0),
+            logy=True,
             xlabel="",
             ylabel=label,
             xrotation=45,
@@ -115,16 +151,16 @@ def _rectangles(bars: Columns, hover: HoverTool, palette: Palette) -> hv.Rectang
     return hv.Rectangles(bars, list(BAR_NUMBERS), list(BAR_TEXTS)).opts(color="color", **chosen_style(palette), tools=[hover, "tap"])
 
 
-def _bars(rows: list[dict[str, Any]], column: str, palette: Palette, metric: Metric) -> Columns:
-    """Bars of those that have the figure, at the places of all."""
-    placed = [(place, row) for place, row in enumerate(rows) if row[column] is not None]
+def _bars(rows: list[dict[str, Any]], column: str, palette: Palette, metric: Metric, values: tuple[str, ...]) -> Columns:
+    """Bars of those that have the figure, at the places of all. What is zero has no place on a logarithmic axis."""
+    placed = [(place, row) for place, row in enumerate(rows) if row[column] is not None and row[column] > 0]
     if not placed:
         return no_bars()
-    texts = [_texts(row, column, palette, metric) for _, row in placed]
+    texts = [_texts(row, column, palette, metric, values) for _, row in placed]
     middles = np.array([float(place) for place, _ in placed])
     columns: Columns = {
         "left": middles - BAR_WIDTH / 2,
-        "bottom": np.zeros(len(placed)),
+        "bottom": np.full(len(placed), LOWEST),
         "right": middles + BAR_WIDTH / 2,
         "top": np.array([float(row[column]) for _, row in placed]),
     }
@@ -132,12 +168,12 @@ def _bars(rows: list[dict[str, Any]], column: str, palette: Palette, metric: Met
     return columns
 
 
-def _texts(row: Mapping[str, Any], column: str, palette: Palette, metric: Metric) -> tuple[str, ...]:
+def _texts(row: Mapping[str, Any], column: str, palette: Palette, metric: Metric, values: tuple[str, ...]) -> tuple[str, ...]:
     intensity = theme.intensity(row["intensity_flop_per_byte"])
     performance = figures_text(row, metric)
     is_of_intensity = column == "intensity_flop_per_byte"
     return (
-        style_of(row["category"] or "other", CATEGORIES, palette).color,
+        style_of(row["category"] or "other", values, palette).color,
         shortened(row["label"] or row["kernel_name"]),
         intensity if is_of_intensity else performance,
         performance if is_of_intensity else intensity,
@@ -176,6 +212,32 @@ def _roof(row: Mapping[str, Any], metric: Metric) -> float | None:
             return None
 
 
-def _name(row: Mapping[str, Any], prefix: str) -> str:
-    """prefix: what the labels of all bars begin with; empty: bars are kernels."""
-    return shortened(row["label"].removeprefix(prefix), NAME_LENGTH) if prefix else tick_name(row["kernel_name"], NAME_LENGTH)
+def _names(rows: Sequence[Mapping[str, Any]], prefix: str) -> list[str]:
+    """Return what stands below each bar, no two alike. prefix: what the labels of all begin with; empty: bars are kernels.
+
+    Where short names are alike, what differs in the whole ones, data types and blocks tells them apart; failing that, a number.
+    """
+    names = [
+        shortened(row["label"].removeprefix(prefix), NAME_LENGTH) if prefix else tick_name(row["kernel_name"], NAME_LENGTH) for row in rows
+    ]
+    for name in [name for name, count in Counter(names).items() if count > 1]:
+        places = [place for place, other in enumerate(names) if other == name]
+        whole = [" ".join(str(rows[place].get(column) or "") for column in TELLING) for place in places]
+        for number, (place, difference) in enumerate(zip(places, _differences(whole), strict=True), 1):
+            told = f"{name[: NAME_LENGTH - len(difference) - 1]} {difference}"
+            is_short = 0 < len(difference) <= NAME_LENGTH // 2
+            names[place] = told if is_short and told not in names else f"{name[: NAME_LENGTH - 3]} #{number}"
+    return names
+
+
+def _differences(names: Sequence[str]) -> list[str]:
+    """Return what of each name is not the same in all of them, in whole words."""
+    words = [WORD.findall(name) for name in names]
+    begin = _shared_count(words)
+    end = _shared_count([some[begin:][::-1] for some in words])
+    return ["".join(some[begin : len(some) - end]).strip() for some in words]
+
+
+def _shared_count(lists: Sequence[Sequence[str]]) -> int:
+    """Return with how many words all lists begin."""
+    return sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*lists, strict=False)))

@@ -8,7 +8,7 @@ from typing import Final
 
 from services.core.errors import KernalyseError
 from services.core.gpt_models import ARCHITECTURES
-from services.core.model import ModelRun, RunSpec
+from services.core.model import BUILT_IN_ONNX_MODEL, ONNX_ENDING, ModelRun, RunSpec
 from services.ui.forms.form import (
     TITLE,
     BuiltForm,
@@ -30,15 +30,13 @@ from services.ui.forms.form import (
 from services.ui.forms.measuring_fields import FIELD_OF_OPTION, OF_TIME, S_PER_NS, measuring_options, measuring_words
 from services.ui.uploads.given_files import GivenFile
 
-BUILT_IN_ONNX: Final = "bert-tiny"
-ONNX_ENDING: Final = ".onnx"
 MAX_DURATION_S: Final = 6.0  # of sampling whole passes: somebody waits, and on a noisy machine the limit is what ends the run
 PROMPT_DURATION_S: Final = 5.0
 LAUNCHES_SHARE: Final = 4 / 3  # launch by launch for a third of the time besides
 VARIANTS: Final = (("baseline", "baseline"), ("fused", "fused"), ("baseline,fused", "both in turns, compared"))
 MODELS: Final = (
     *((one.model_name, f"{one.model_name}: {one.layer_count} blocks, width {one.width}") for one in ARCHITECTURES),
-    (BUILT_IN_ONNX, f"{BUILT_IN_ONNX}: a small BERT, ONNX Runtime"),
+    (BUILT_IN_ONNX_MODEL, f"{BUILT_IN_ONNX_MODEL}: a small BERT, ONNX Runtime"),
 )
 FILES: Final = Field(
     "files",
@@ -67,7 +65,7 @@ class ModelForm:
     title = "Model"
 
     def groups(self, values: Values, place: Place) -> tuple[Group, ...]:
-        is_onnx = _model_file(place) is not None or text_of(values, "model") == BUILT_IN_ONNX
+        is_onnx = _model_file(place) is not None or text_of(values, "model") == BUILT_IN_ONNX_MODEL
         own = (("", f"{file.name}: your file"),) if (file := _model_file(place)) is not None else ()
         of_gpt = (
             Field("variants", "Variant", "select", VARIANTS, default="fused", hint="One kernel an operation, or tiled and fused ones."),
@@ -91,7 +89,7 @@ class ModelForm:
         problems = Problems()
         model_name = _model_name(values, place)
         is_own = model_name.endswith(ONNX_ENDING)
-        is_onnx = is_own or model_name == BUILT_IN_ONNX
+        is_onnx = is_own or model_name == BUILT_IN_ONNX_MODEL
         variants = () if is_onnx else tuple((text_of(values, "variants") or "fused").split(","))
         words = measuring_words(values, problems, MAX_DURATION_S)
         batch_size = count_of(values, "batch_size", problems, 4)
@@ -153,7 +151,7 @@ class PromptForm:
         file = _model_file(place)
         tokenizer = next((one for one in place.files if one.name.endswith(".json")), None) if file is not None else None
         work = ModelRun(
-            model_name=BUILT_IN_ONNX if file is None else file.name,
+            model_name=BUILT_IN_ONNX_MODEL if file is None else file.name,
             prompt=prompt,
             measuring=words.options(),
             tokenizer_file_name="" if tokenizer is None else tokenizer.name,

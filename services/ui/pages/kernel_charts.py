@@ -23,7 +23,7 @@ from services.ui.legend import LegendEntry, hidden_names, hideable, legend_fragm
 from services.ui.live_figure import LiveFigure
 from services.ui.pages.shell import fragment
 from services.ui.state import ViewState
-from services.ui.theme import CATEGORIES, SYMBOLS, Palette, style_of
+from services.ui.theme import SYMBOLS, Palette, style_of, values_with
 
 MAX_CHARTED_ROWS: Final = 20_000
 """Configurations asked for: a heatmap of more would have dozens in each cell, and take seconds to put together."""
@@ -72,7 +72,9 @@ async def ask_rows(client: AnalyzerClient, state: ViewState, run_ids: tuple[str,
         client.table(query("configurations", ANNOUNCED)),
         client.table(query("roofline", PLACED)),
         client.table(TableQuery("failures", run_ids, limit=MAX_CHARTED_ROWS, columns=FAILED)),
-        client.table(query("kernels", ("run_id", "kernel_name", "duration_sum_ns", "duration_median_ns", "launch_count"), launched)),
+        client.table(
+            query("kernels", ("run_id", "kernel_name", "category", "duration_sum_ns", "duration_median_ns", "launch_count"), launched)
+        ),
     )
     rows = performance_rows(announced.rows, placed.rows, failed.rows, kernels.rows)
     return ChartRows(rows, max(announced.total_row_count, placed.total_row_count))
@@ -148,7 +150,7 @@ class KernelCharts:
         }
 
     def _draw_split(self, rows: pl.DataFrame, state: ViewState, metric: Metric, title: str) -> dict[str, str]:
-        present = [category for category in CATEGORIES if category in set(rows["category"].to_list())]
+        present = split.categories_of(rows)
         hidden = hidden_names(present, state.hidden)
         made = split.split_bars(rows, metric, self._palette, hidden)
         self.intensity.replace("bars", made.intensities)
@@ -162,9 +164,11 @@ class KernelCharts:
         ):
             figure.name_ticks(made.names, leaves_none_out=True)
             figure.follow("x", -0.5, max(1, len(made.names)) - 0.5)
-            figure.follow("y", 0.0, max(heights, default=1.0) * 1.08 or 1.0)
+            figure.follow("y", *split.height_range(heights))
         missing = ALL_HIDDEN if hidden else _missing_text(rows, metric)
-        entries = [LegendEntry(category, style_of(category, CATEGORIES, self._palette).color, SYMBOLS["square"]) for category in present]
+        entries = [
+            LegendEntry(category, style_of(category, values_with(present), self._palette).color, SYMBOLS["square"]) for category in present
+        ]
         return {
             "split_legend": legend_fragment(hideable(entries, state.hidden)),
             "split_note": fragment("split_note.html", text=_split_note(made, metric, title), has_intensities=len(made.intensities["top"]))
@@ -196,8 +200,9 @@ def _split_note(made: split.SplitBars, metric: Metric, title: str) -> str:
     notes = [f"{title}: {'kernels that take longest in all first' if made.is_of_trace else order}."]
     if len(made.roofs["y0"]):
         notes.append("▬ is what the device could reach.")
-    if made.left_out_count:
-        notes.append(f"{theme.count(made.left_out_count)} more are in the table.")
+    notes.append("Axes are logarithmic.")
+    if made.left_out:
+        notes.append(split.left_out_text(made))
     if not len(made.intensities["top"]):
         notes.append("No intensity: how many flop and bytes they need is not known.")
     return " ".join(notes)

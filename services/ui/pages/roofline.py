@@ -6,18 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
 import polars as pl
 
+from services.core.model import Filter, LogLevel, TableQuery
 from services.ui import filters, theme
 from services.ui.charts import ceiling_choice, memory_level, roofline
 from services.ui.charts.ceiling_choice import choice_note
 from services.ui.charts.elements import Columns
 from services.ui.charts.memory_level import drawn_levels, level_note
 from services.ui.charts.roofline_points import LEVEL_TITLES, MAX_DRAWN_POINTS, Span, near, thinned
-from services.ui.client import AnalyzerClient
+from services.ui.client import AnalyzerClient, TablePage
 from services.ui.diagnosis import point_key, rows_of_point
 from services.ui.legend import hidden_names, legend_fragment
 from services.ui.live_figure import LiveFigure
@@ -43,6 +45,9 @@ from services.ui.state import Page, PointsOf, ViewState, to_query
 
 MAX_LISTED_POINTS: Final = 200
 MAX_NEIGHBOURS: Final = 6
+MAX_FILE_PROBLEMS: Final = 10
+"""Lines under the chart: more push the points off the screen, and the log has all of them."""
+
 REACH_PX: Final = 22.0
 """From a click to the point that it means: half the width of a finger."""
 
@@ -85,6 +90,7 @@ class RooflinePage(PageBase):
         self._ringed: object = None
         self._neighbours: tuple[str, ...] = ()  # keys of points under the last click
         self._counted: Question[pl.DataFrame] = Question(self.wake)
+        self._file_problems: Question[TablePage] = Question(self.wake)
         self._panel = PointPanel(client, self.palette, self.wake)
         self._fragments = {"filters": "", "legend": "", "roofline_note": "", "results_note": ""}
 
@@ -93,6 +99,7 @@ class RooflinePage(PageBase):
 
     def close(self) -> None:
         self._counted.stop()
+        self._file_problems.stop()
         self._panel.stop()
         self.hardware.close()
         super().close()
@@ -157,6 +164,7 @@ class RooflinePage(PageBase):
         return {
             "runs": self._runs_fragment(overview, run_ids),
             "hardware": self.hardware.fragment(overview, memories),
+            "file_problems": self._file_problems_fragment(memories),
             **self._fragments,
             **self._chosen_fragments(memories, overview.revision),
         }
@@ -166,6 +174,18 @@ class RooflinePage(PageBase):
         if self.state.level != "auto" and run_ids:
             name = COUNTED_TABLE_OF_POINTS[points]
             self._counted.ask((points, run_ids), lambda: self.client.run_table(name, run_ids), progress, min_interval_s=1.0)
+
+    def _file_problems_fragment(self, memories: tuple[RunMemory, ...]) -> str:
+        """What the readers of the shown lists found wrong in them, above all why an operation has no place here."""
+        listed = [memory for memory in memories if memory.run is not None and memory.run.is_imported and not memory.run.is_trace]
+        if not listed:
+            return ""
+        run_ids = tuple(memory.run_id for memory in listed)
+        query = TableQuery("log_lines", run_ids, filters=(Filter("level", LogLevel.WARNING.value),), limit=MAX_FILE_PROBLEMS)
+        self._file_problems.ask(run_ids, partial(self.client.table, query), tuple(memory.state_count for memory in listed))
+        answer = self._file_problems.answer_to(run_ids)
+        lines = [] if answer is None else answer.rows["line"].to_list()
+        return fragment("file_problems.html", lines=lines, count=0 if answer is None else answer.total_row_count)
 
     def _draw(self, memories: tuple[RunMemory, ...], overview: Overview) -> None:
         state = self.state

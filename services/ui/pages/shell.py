@@ -121,6 +121,7 @@ class RunCard:
     is_imported: bool
     is_trace: bool
     is_model: bool
+    has_timeline: bool
     command: str  # that was profiled; empty: none
     collector: str  # of the command
     create_text: str
@@ -153,6 +154,7 @@ def run_card(run: Run, overview: Overview, now_unix_s: float) -> RunCard:
         is_imported=run.is_imported,
         is_trace=run.is_trace,
         is_model=isinstance(work, ModelRun),
+        has_timeline=run.has_timeline,
         command=shlex.join(work.arguments) if isinstance(work, CommandProfile) else "",
         collector=work.collector if isinstance(work, CommandProfile) else "",
         create_text=theme.moment(int(run.create_time.timestamp() * 1e9)),

@@ -189,10 +189,10 @@ class TimelinePage(PageBase):
     # ------------------------------------------------------------ asking
 
     def _chosen_run(self, overview: Overview) -> Run | None:
-        """The run that the state names, else the newest trace, else the newest run."""
+        """Return the run that the state names, else the newest with a timeline, else the newest run."""
         if self.state.run is not None:
             return next((run for run in overview.runs if run.run_id == self.state.run), None)
-        return next((run for run in overview.runs if run.is_trace and run.is_settled), next(iter(overview.runs), None))
+        return next((run for run in overview.runs if run.has_timeline and run.is_settled), next(iter(overview.runs), None))
 
     def _ask_tile(self) -> None:
         """Unless there is one that serves, or a question is on its way: its answer leads back here, to the newest view."""
@@ -227,7 +227,7 @@ class TimelinePage(PageBase):
     def own_fragments(self, overview: Overview) -> dict[str, str]:
         overview = self.with_older_runs(overview)
         self._run, self._revision = self._chosen_run(overview), overview.revision
-        if self._run is not None and self._run.is_trace:
+        if self._run is not None and self._run.has_timeline:
             run_id = self._run.run_id
             self._outline.ask(run_id, partial(self._ask.outline, run_id), (self._run.is_settled, overview.problem))
         self._begin(self._outline.answer)
@@ -240,7 +240,7 @@ class TimelinePage(PageBase):
             self._draw(self._shown)
             self._ask_panels(self._shown.run_id)
         now_unix_s = time.time()
-        runs = [run_card(run, overview, now_unix_s) for run in self.listed_runs([run for run in overview.runs if run.is_trace])]
+        runs = [run_card(run, overview, now_unix_s) for run in self.listed_runs([run for run in overview.runs if run.has_timeline])]
         gaps = None if self._shown is None else _of_run(self._gaps, self._shown.run_id)
         reasons = [] if gaps is None else gaps["reason"].unique().to_list()
         return {
@@ -295,12 +295,14 @@ class TimelinePage(PageBase):
         if self._run is None:
             is_gone = self._looked_at[self.state.runs[0]].problem
             return "The run is not there any longer. Choose another." if is_gone else "Asking the analyzer."
-        if not self._run.is_trace:
+        if not self._run.has_timeline:
             return NO_TRACE
         if self._shown is None:
             return "" if problem else BEING_WORKED_OUT if self._run.is_settled else BEING_READ
         if self._shown.tile.is_empty():
-            return NO_TIMES if self._run.is_settled else BEING_READ
+            if not self._run.is_settled:
+                return BEING_READ
+            return NO_TIMES if self._run.is_trace else NO_TRACE
         return ""
 
     def _told(self) -> str:

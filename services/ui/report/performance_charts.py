@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import holoviews as hv
 import polars as pl
 
-from services.ui import theme
 from services.ui.charts import heatmap, split
 from services.ui.charts.elements import tick_formatter
 from services.ui.charts.metrics import METRICS, Metric
 from services.ui.charts.names import elided
-from services.ui.charts.performance_rows import ANNOUNCED, FAILED, PLACED, axis_values, performance_rows
+from services.ui.charts.performance_rows import ANNOUNCED, FAILED, LAUNCHED, PLACED, axis_values, performance_rows
 from services.ui.report.document import Chart, Key
 from services.ui.state import MetricName
-from services.ui.theme import CATEGORIES, LIGHT, style_of
+from services.ui.theme import LIGHT, style_of, values_with
 
-LAUNCHED: Final = ("run_id", "kernel_name", "duration_sum_ns", "duration_median_ns", "launch_count")
 NEEDED: Final = {"configurations": ANNOUNCED, "roofline": PLACED, "failures": FAILED, "kernels": LAUNCHED}
 PREFERRED: Final[tuple[MetricName, ...]] = ("flop_rate", "byte_rate", "duration")
 ROW_PX: Final = 30
@@ -80,20 +78,20 @@ def _split(rows: pl.DataFrame, metric: Metric) -> Iterator[Chart]:
     made = split.split_bars(rows, metric, LIGHT)
     if not made.names:
         return
-    present = set(rows["category"].to_list())
-    key = [Key(category, style_of(category, CATEGORIES, LIGHT).color) for category in CATEGORIES if category in present]
+    present = split.categories_of(rows)
+    key = [Key(category, style_of(category, values_with(present), LIGHT).color) for category in present]
     what = "Configurations of one kernel" if made.is_of_configurations else "The best configuration of each kernel"
-    left_out = f" {theme.count(made.left_out_count)} more have no room." if made.left_out_count else ""
+    left_out = f" Logarithmic. {split.left_out_text(made)}" if made.left_out else " Logarithmic."
     if len(made.intensities["top"]):
-        element = _named(split.intensity_chart(made.intensities, LIGHT), made, made.intensities["top"].max())
+        element = _named(split.intensity_chart(made.intensities, LIGHT), made, made.intensities["top"])
         yield Chart("Arithmetic intensity", element, "half", f"{what}.{left_out}", key)
     element = split.performance_chart(made.performances, made.roofs, LIGHT)
-    element = _named(element, made, max([*made.performances["top"], *made.roofs["y0"]])).opts(
+    element = _named(element, made, [*made.performances["top"], *made.roofs["y0"]]).opts(
         hv.opts.Overlay(ylabel=metric.axis_label, yformatter=tick_formatter(metric.ticks))
     )
     yield Chart(metric.title, element, "half", f"{what}; ▬ is what the device could reach.{left_out}", key)
 
 
-def _named(element: hv.Overlay, made: split.SplitBars, highest: float) -> hv.Overlay:
+def _named(element: hv.Overlay, made: split.SplitBars, heights: Iterable[float]) -> hv.Overlay:
     count = len(made.names)
-    return element.opts(hv.opts.Overlay(xticks=[*made.names.items()], xlim=(-0.5, count - 0.5), ylim=(0, float(highest) * 1.08 or 1.0)))
+    return element.opts(hv.opts.Overlay(xticks=[*made.names.items()], xlim=(-0.5, count - 0.5), ylim=split.height_range(heights)))

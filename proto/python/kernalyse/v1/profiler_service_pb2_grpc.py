@@ -30,8 +30,9 @@ class ProfilerServiceStub:
 
     Every method but health needs the metadata `authorization: Bearer TOKEN`; without it, UNAUTHENTICATED WRONG_TOKEN.
     Errors carry google.rpc.Status with one ErrorInfo: reason as named at each method, domain "kernalyse", and metadata
-    subject, found, expected, remedy. Any method can answer INTERNAL INTERNAL, and UNAVAILABLE SHUTTING_DOWN while the
-    service drains.
+    subject, found, expected, remedy. Any method can answer INTERNAL INTERNAL, INVALID_ARGUMENT INVALID_REQUEST to bytes
+    that are not its message, and UNAVAILABLE SHUTTING_DOWN while the service drains. A request over 8 MiB, or a message of
+    a stream over 1 MiB + 64 KiB, is answered by RESOURCE_EXHAUSTED.
     """
 
     def __init__(self, channel):
@@ -97,8 +98,9 @@ class ProfilerServiceServicer:
 
     Every method but health needs the metadata `authorization: Bearer TOKEN`; without it, UNAUTHENTICATED WRONG_TOKEN.
     Errors carry google.rpc.Status with one ErrorInfo: reason as named at each method, domain "kernalyse", and metadata
-    subject, found, expected, remedy. Any method can answer INTERNAL INTERNAL, and UNAVAILABLE SHUTTING_DOWN while the
-    service drains.
+    subject, found, expected, remedy. Any method can answer INTERNAL INTERNAL, INVALID_ARGUMENT INVALID_REQUEST to bytes
+    that are not its message, and UNAVAILABLE SHUTTING_DOWN while the service drains. A request over 8 MiB, or a message of
+    a stream over 1 MiB + 64 KiB, is answered by RESOURCE_EXHAUSTED.
     """
 
     def GetNode(self, request, context):
@@ -246,8 +248,9 @@ class ProfilerService:
 
     Every method but health needs the metadata `authorization: Bearer TOKEN`; without it, UNAUTHENTICATED WRONG_TOKEN.
     Errors carry google.rpc.Status with one ErrorInfo: reason as named at each method, domain "kernalyse", and metadata
-    subject, found, expected, remedy. Any method can answer INTERNAL INTERNAL, and UNAVAILABLE SHUTTING_DOWN while the
-    service drains.
+    subject, found, expected, remedy. Any method can answer INTERNAL INTERNAL, INVALID_ARGUMENT INVALID_REQUEST to bytes
+    that are not its message, and UNAVAILABLE SHUTTING_DOWN while the service drains. A request over 8 MiB, or a message of
+    a stream over 1 MiB + 64 KiB, is answered by RESOURCE_EXHAUSTED.
     """
 
     @staticmethod

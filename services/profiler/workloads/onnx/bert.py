@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from services.profiler.workloads.onnx.workload import BUILT_IN_NAME
+from services.core.model import BUILT_IN_ONNX_MODEL
 
 LAYER_COUNT: Final = 2
 WIDTH: Final = 128
@@ -36,7 +36,7 @@ FORMAT: Final = 1  # counts up when another file comes of the same numbers
 
 def stored_bert(folder: Path, vocabulary_size: int, seed: int) -> Path:
     """The model's file below `folder`, written there if it is missing. Two processes may write it at once."""
-    path = folder / f"{BUILT_IN_NAME}-{FORMAT}-{vocabulary_size}-{seed}.onnx"
+    path = folder / f"{BUILT_IN_ONNX_MODEL}-{FORMAT}-{vocabulary_size}-{seed}.onnx"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".writing-", delete=False) as file:

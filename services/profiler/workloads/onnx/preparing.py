@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from services.core.errors import InvalidParameterError
-from services.core.model import LogLevel, LogLines, ModelRun
+from services.core.model import BUILT_IN_ONNX_MODEL, LogLevel, LogLines, ModelRun
 from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.onnx.bert import stored_bert
 from services.profiler.workloads.onnx.feeds import Extents, Feeds, extents, make_feeds, takes_tokens
 from services.profiler.workloads.onnx.model_file import WORDS_INPUT, ModelFile, read_model_file
 from services.profiler.workloads.onnx.prompt import OWN_TOKENIZER, Tokens, check_vocabulary, read_tokenizer, tokenize
-from services.profiler.workloads.onnx.workload import BUILT_IN_NAME
 
 BUILT_FOLDER: Final = "models"
 MAX_SHOWN_COUNT: Final = 40  # tokens in the log: a line that can still be read
@@ -59,7 +58,7 @@ def _tell_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
 
 
 def _path(work: ModelRun, bundle: Path | None, cache_folder: Path) -> Path:
-    if work.model_name == BUILT_IN_NAME:
+    if work.model_name == BUILT_IN_ONNX_MODEL:
         return stored_bert(cache_folder / BUILT_FOLDER, work.vocabulary_size, work.seed)
     assert bundle is not None  # the service has checked it
     return bundle / work.model_name

@@ -6,13 +6,12 @@ from typing import Final, cast
 
 from onnx.reference import ReferenceEvaluator
 
-from services.core.model import ModelRun, Verification, VerificationState
+from services.core.model import BUILT_IN_ONNX_MODEL, ModelRun, Verification, VerificationState
 from services.profiler.measuring.inputs import Array
 from services.profiler.measuring.verification import SWITCHED_OFF, compare
 from services.profiler.workloads.onnx.feeds import Feeds
 from services.profiler.workloads.onnx.preparing import PreparedModel
 from services.profiler.workloads.onnx.session import OnnxSession
-from services.profiler.workloads.onnx.workload import BUILT_IN_NAME
 
 NOT_VERIFIED: Final = Verification(VerificationState.NO_REFERENCE, message="Nothing to compare with: a node, or a model of a bundle.")
 RELATIVE_TOLERANCE: Final = 1e-4  # of logits in float32, summed in another order
@@ -23,7 +22,7 @@ def verify(work: ModelRun, model: PreparedModel, session: OnnxSession, feeds: Fe
     """The logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
     if work.measuring.skip_verification:
         return SWITCHED_OFF
-    if work.model_name != BUILT_IN_NAME or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:
+    if work.model_name != BUILT_IN_ONNX_MODEL or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:
         return NOT_VERIFIED
     reference = ReferenceEvaluator(str(model.file.path))
     expected = cast(list[Array], reference.run(None, dict(feeds)))

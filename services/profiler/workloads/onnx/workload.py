@@ -7,13 +7,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from services.core.errors import BackendUnavailableError, InvalidParameterError
-from services.core.model import BackendName, CacheMode, Device, DeviceKind, ModelRun
+from services.core.model import BUILT_IN_ONNX_MODEL, BackendName, CacheMode, Device, DeviceKind, ModelRun
 
 if TYPE_CHECKING:
     from services.profiler.workloads.models import ModelPlace
 
-BUILT_IN_NAME: Final = "bert-tiny"
-ONNX_ENDING: Final = ".onnx"
 INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
 PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")
 CUDA_PROVIDER_FILE: Final = "capi/libonnxruntime_providers_cuda.so"
@@ -30,7 +28,7 @@ class OnnxWorkload:
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        return (BUILT_IN_NAME,)
+        return (BUILT_IN_ONNX_MODEL,)
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
@@ -42,7 +40,7 @@ class OnnxWorkload:
         return device.kind is DeviceKind.CPU or BackendName.OPENCL not in device.backends
 
     def takes(self, work: ModelRun) -> bool:
-        return work.model_name == BUILT_IN_NAME or work.model_name.endswith(ONNX_ENDING)
+        return work.is_onnx
 
     def check(self, work: ModelRun) -> None:
         """Raises InvalidParameterError, and BackendUnavailableError where ONNX Runtime is not installed."""
@@ -78,7 +76,7 @@ def _check_packages() -> None:
 
 
 def _check_files(work: ModelRun) -> None:
-    is_file = work.model_name != BUILT_IN_NAME
+    is_file = work.model_name != BUILT_IN_ONNX_MODEL
     if is_file and not work.bundle_digest:
         raise _refused("bundle_digest", work, "none", "the digest of the bundle that has the file", "Upload the file's folder first.")
     if work.tokenizer_file_name and not work.bundle_digest:

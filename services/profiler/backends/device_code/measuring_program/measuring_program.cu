@@ -6,15 +6,16 @@
 //   release BUFFER                                    ok
 //   load BUFFER BYTES FILE                            ok: the buffer holds the file's first bytes
 //   store BUFFER BYTES FILE                           ok: the file holds the buffer's first bytes
-//   bind GRID_XYZ BLOCK_XYZ SHARED_BYTES ARGUMENT…    ok; an argument is bBUFFER, or v and the bytes of a value in hex
+//   bind GRID_XYZ BLOCK_XYZ SHARED_BYTES COOPERATIVE ARGUMENT…
+//                                                     ok; an argument is bBUFFER, or v and the bytes of a value in hex
 //   run                                               ok: one launch of what was bound, to its end
 //   time METHOD CACHE LAUNCHES COUNT HOLD FILE        ok IS_HELD TIMER_STEP_NS, and samples in the file
 //   occupancy THREADS SHARED_BYTES                    ok BLOCKS_PER_MULTIPROCESSOR
 //   entry                                             ok NAME: of the kernel in machine code; no name before CUDA 12.3
 //
-// METHOD is single, batched or graph; CACHE is cold or hot; HOLD is 1 where the stream may be held. The file of samples has
-// COUNT doubles, the ns of each; then for each four 64-bit integers: cycles and ns before it, cycles and ns after it, 0 where
-// the device has not told. Whatever goes wrong is answered with `error CODE NAME TEXT`: CUDA's code, its name and its words;
+// COOPERATIVE is 1 for a kernel whose blocks wait for each other. METHOD is single, batched or graph; CACHE is cold or hot;
+// HOLD is 1 where the stream may be held. The file of samples has COUNT doubles, the ns of each; then for each four 64-bit
+// integers: cycles and ns before it, cycles and ns after it, 0 where the device has not told. Whatever goes wrong is answered with `error CODE NAME TEXT`: CUDA's code, its name and its words;
 // code 0 is a fault of the dialogue itself. The end of the commands ends the program.
 
 #include <cstdint>
@@ -89,9 +90,10 @@ public:
         }
         if (command == "occupancy") {
             const int thread_count = number<int>(words);
+            const std::size_t shared_bytes = number<std::size_t>(words);
+            allow_shared_memory(kernel().kernalyse_function, shared_bytes);  // else above 48 KB the answer is 0
             int block_count = 0;
-            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&block_count, kernel().kernalyse_function, thread_count,
-                                                                number<std::size_t>(words)));
+            check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&block_count, kernel().kernalyse_function, thread_count, shared_bytes));
             return join({static_cast<std::size_t>(block_count)});
         }
         if (command == "entry") {
@@ -123,6 +125,7 @@ private:
     void bind(std::istringstream& words) {
         const dim3 grid = extents(words), block = extents(words);
         const std::size_t shared_bytes = number<std::size_t>(words);
+        const bool is_cooperative = number<int>(words) != 0;  // its blocks wait for each other
         std::vector<std::vector<char>> arguments;
         for (std::string text; words >> text;) {
             arguments.push_back(argument(text));
@@ -131,7 +134,7 @@ private:
             sampler_->forget_graph();
         }
         launch_.reset();
-        launch_ = std::make_unique<Launch>(kernel(), grid, block, shared_bytes, std::move(arguments));
+        launch_ = std::make_unique<Launch>(kernel(), grid, block, shared_bytes, is_cooperative, std::move(arguments));
     }
 
     std::vector<char> argument(const std::string& text) const {

@@ -1,10 +1,13 @@
-"""Certificates that tests serve TLS with."""
+"""Certificates that tests serve TLS with, and that clients show."""
 
 from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+NAMES: Final = ("DNS:localhost", "IP:127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +18,27 @@ class CertificateFiles:
 
 def make_certificate(folder: Path, *further_names: str) -> CertificateFiles:
     """A certificate for localhost and `further_names` that signs itself, and its key."""
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    names = ",".join(["DNS:localhost", "IP:127.0.0.1", *(f"DNS:{name}" for name in further_names)])
-    subprocess.run(
-        [*command.split(), "-addext", f"subjectAltName={names}", "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    return CertificateFiles(folder / "cert.pem", folder / "key.pem")
+    return _self_signed(folder, (*NAMES, *(f"DNS:{name}" for name in further_names)), day_count=1)
+
+
+def make_certificate_for(folder: Path, name: str) -> CertificateFiles:
+    """One for another name alone."""
+    return _self_signed(folder, (f"DNS:{name}",), day_count=1)
+
+
+def make_expired_certificate(folder: Path) -> CertificateFiles:
+    """One for localhost that was valid until yesterday."""
+    return _self_signed(folder, NAMES, day_count=-1)
+
+
+def _self_signed(folder: Path, names: tuple[str, ...], day_count: int) -> CertificateFiles:
+    files = CertificateFiles(folder / "cert.pem", folder / "key.pem")
+    folder.mkdir(exist_ok=True)
+    _openssl(folder, "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout key.pem -out request.pem")
+    (folder / "extensions").write_text(f"subjectAltName={','.join(names)}\n")
+    _openssl(folder, f"x509 -req -in request.pem -signkey key.pem -days {day_count} -extfile extensions -out cert.pem")
+    return files
+
+
+def _openssl(folder: Path, arguments: str) -> None:
+    subprocess.run(["openssl", *arguments.split()], cwd=folder, check=True, capture_output=True)

@@ -27,6 +27,7 @@ nodes: Final = sa.Table(
     sa.Column("node_id", sa.Text, nullable=False),
     sa.Column("ca_certificate", sa.LargeBinary),
     sa.Column("node", sa.LargeBinary, nullable=False),  # serialized Node, as it last described itself
+    sa.Column("client_certificate", sa.LargeBinary),
 )
 
 cursors: Final = sa.Table(
@@ -195,7 +196,7 @@ def _engine(path: Path, begin: str) -> Engine:
 
 def _add_missing_columns(connection: Connection) -> None:
     """A catalogue of an older version lacks the columns that were added since."""
-    for table in (*ROW_TABLES, device_ceilings):
+    for table in (*ROW_TABLES, device_ceilings, nodes):
         present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
         for column in table.columns:
             if column.name not in present:

@@ -98,7 +98,7 @@ class Collector:
                 # Only a connection that held counts: a node may answer and yet fail its stream every time.
                 has_held = time.monotonic() - begin_s > self._retry_s
                 pause_s = FIRST_RETRY_S if has_held else min(2 * pause_s, self._retry_s)
-                self._set_status(NodeHealth.UNREACHABLE, problem)
+                await self._set_status(NodeHealth.UNREACHABLE, problem)
                 await asyncio.sleep(pause_s)
         finally:
             await asyncio.gather(*self._compactions)
@@ -186,7 +186,7 @@ class Collector:
             peaks = device_peaks(device)
             logger.info("%s %s: %s", node.hostname, device.device_id, peaks.explanation)
             await asyncio.to_thread(self._store.hardware.publish, node.node_id, device, peaks.ceilings)
-        self._set_status(NodeHealth.SERVING, "")
+        await self._set_status(NodeHealth.SERVING, "")
 
     async def _lose_forgotten_runs(self, link: NodeLink, node_id: str) -> None:
         """Ends runs that the node no longer knows: their last events will not come any more."""
@@ -207,7 +207,9 @@ class Collector:
             await self._change_run(partial(self._store.runs.annotate, run.run_id, run.tags, notes))
 
     async def _change_run(self, change: Callable[[], Run]) -> None:
-        run = await asyncio.to_thread(change)
+        await self._show_run(await asyncio.to_thread(change))
+
+    async def _show_run(self, run: Run) -> None:
         await self._run_watching.publish_run(run)
         self._node_watching.publish(runs=[run])
 
@@ -217,12 +219,23 @@ class Collector:
         self._compactions.add(task)
         task.add_done_callback(self._compactions.discard)
 
-    def _set_status(self, health: NodeHealth, problem: str) -> None:
-        status = NodeStatus(self._record.address, health, self._record.node, problem)
+    async def _set_status(self, health: NodeHealth, problem: str) -> None:
+        before, status = self.status, NodeStatus(self._record.address, health, self._record.node, problem)
         self.is_settled.set()
-        if status != self.status:
-            self.status = status
-            self._node_watching.publish(nodes=[status])
+        if status == before:
+            return
+        self.status = status
+        self._node_watching.publish(nodes=[status])
+        if status.collecting_problem != before.collecting_problem:
+            await self._show_unfinished_runs()
+
+    async def _show_unfinished_runs(self) -> None:
+        """Shows them anew, with the problem that has come or gone."""
+        try:
+            for record in await asyncio.to_thread(self._store.runs.unfinished, self._record.node.node_id):
+                await self._show_run(record.run)
+        except Exception:  # only a display: collecting goes on
+            logger.exception("Runs of %s could not be shown anew", self._record.address)
 
 
 async def _report(link: NodeLink, event: RunEvent) -> CounterReport:

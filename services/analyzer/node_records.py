@@ -19,6 +19,7 @@ class NodeRecord:
     address: str
     node: Node
     ca_certificate: bytes | None = None
+    client_certificate: bytes | None = None
 
 
 class NodeRecords:
@@ -28,13 +29,14 @@ class NodeRecords:
     def all(self) -> list[NodeRecord]:
         with self._catalogue.reading() as connection:
             rows = connection.execute(sa.select(nodes).order_by(nodes.c.address)).all()
-        return [NodeRecord(row.address, wire.decode_bytes(row.node, Node), row.ca_certificate) for row in rows]
+        return [NodeRecord(row.address, wire.decode_bytes(row.node, Node), row.ca_certificate, row.client_certificate) for row in rows]
 
     def put(self, record: NodeRecord) -> None:
         values = {
             "address": record.address,
             "node_id": record.node.node_id,
             "ca_certificate": record.ca_certificate,
+            "client_certificate": record.client_certificate,
             "node": wire.encode_bytes(record.node),
         }
         with self._catalogue.writing() as connection:

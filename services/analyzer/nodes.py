@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
+from kernalyse.channel import is_address
+from kernalyse.tls import ca_problem, pair_problem
 from services.analyzer.collector import Collector, compact
 from services.analyzer.left_traces import LeftTraces
 from services.analyzer.node_link import NodeLink, unreachable
 from services.analyzer.node_records import NodeRecord
+from services.analyzer.node_secrets import NodeSecret
 from services.analyzer.node_watching import NodeWatching
 from services.analyzer.store import Store
 from services.analyzer.watching import RunWatching
 from services.core.errors import DeviceNotFoundError, InvalidRequestError, NodeExistsError, NodeNotFoundError
-from services.core.model import Device, NodeHealth, NodeStatus
+from services.core.model import Device, NodeHealth, NodeStatus, Run
 from services.core.rpc import Endpoint, is_local
 
 FIRST_ANSWER_TIMEOUT_S: Final = 5.0
-PEM_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 
 
 class Nodes:
@@ -50,8 +53,9 @@ class Nodes:
         for run_id in await asyncio.to_thread(self._store.runs.to_compact):
             self._compactions.append(asyncio.create_task(asyncio.to_thread(compact, self._store, run_id)))
         for record in await asyncio.to_thread(self._store.nodes.all):
-            token = await asyncio.to_thread(self._store.secrets.token, record.address)
-            self._collect(record, Endpoint(record.address, token, record.ca_certificate))
+            secret = await asyncio.to_thread(self._store.secrets.secret, record.address)
+            client_key = None if secret.client_key is None else secret.client_key.encode("latin-1")
+            self._collect(record, Endpoint(record.address, secret.token, record.ca_certificate, record.client_certificate, client_key))
 
     async def stop(self) -> None:
         """Ends collecting; what was committed stays, the rest comes again at the next start."""
@@ -66,7 +70,7 @@ class Nodes:
         Raises:
             InvalidRequestError: the address cannot be used as it is.
             NodeExistsError: the node is being collected from.
-            NodeUnreachableError, UnauthenticatedError: it does not answer, or not to this token.
+            NodeUnreachableError, TlsHandshakeError, UnauthenticatedError: it does not answer, or not to these certificates, this token.
         """
         self._check(endpoint)
         link = NodeLink(endpoint)
@@ -89,8 +93,9 @@ class Nodes:
                 )
         for status in known:
             await self._forget(status.address)
-        record = NodeRecord(endpoint.address, node, endpoint.ca_certificate)
-        await asyncio.to_thread(self._store.secrets.keep, endpoint.address, endpoint.token)
+        record = NodeRecord(endpoint.address, node, endpoint.ca_certificate, endpoint.client_certificate)
+        secret = NodeSecret(endpoint.token, None if endpoint.client_key is None else endpoint.client_key.decode("latin-1"))
+        await asyncio.to_thread(self._store.secrets.keep, endpoint.address, secret)
         await asyncio.to_thread(self._store.nodes.put, record)
         status = self._collect(record, endpoint).status
         self._node_watching.publish(nodes=[status])
@@ -109,6 +114,13 @@ class Nodes:
 
     def statuses(self) -> Sequence[NodeStatus]:
         return [collector.status for _, collector in sorted(self._collectors.items())]
+
+    def with_problem(self, run: Run) -> Run:
+        """Return the run with what keeps this analyzer from hearing or storing how it goes on."""
+        if run.state.is_final:
+            return run
+        of_node = (status for status in self.statuses() if status.node is not None and status.node.node_id == run.node_id)
+        return replace(run, problem=next((status.collecting_problem for status in of_node), ""))
 
     async def link(self, node_id: str) -> NodeLink:
         """An open connection to the node; for an empty node_id, to the first that serves. Waits for one just being connected to.
@@ -159,14 +171,23 @@ class Nodes:
         )
 
     def _check(self, endpoint: Endpoint) -> None:
-        host, _, port = endpoint.address.rpartition(":")
-        if not host or not (host.startswith("unix") or port.isdecimal() or endpoint.address.startswith("unix:")):
+        if not is_address(endpoint.address):
             raise InvalidRequestError(
-                "address of the node", found=repr(endpoint.address), expected="host:port or unix:PATH", remedy="Correct the address."
+                "address of the node",
+                found=repr(endpoint.address),
+                expected="host:port, with a port from 1 to 65535, or unix:PATH",
+                remedy="Correct the address.",
             )
-        if endpoint.ca_certificate is not None and PEM_BEGIN not in endpoint.ca_certificate:
+        if endpoint.ca_certificate is not None and (found := ca_problem(endpoint.ca_certificate)) is not None:
             raise InvalidRequestError(
-                "ca_certificate of the node", found="no PEM certificate", expected="PEM text", remedy="Pass the CA's certificate file."
+                "ca_certificate of the node", found=found, expected="PEM text", remedy="Pass the CA's certificate file."
+            )
+        if (found := pair_problem(endpoint.client_certificate, endpoint.client_key)) is not None:
+            raise InvalidRequestError(
+                "client_certificate and client_key of the node",
+                found=found,
+                expected="a PEM certificate and its PEM key, without password",
+                remedy="Pass both files of one pair.",
             )
         if endpoint.ca_certificate is None and not is_local(endpoint.address) and not self._is_insecure_allowed:
             raise InvalidRequestError(

@@ -64,7 +64,13 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ nodes
 
     async def AddNode(self, request: Any, context: Any) -> Any:
-        endpoint = Endpoint(request.address, request.token, request.ca_certificate or None)
+        endpoint = Endpoint(
+            request.address,
+            request.token,
+            request.ca_certificate or None,
+            request.client_certificate or None,
+            request.client_key or None,
+        )
         return messages.AddNodeResponse(node=wire.encode(await self._nodes.add(endpoint)))
 
     async def ListNodes(self, request: Any, context: Any) -> Any:
@@ -78,7 +84,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         async for update in self._node_watching.watch(self._nodes.statuses, self._newest_runs):
             yield messages.WatchNodesResponse(
                 nodes=[wire.encode(status) for status in update.nodes],
-                runs=[wire.encode(run) for run in update.runs],
+                runs=[wire.encode(self._nodes.with_problem(run)) for run in update.runs],
                 telemetry=[wire.encode(reading) for reading in update.telemetry],
                 changed_hardware=[wire.encode(key) for key in update.changed_hardware],
                 removed_addresses=update.removed_addresses,
@@ -170,7 +176,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ runs
 
     async def GetRun(self, request: Any, context: Any) -> Any:
-        return messages.AnalyzerServiceGetRunResponse(run=wire.encode(await self._run(request.run_id)))
+        return messages.AnalyzerServiceGetRunResponse(run=wire.encode(self._nodes.with_problem(await self._run(request.run_id))))
 
     async def ListRuns(self, request: Any, context: Any) -> Any:
         size = _page_size(request.page_size)
@@ -178,7 +184,8 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         records = await asyncio.to_thread(self._store.runs.newest, size + 1, before)
         runs = [record.run for record in records[:size]]
         return messages.AnalyzerServiceListRunsResponse(
-            runs=[wire.encode(run) for run in runs], next_page_token=_page_token(runs[-1]) if len(records) > size else ""
+            runs=[wire.encode(self._nodes.with_problem(run)) for run in runs],
+            next_page_token=_page_token(runs[-1]) if len(records) > size else "",
         )
 
     async def UpdateRun(self, request: Any, context: Any) -> Any:
@@ -199,7 +206,7 @@ class AnalyzerServicer(AnalyzerServiceServicer):
         async for update in self._run_watching.watch(run_id, request.next_event_index):
             yield messages.AnalyzerServiceWatchRunResponse(
                 next_event_index=update.next_event_index,
-                run=None if update.run is None else wire.encode(update.run),
+                run=None if update.run is None else wire.encode(self._nodes.with_problem(update.run)),
                 tables=[wire.encode(chunk) for chunk in update.tables],
             )
 

@@ -145,8 +145,14 @@ class AnalyzerClient:
                 if changed or number == 0:
                     yield changed
 
-    def add_node(self, address: str, token: str, ca_certificate: bytes | None = None) -> NodeStatus:
-        request = messages.AddNodeRequest(address=address, token=token, ca_certificate=ca_certificate or b"")
+    def add_node(self, node: Endpoint) -> NodeStatus:
+        request = messages.AddNodeRequest(
+            address=node.address,
+            token=node.token,
+            ca_certificate=node.ca_certificate or b"",
+            client_certificate=node.client_certificate or b"",
+            client_key=node.client_key or b"",
+        )
         return wire.decode(self._call(self._stub.AddNode, request).node, NodeStatus)
 
     def remove_node(self, address: str) -> None:

@@ -39,7 +39,7 @@ def dashboard_session(server: Server, port: int | None) -> Iterator[tuple[Analyz
         analyzer_announcements = AnalyzerSettings.load().announcement_path()
         analyzer = find_service(analyzer_announcements) or _started(started, "analyzer", analyzer_announcements, {"address": FREE_ADDRESS})
         ui = _dashboard(started, analyzer, port)
-        with AnalyzerClient(endpoint_of(analyzer)) as client:
+        with AnalyzerClient(endpoint_of(analyzer, server)) as client:
             yield client, ui
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.children import Child, describe_exit, stop_children
 from services.cli.demo import demo_spec
+from services.cli.options import Server
 from services.cli.session import START_TIMEOUT_S, connect_node, endpoint_of, read_token
 from services.core.discovery import Announcement, find_service
 from services.core.errors import UnavailableError
@@ -74,10 +75,12 @@ class _Watched:
 class LocalServices:
     """Runs the three services until a signal ends it.
 
-    port: of the dashboard; None as the settings say, 0 for free ports everywhere. say: shows one line to the user.
+    port: of the dashboard; None as the settings say, 0 for free ports everywhere. server: its client certificate is shown to
+    profiler and analyzer. say: shows one line to the user.
     """
 
-    def __init__(self, *, port: int | None, say: Callable[[str], None]) -> None:
+    def __init__(self, *, port: int | None, server: Server, say: Callable[[str], None]) -> None:
+        self._server = server
         self._say = say
         self._takes_free_ports = port == 0
         self._logs = data_folder() / "logs"
@@ -120,8 +123,8 @@ class LocalServices:
             self._profiler.arguments += ("--address", profiler.address)  # a restarted service stays where it was
             self._analyzer.arguments += ("--address", analyzer.address)
             self._start_ui("--analyzer-address", analyzer.address)
-        with AnalyzerClient(endpoint_of(analyzer)) as client:
-            connect_node(client, profiler)
+        with AnalyzerClient(endpoint_of(analyzer, self._server)) as client:
+            connect_node(client, endpoint_of(profiler, self._server))
             run = client.start_run(demo_spec()) if has_demo else None
         ui = self._wait_for(self._ui)
         if self._takes_free_ports:

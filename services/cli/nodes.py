@@ -49,16 +49,32 @@ def add_node(
     address: AddressArgument,
     node_token_file: Annotated[Path, typer.Option("--node-token-file", help="File with the profiler's token.")],
     node_ca_file: Annotated[Path | None, typer.Option("--node-ca-file", help="PEM CA certificate of a profiler that serves TLS.")] = None,
+    node_client_certificate_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--node-client-certificate-file",
+            help="PEM certificate that the analyzer shows to a profiler that asks for one (client_ca_file).",
+        ),
+    ] = None,
+    node_client_key_file: Annotated[
+        Path | None, typer.Option("--node-client-key-file", help="PEM key of --node-client-certificate-file.")
+    ] = None,
     *,
     server: Server,
 ) -> None:
     """Collect from a profiler from now on."""
-    from services.cli.session import analyzer_session, read_file, read_token
+    from kernalyse.channel import Endpoint
+    from services.cli.session import analyzer_session, contents, read_token
 
-    node_token = read_token(node_token_file)
-    node_ca_certificate = None if node_ca_file is None else read_file(node_ca_file, "option --node-ca-file")
+    node = Endpoint(
+        address,
+        read_token(node_token_file),
+        contents(node_ca_file, "--node-ca-file"),
+        contents(node_client_certificate_file, "--node-client-certificate-file"),
+        contents(node_client_key_file, "--node-client-key-file"),
+    )
     with analyzer_session(server, with_profiler=False) as client:
-        added = client.add_node(address, node_token, node_ca_certificate)
+        added = client.add_node(node)
     typer.echo(f"{added.address} {added.health}{f': {added.problem}' if added.problem else ''}")
 
 
@@ -108,7 +124,7 @@ def _node_row(status: NodeStatus) -> dict[str, object]:
         "hostname": None if node is None else node.hostname,
         "version": None if node is None else node.version,
         "device_count": None if node is None else len(node.devices),
-        "problem": status.problem or None,
+        "problem": status.collecting_problem or None,
     }
 
 

@@ -23,7 +23,26 @@ class Server:
     token: str | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
+    client_certificate_file: Path | None = None
+    client_key_file: Path | None = None
     is_insecure_allowed: bool = False
+
+
+ClientCertificateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-certificate-file",
+        envvar="KERNALYSE_CLIENT_CERTIFICATE_FILE",
+        help="PEM certificate to show to services that ask for one (client_ca_file).",
+        rich_help_panel=PANEL,
+    ),
+]
+ClientKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-key-file", envvar="KERNALYSE_CLIENT_KEY_FILE", help="PEM key of --client-certificate-file.", rich_help_panel=PANEL
+    ),
+]
 
 
 def _server(
@@ -43,11 +62,13 @@ def _server(
     ca_file: Annotated[
         Path | None, typer.Option("--ca-file", help="PEM CA certificate of --server, when it serves TLS.", rich_help_panel=PANEL)
     ] = None,
+    client_certificate_file: ClientCertificateOption = None,
+    client_key_file: ClientKeyOption = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Send the token to another machine without TLS.", rich_help_panel=PANEL)
     ] = False,
 ) -> Server:
-    return Server(server, token, token_file, ca_file, insecure)
+    return Server(server, token, token_file, ca_file, client_certificate_file, client_key_file, insecure)
 
 
 SERVER_PARAMETERS: Final = inspect.signature(_server, eval_str=True).parameters

@@ -69,6 +69,7 @@ class RunDisplay:
         self.run = run
         self._console = console
         self._shows_program = shows_program
+        self._told_problem = ""
         of_configurations = () if isinstance(run.spec.work, CommandProfile) else (BarColumn(), MofNCompleteColumn())
         self._progress = Progress(
             TextColumn("{task.fields[state]}"),
@@ -99,6 +100,9 @@ class RunDisplay:
                 state=self.run.state.lower(),
                 activity=Text(self.run.activity),
             )
+            if self.run.problem and self.run.problem != self._told_problem:
+                self._told_problem = self.run.problem
+                self._console.print(Text(f"waiting: {self.run.problem}"))
         for chunk in update.tables:
             if chunk.table_name == "log_lines":
                 self._show_log_lines(chunk)

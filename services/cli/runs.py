@@ -110,6 +110,8 @@ def _confirm_deletion(runs: Iterable[Run]) -> None:
 
 
 def _print_table(found: tuple[Run, ...]) -> None:
+    from rich.text import Text
+
     from services.cli.terminal import FittedTable, console
 
     if not found:
@@ -132,6 +134,9 @@ def _print_table(found: tuple[Run, ...]) -> None:
         for run in found
     )
     console().print(FittedTable(headings, rows, whole=("run", "done", "duration", "started", "device")))
+    for run in found:
+        if run.problem:
+            console().print(Text(f"{run.run_id} is {run.state} for all the analyzer knows: {run.problem}"), soft_wrap=True)
 
 
 def _counts(run: Run) -> tuple[str, str]:
@@ -169,6 +174,7 @@ def run_row(run: Run) -> dict[str, object]:
         "total_configuration_count": run.total_configuration_count,
         "error_reason": None if error is None else error.reason,
         "error_message": None if error is None else error.message,
+        "problem": run.problem or None,
         "git_commit": None if revision is None else revision.commit,
         "git_is_dirty": None if revision is None else revision.is_dirty,
     }

@@ -45,7 +45,21 @@ def named_endpoint(server: Server) -> Endpoint:
             expected="--ca-file, so that the token travels encrypted",
             remedy="Give the analyzer a certificate (README, Security), or say --insecure.",
         )
-    return Endpoint(server.address, _token(server), None if server.ca_file is None else read_file(server.ca_file, "option --ca-file"))
+    token = _token(server)
+    return Endpoint(server.address, token, contents(server.ca_file, "--ca-file"), *_client_pair(server))
+
+
+def _client_pair(server: Server) -> tuple[bytes | None, bytes | None]:
+    """Return the client certificate and its key. Raises InvalidSettingError."""
+    return (
+        contents(server.client_certificate_file, "--client-certificate-file"),
+        contents(server.client_key_file, "--client-key-file"),
+    )
+
+
+def contents(path: Path | None, option: str) -> bytes | None:
+    """Return what is in the file that an option names, if it names one. Raises InvalidSettingError."""
+    return None if path is None else read_file(path, f"option {option}")
 
 
 def _token(server: Server) -> str:
@@ -72,10 +86,13 @@ def read_token(path: Path) -> str:
     return token
 
 
-def endpoint_of(announcement: Announcement) -> Endpoint:
-    """Raises InvalidSettingError."""
-    ca_certificate = None if announcement.ca_file is None else read_file(Path(announcement.ca_file), "certificate of the running service")
-    return Endpoint(announcement.address, read_token(Path(announcement.token_file)), ca_certificate)
+def endpoint_of(announcement: Announcement, server: Server) -> Endpoint:
+    """Return where a service of this machine answers, with the client certificate of `server`. Raises InvalidSettingError."""
+    token = read_token(Path(announcement.token_file))
+    if announcement.ca_file is None:
+        return Endpoint(announcement.address, token)
+    ca_certificate = read_file(Path(announcement.ca_file), "certificate of the running service")
+    return Endpoint(announcement.address, token, ca_certificate, *_client_pair(server))
 
 
 @contextmanager
@@ -91,16 +108,20 @@ def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[
         return
     running = find_service(AnalyzerSettings.load().announcement_path())
     if running is not None:
-        with AnalyzerClient(endpoint_of(running)) as client:
+        with AnalyzerClient(endpoint_of(running, server)) as client:
             yield client
         return
-    with own_services(with_profiler=with_profiler) as client:
+    with own_services(server, with_profiler=with_profiler) as client:
         yield client
 
 
 @contextmanager
-def own_services(*, with_profiler: bool) -> Iterator[AnalyzerClient]:
-    """Profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block."""
+def own_services(server: Server, *, with_profiler: bool) -> Iterator[AnalyzerClient]:
+    """Profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block.
+
+    Args:
+        server: its client certificate is shown to both.
+    """
     with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
         folder = Path(folder_name)
         children = [_own_child("analyzer", folder)]
@@ -110,9 +131,9 @@ def own_services(*, with_profiler: bool) -> Iterator[AnalyzerClient]:
             for child in children:
                 child.start()
             announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
-            with AnalyzerClient(endpoint_of(announcements["analyzer"])) as client:
+            with AnalyzerClient(endpoint_of(announcements["analyzer"], server)) as client:
                 _forget_vanished_sockets(client)
-                with _ended_with(children, client), _added_node(client, announcements.get("profiler")):
+                with _ended_with(children, client), _added_node(client, announcements.get("profiler"), server):
                     yield client
         finally:
             for child in reversed(children):  # the analyzer last: it collects how the profiler's run ended
@@ -172,11 +193,11 @@ def _own_child(service: str, folder: Path) -> Child:
 
 
 @contextmanager
-def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterator[None]:
+def _added_node(client: AnalyzerClient, profiler: Announcement | None, server: Server) -> Iterator[None]:
     if profiler is None:
         yield
         return
-    connect_node(client, profiler)
+    connect_node(client, endpoint_of(profiler, server))
     try:
         yield
     finally:
@@ -185,11 +206,10 @@ def _added_node(client: AnalyzerClient, profiler: Announcement | None) -> Iterat
                 client.remove_node(profiler.address)
 
 
-def connect_node(client: AnalyzerClient, profiler: Announcement) -> None:
+def connect_node(client: AnalyzerClient, endpoint: Endpoint) -> None:
     """Adds a running profiler to the analyzer, and waits until it is collected from. Raises what AddNode raises."""
-    endpoint = endpoint_of(profiler)
     try:
-        client.add_node(endpoint.address, endpoint.token, endpoint.ca_certificate)
+        client.add_node(endpoint)
     except NodeExistsError:
         return  # it serves: only then is a node refused as known
     deadline = time.monotonic() + NODE_TIMEOUT_S

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import ClientCertificateOption, ClientKeyOption, Server
+
 
 def register(app: typer.Typer) -> None:
     app.command()(up)
@@ -18,6 +20,8 @@ def up(
         int | None,
         typer.Option("--port", min=0, max=65535, help="Port of the dashboard; 0 takes free ports for all three services."),
     ] = None,
+    client_certificate_file: ClientCertificateOption = None,
+    client_key_file: ClientKeyOption = None,
 ) -> None:
     """Start profiler, analyzer and dashboard on this machine and keep them running until Ctrl-C."""
     from services.cli.local_services import LocalServices, running_dashboard_url
@@ -26,5 +30,6 @@ def up(
     if url is not None:
         typer.echo(f"kernalyse is already running on this machine: {url}")
         return
-    services = LocalServices(port=port, say=typer.echo)
+    server = Server(client_certificate_file=client_certificate_file, client_key_file=client_key_file)
+    services = LocalServices(port=port, server=server, say=typer.echo)
     services.run(has_demo=demo, opens_browser=open_browser)

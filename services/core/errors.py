@@ -23,7 +23,8 @@ KernalyseError
 │   └── NodeExistsError
 ├── UnmetConditionError            FAILED_PRECONDITION
 │   ├── BackendUnavailableError, CompileError, VerificationFailedError, StoreLockedError, RunNotFinishedError
-│   └── CollectorUnavailableError, CollectorFailedError
+│   ├── CollectorUnavailableError, CollectorFailedError
+│   └── TlsHandshakeError              the service's certificate, or the client's, is not accepted
 ├── UnauthenticatedError           UNAUTHENTICATED
 ├── ForbiddenError                 PERMISSION_DENIED    switched off on this node
 ├── EventExpiredError              OUT_OF_RANGE
@@ -232,6 +233,12 @@ class CollectorFailedError(UnmetConditionError):
     """A collector ran and left no trace that can be read; `found` carries its own last lines."""
 
     reason = "COLLECTOR_FAILED"
+
+
+class TlsHandshakeError(UnmetConditionError):
+    """One side does not accept the other's certificate, or serves no TLS: waiting does not help."""
+
+    reason = "TLS_HANDSHAKE_FAILED"
 
 
 class UnauthenticatedError(KernalyseError):

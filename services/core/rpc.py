@@ -27,6 +27,7 @@ from kernalyse.channel import (
     MAX_REQUEST_BYTES,
     MAX_RESPONSE_BYTES,
     Endpoint,
+    is_address,
     is_local,
     open_async_channel,
     open_channel,
@@ -313,8 +314,15 @@ def build_server(address: str, security: ServerSecurity) -> tuple[grpc.aio.Serve
     """A server with both interceptors, bound to `address`; answers with it and its real address (port 0 resolved).
 
     Raises:
-        InvalidSettingError: the address is reachable from elsewhere without TLS, or cannot be bound.
+        InvalidSettingError: the address is none, is reachable from elsewhere without TLS, or cannot be bound.
     """
+    if not is_address(address, is_to_listen=True):
+        raise InvalidSettingError(
+            f"listen address {address}",
+            found="no port from 0 to 65535",
+            expected="host:port or unix:PATH",
+            remedy="Correct the address; port 0 takes a free one.",
+        )
     server = grpc.aio.server(interceptors=(ErrorInterceptor(), AuthInterceptor(security.token)), options=SERVER_OPTIONS)
     if security.certificate is None and not is_local(address):
         if not security.is_insecure_allowed:

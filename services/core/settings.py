@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from kernalyse.discovery import config_file, config_folder, runtime_folder
+from kernalyse.tls import ca_problem, pair_problem
 from services.core.auth import read_or_create_token
 from services.core.errors import InvalidSettingError
 from services.core.rpc import ServerSecurity
@@ -87,6 +88,32 @@ class ServiceSettings(BaseSettings):
     def token(self) -> str:
         return read_or_create_token(self.token_file)
 
+    def certificate_pair(self, certificate_name: str = "certificate_file", key_name: str = "key_file") -> tuple[bytes | None, bytes | None]:
+        """Return the PEM certificate and key that two settings name, or None for both.
+
+        Raises:
+            InvalidSettingError: a file cannot be read, or a server or client could not use the two together.
+        """
+        pair = self.contents(certificate_name), self.contents(key_name)
+        if (found := pair_problem(*pair)) is not None:
+            raise InvalidSettingError(
+                f"settings {self.section}.{certificate_name} and {self.section}.{key_name}",
+                found=f"{found} ({getattr(self, certificate_name)}, {getattr(self, key_name)})",
+                expected="both or neither: a PEM certificate and its PEM key, without password",
+                remedy="Correct the paths, or what is in the files.",
+            )
+        return pair
+
+    def contents(self, name: str) -> bytes | None:
+        """Return what is in the file that a setting names, if it names one. Raises InvalidSettingError."""
+        path: Path | None = getattr(self, name)
+        try:
+            return None if path is None else path.read_bytes()
+        except OSError as error:
+            raise InvalidSettingError(
+                f"setting {self.section}.{name}", found=f"{path}: {error.strerror}", expected="a PEM file", remedy="Correct the path."
+            ) from error
+
 
 class _SectionSource(TomlConfigSettingsSource):
     """One table of the TOML file."""
@@ -106,29 +133,24 @@ class GrpcSettings(ServiceSettings):
     client_ca_file: Path | None = Field(None, description="PEM CA that signs client certificates; set, every client must show one.")
 
     def security(self) -> ServerSecurity:
-        """Raises InvalidSettingError for a file that cannot be read, or a certificate without its key."""
-        if (self.certificate_file is None) != (self.key_file is None):
+        """Return what the service is served with. Raises InvalidSettingError for files that cannot be used, alone or together."""
+        certificate, key = self.certificate_pair()
+        client_ca = self.contents("client_ca_file")
+        if client_ca is not None and certificate is None:
             raise InvalidSettingError(
-                f"settings {self.section}.certificate_file and {self.section}.key_file",
-                found="only one of them",
-                expected="both or neither",
-                remedy="Set the other one.",
+                f"setting {self.section}.client_ca_file",
+                found="no certificate_file beside it",
+                expected="certificate_file and key_file too: without TLS no client can show a certificate",
+                remedy="Set them, or leave client_ca_file out.",
             )
-        return ServerSecurity(
-            token=self.token(),
-            certificate=self._read(self.certificate_file, "certificate_file"),
-            key=self._read(self.key_file, "key_file"),
-            client_ca=self._read(self.client_ca_file, "client_ca_file"),
-            is_insecure_allowed=self.insecure,
-        )
-
-    def _read(self, path: Path | None, name: str) -> bytes | None:
-        try:
-            return None if path is None else path.read_bytes()
-        except OSError as error:
+        if client_ca is not None and (found := ca_problem(client_ca)) is not None:
             raise InvalidSettingError(
-                f"setting {self.section}.{name}", found=f"{path}: {error.strerror}", expected="a PEM file", remedy="Correct the path."
-            ) from error
+                f"setting {self.section}.client_ca_file",
+                found=f"{found} ({self.client_ca_file})",
+                expected="the PEM certificate of the CA that signs client certificates",
+                remedy="Correct the path, or what is in the file.",
+            )
+        return ServerSecurity(self.token(), certificate, key, client_ca, self.insecure)
 
 
 class ProfilerSettings(GrpcSettings):
@@ -214,6 +236,10 @@ class UiSettings(ServiceSettings):
     address: str = Field("127.0.0.1:7003", description="host:port to serve pages on; port 0 takes a free one.")
     analyzer_address: str = Field("127.0.0.1:7002", description="Address of the analyzer.")
     analyzer_ca_file: Path | None = Field(None, description="PEM CA of an analyzer that serves TLS.")
+    analyzer_client_certificate_file: Path | None = Field(
+        None, description="PEM certificate to show to an analyzer that asks for one (its client_ca_file)."
+    )
+    analyzer_client_key_file: Path | None = Field(None, description="PEM key of that certificate.")
     analyzer_token_file: Path | None = Field(None, description="File with the analyzer's token; unset: the service's own token file.")
     allowed_hosts: tuple[str, ...] = Field((), description="Further host names (with port) under which browsers may reach the dashboard.")
     update_interval_s: float = Field(0.1, ge=0.05, le=5, description="Seconds between updates of a page while the server keeps up.")

@@ -68,7 +68,7 @@ class Journal:
         self._writer = JournalWriter(self._path, limits, publish=self._publish, forget=forget)
         self._tail = EventTail(self._writer.head.reserved_index, TAIL_BYTES)
         self._news = news
-        self._is_full = False
+        self.problem = ""  # why the last write was refused; empty: it was not
         self._idle_readers = [database.open_for_reading(self._path) for _ in range(_READER_COUNT)]
         self._reading = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="journal-reader")
 
@@ -126,21 +126,26 @@ class Journal:
         self._writer.submit(WriteRequest(run_id, run, events, is_synced, committed, body_digest))
         try:
             await committed
-        except StorageFullError:
-            self._is_full = True
+        except StorageFullError as error:
+            self._tell_problem(error.message)
             raise
-        self._is_full = False
+        self._tell_problem("")
 
     def check_space(self) -> None:
         """Raises StorageFullError when the last write failed, or so little space is left that the next ones will."""
         free_bytes = shutil.disk_usage(self._path.parent).free
-        if self._is_full or free_bytes < MIN_FREE_BYTES:
+        if self.problem or free_bytes < MIN_FREE_BYTES:
             raise StorageFullError(
                 f"journal {self._path}",
                 found=f"{free_bytes} bytes free",
                 expected=f"at least {MIN_FREE_BYTES}",
                 remedy="Free space on that disk; the service goes on by itself.",
             )
+
+    def _tell_problem(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._news.announce()
 
     def _publish(self, events: Sequence[JournalEvent]) -> None:
         self._tail.extend(events)

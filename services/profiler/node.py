@@ -56,7 +56,7 @@ async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
 
 
 def describe_node(data_folder: Path, journal_id: str, probed: ProbedDevices, policy: NodePolicy) -> Node:
-    """The node without its runs."""
+    """The node without its runs and the state of its journal."""
     return Node(
         node_id=_read_or_make_node_id(data_folder / "node_id"),
         hostname=socket.gethostname(),
@@ -74,8 +74,8 @@ def describe_node(data_folder: Path, journal_id: str, probed: ProbedDevices, pol
     )
 
 
-def with_runs(node: Node, running_run_ids: Sequence[str], queued_run_ids: Sequence[str]) -> Node:
-    return replace(node, running_run_ids=tuple(running_run_ids), queued_run_ids=tuple(queued_run_ids))
+def with_state(node: Node, running_run_ids: Sequence[str], queued_run_ids: Sequence[str], storage_problem: str) -> Node:
+    return replace(node, running_run_ids=tuple(running_run_ids), queued_run_ids=tuple(queued_run_ids), storage_problem=storage_problem)
 
 
 def _read_or_make_node_id(path: Path) -> str:

@@ -14,7 +14,7 @@ from services.core.model import KernelSource, Node, Run, RunSpec
 from services.profiler.bundles import MAX_CHUNK_BYTES, BundleStore
 from services.profiler.catalog import Catalog
 from services.profiler.journal import Journal, News
-from services.profiler.node import with_runs
+from services.profiler.node import with_state
 from services.profiler.runs import Runs
 from services.profiler.source_kernels import kernels_of_source
 from services.profiler.telemetry import TelemetrySampler
@@ -115,9 +115,10 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         is_other_journal = request.journal_id not in ("", self._journal.journal_id)
         cursor = await self._journal.cursor(0 if is_other_journal else _event_index(request.next_event_index))
         telemetry_position = 0
-        node: Node | None = self._described_node()
+        told_problem: str | None = None  # None: nothing of the node has been told
         while True:
             news = self._news.next()
+            node = None if self._journal.problem == told_problem else self._described_node()
             frames = await self._journal.read(cursor, WATCH_RESPONSE_BYTES)
             idle_telemetry, telemetry_position = self._telemetry.idle_after(telemetry_position)
             if frames or idle_telemetry or node is not None:
@@ -125,7 +126,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 response.idle_telemetry.extend(wire.encode(reading) for reading in idle_telemetry)
                 if node is not None:
                     response.node.CopyFrom(wire.encode(node))
-                    node = None
+                    told_problem = node.storage_problem
                 yield response
             else:
                 await self._wait_for(news)
@@ -163,7 +164,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
                 yield messages.ProfilerServiceReadArtifactResponse(chunk=chunk)
 
     def _described_node(self) -> Node:
-        return with_runs(self._node, self._runs.running_run_ids, self._runs.queued_run_ids)
+        return with_state(self._node, self._runs.running_run_ids, self._runs.queued_run_ids, self._journal.problem)
 
 
 def _event_index(value: int) -> int:

@@ -1,13 +1,17 @@
 """Who may open the dashboard: a gate before every page, socket and file.
 
-The token is given once, in the URL or a form; the browser then keeps a cookie that is derived from it and useless
-anywhere else. Requests that name another host, or come from a page of another origin, are refused before anything else.
+The token is given once, in the URL or a form; the browser then keeps the id of a session, signed with a key that is derived
+from the token, which ends after some weeks. Requests that name another host, or come from a page of another origin, are
+refused before anything else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+import time
+from collections.abc import Callable
 from functools import cache
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -17,12 +21,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from jinja2 import Environment, Template
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.routing import Router
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, RequestHandler, create_signed_value, decode_signed_value
 
 from services.core.auth import tokens_equal
 
-COOKIE_NAME: Final = "kernalyse_access"
-COOKIE_AGE_DAYS: Final = 30
+SESSION_AGE_DAYS: Final = 30
+SESSION_ID_BYTES: Final = 18
 LOGIN_PATH: Final = "/login"
 MAX_FORM_BYTES: Final = 16_384
 
@@ -34,13 +38,24 @@ class Access:
         token: the service's.
         hosts: "host:port" values that the header Host may have, in small letters.
         is_secure: pages are served over TLS.
+        clock: seconds since the epoch.
     """
 
-    def __init__(self, token: str, hosts: frozenset[str], is_secure: bool) -> None:
+    def __init__(self, token: str, hosts: frozenset[str], is_secure: bool, clock: Callable[[], float] = time.time) -> None:
         self._token = token
         self._hosts = hosts
         self.is_secure = is_secure
-        self.cookie_value = hmac.new(token.encode(), b"kernalyse dashboard cookie, version 1", hashlib.sha256).hexdigest()
+        self._clock = clock
+        self._signing_key = hmac.new(token.encode(), b"kernalyse dashboard sessions, version 2", hashlib.sha256).digest()
+
+    def cookie_name(self, request: HTTPServerRequest) -> str:
+        """Return the name of the session's cookie: browsers send a cookie to every port of a host, so that its name tells them apart."""
+        port = urlsplit(f"//{request.host}").port
+        return f"kernalyse_session_{port or (443 if self.is_secure else 80)}"
+
+    def new_session(self, cookie_name: str) -> str:
+        """Return the cookie's value for a session that begins now."""
+        return create_signed_value(self._signing_key, cookie_name, secrets.token_urlsafe(SESSION_ID_BYTES), clock=self._clock).decode()
 
     def is_host_allowed(self, request: HTTPServerRequest) -> bool:
         return request.headers.get("Host", "").lower() in self._hosts
@@ -53,13 +68,18 @@ class Access:
         parts = urlsplit(origin.lower())
         return parts.scheme == ("https" if self.is_secure else "http") and parts.netloc in self._hosts
 
-    def has_cookie(self, request: HTTPServerRequest) -> bool:
+    def has_session(self, request: HTTPServerRequest) -> bool:
+        """Return whether the request shows a session that this service began and that has not ended."""
         cookies: SimpleCookie = SimpleCookie()
         try:
             cookies.load(request.headers.get("Cookie", ""))
         except CookieError:
             return False
-        return COOKIE_NAME in cookies and tokens_equal(self.cookie_value, cookies[COOKIE_NAME].value)
+        name = self.cookie_name(request)
+        if name not in cookies:
+            return False
+        value = cookies[name].value
+        return decode_signed_value(self._signing_key, name, value, max_age_days=SESSION_AGE_DAYS, clock=self._clock) is not None
 
     def is_token(self, given: str) -> bool:
         return tokens_equal(self._token, given)
@@ -79,7 +99,7 @@ class Gate(Router):
         may_pass = (
             access.is_host_allowed(request)
             and access.is_origin_allowed(request)
-            and access.has_cookie(request)
+            and access.has_session(request)
             and request.path not in ("/", LOGIN_PATH)
             and "token" not in request.query_arguments
         )
@@ -110,7 +130,7 @@ class _GateHandler(RequestHandler):
         token = self.get_query_argument("token", None)
         if token is not None:
             self._log_in(token, target)
-        elif self._access.has_cookie(self.request):
+        elif self._access.has_session(self.request):
             self.redirect(target, status=303)
         else:
             self._show_form("" if target == "/live" else target)
@@ -127,10 +147,11 @@ class _GateHandler(RequestHandler):
         if not self._access.is_token(token):
             self._show_form(target, "That is not this dashboard's token. It is printed at the start and kept in the service's token file.")
             return
+        name = self._access.cookie_name(self.request)
         self.set_cookie(
-            COOKIE_NAME,
-            self._access.cookie_value,
-            expires_days=COOKIE_AGE_DAYS,
+            name,
+            self._access.new_session(name),
+            expires_days=SESSION_AGE_DAYS,
             path="/",
             httponly=True,
             samesite="Strict",

@@ -293,8 +293,8 @@ def _csv(rows: pl.DataFrame) -> bytes:
 
 def _analyzer_endpoint(settings: UiSettings) -> Endpoint:
     token = read_or_create_token(settings.analyzer_token_file or settings.token_file)
-    certificate = settings.analyzer_ca_file.read_bytes() if settings.analyzer_ca_file else None
-    return Endpoint(settings.analyzer_address, token, certificate)
+    client_pair = settings.certificate_pair("analyzer_client_certificate_file", "analyzer_client_key_file")
+    return Endpoint(settings.analyzer_address, token, settings.contents("analyzer_ca_file"), *client_pair)
 
 
 def _host_and_port(settings: UiSettings) -> tuple[str, int]:
@@ -323,7 +323,7 @@ def _allowed_hosts(host: str, port: int, further: tuple[str, ...]) -> frozenset[
 
 
 def _tls_options(settings: UiSettings) -> dict[str, Any]:
-    if settings.certificate_file is None:
+    if settings.certificate_pair() == (None, None):
         return {}
     return {"ssl_certfile": str(settings.certificate_file), "ssl_keyfile": str(settings.key_file)}
 

@@ -24,7 +24,7 @@ from kernalyse.channel import Endpoint, open_async_channel
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from kernalyse.v1.table_pb2 import TableChunk
-from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError
+from services.core.errors import KernalyseError, NotFoundError, UnauthenticatedError, UnavailableError, UnmetConditionError
 from services.core.model import (
     Ceiling,
     Hardware,
@@ -255,7 +255,7 @@ class AnalyzerClient:
                     fail(error.message)
                     self._on_news()
                     return None
-                fail(_refusal(error) if isinstance(error, UnauthenticatedError) else f"The analyzer does not answer: {error.found}")
+                fail(_problem(error))
             except Exception as error:
                 logger.exception("A stream of the analyzer could not be read")
                 fail(f"The analyzer's answer could not be read: {type(error).__name__}: {error}")
@@ -369,8 +369,9 @@ class _StreamEndedError(KernalyseError):
     reason = "UNAVAILABLE"
 
 
-def _refusal(error: KernalyseError) -> str:
-    return f"The analyzer refuses the dashboard's token: {error.message}"
+def _problem(error: KernalyseError) -> str:
+    words = "refuses the dashboard's token" if isinstance(error, UnauthenticatedError) else "does not answer"
+    return f"The analyzer {words}: {error.message if isinstance(error, UnmetConditionError | UnauthenticatedError) else error.found}"
 
 
 async def _joined(parts: AsyncIterable[Any]) -> bytes:

@@ -16,6 +16,8 @@ class PageHandler(DocHandler):
         # A page holds a token that goes out of date: no browser shall take it from its cache.
         self.set_header("Cache-Control", "no-store")
         self.set_header("Content-Type", "text/html")
+        # Browsers take every port of a host for one site: without it a page of another one could frame this and catch clicks.
+        self.set_header("Content-Security-Policy", "frame-ancestors 'self'")
         session = await cast(Any, self.get_session())
         document = session.document
         item = RenderItem(token=session.token, roots=document.roots, use_for_title=False)

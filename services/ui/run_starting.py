@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -156,11 +155,10 @@ def _packed(files: Sequence[GivenFile], *, with_folder_list: bool) -> bytes:
         for file in files:
             _mark_program(file.path)
         named = {file.name: file.path for file in files}
-        with tempfile.TemporaryDirectory(prefix="kernalyse-ui-") as folder:
-            if with_folder_list:
-                named[FOLDER_LIST] = Path(folder, "folders")
-                named[FOLDER_LIST].write_text(".\n")
-            return pack(named)
+        if with_folder_list:  # beside the files, whose names are ids
+            named[FOLDER_LIST] = files[0].path.with_name("folders")
+            named[FOLDER_LIST].write_text(".\n")
+        return pack(named)
     except OSError as error:
         raise _gone(error) from error
 

@@ -1,13 +1,22 @@
-"""Who the running dashboard lets in, over real HTTP and sockets. Needs no browser."""
+"""Who the running dashboard lets in, over real HTTP and sockets, and what browsers make of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
 import pytest
+from playwright.sync_api import Browser, expect
 from websockets.exceptions import InvalidStatus
 
 from tests.browser.dashboard import Dashboard
 from tests.browser.socket_viewer import ask, in_thread, log_in, open_socket, session_token
 from tests.browser.test_live import eventually
+from tests.private_folder import private_folder
+from tests.service_processes import ServiceProcess, ServiceProcesses
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +33,7 @@ def test_seed_002_the_dashboard_opens_itself_in_the_default_browser(dashboard: D
 )
 def test_nothing_is_served_without_the_cookie(dashboard: Dashboard, path: str) -> None:
     assert ask(dashboard.url + path).status == 401
-    assert ask(dashboard.url + path, Cookie="kernalyse_access=guess").status == 401
+    assert ask(dashboard.url + path, Cookie=f"kernalyse_session_{dashboard.ui.address.rpartition(':')[2]}=guess").status == 401
 
 
 def test_the_token_is_taken_once_and_leaves_the_url(dashboard: Dashboard) -> None:
@@ -75,3 +84,63 @@ async def sockets_need_cookie_and_origin(dashboard: Dashboard) -> None:
         assert refused.value.response.status_code == status
     async with await open_socket(address, cookie, token, Origin=dashboard.url) as socket:
         assert "ACK" in str(await socket.recv())
+
+
+@contextmanager
+def page_around(url: str) -> Iterator[str]:
+    """A page on another port of the same host that frames `url`; its address."""
+
+    class Framing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(f"<!doctype html><title>other</title><iframe src='{url}'></iframe>".encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Framing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_pages_cannot_be_framed_by_another_port_of_the_same_host(dashboard: Dashboard, browser: Browser) -> None:
+    cookie = log_in(dashboard.ui.address, dashboard.ui.token)
+    for page_name in ("live", "roofline", "nodes"):
+        assert ask(f"{dashboard.url}/{page_name}", Cookie=cookie).headers["Content-Security-Policy"] == "frame-ancestors 'self'"
+    page = browser.new_page()
+    page.goto(f"{dashboard.url}/live?token={dashboard.ui.token}")
+    expect(page.locator(".shell[data-ready]")).to_be_attached()
+    with page_around(f"{dashboard.url}/live") as around, page.expect_console_message(lambda said: "frame-ancestors" in said.text):
+        page.goto(around)
+    page.close()
+
+
+@pytest.fixture
+def second_ui(dashboard: Dashboard, tmp_path: Path) -> Iterator[ServiceProcess]:
+    """A dashboard on another port of the same host, with a token of its own."""
+    token_file = tmp_path / "analyzer-token"
+    token_file.write_text(dashboard.ui.token)
+    token_file.chmod(0o600)
+    with private_folder() as folder:
+        services = ServiceProcesses(folder)
+        try:
+            yield services.start("ui", "--analyzer-address", dashboard.analyzer_address, "--analyzer-token-file", str(token_file))
+        finally:
+            services.stop_all()
+
+
+def test_two_dashboards_of_one_host_are_both_left_open(dashboard: Dashboard, second_ui: ServiceProcess, browser: Browser) -> None:
+    assert second_ui.token != dashboard.ui.token
+    page = browser.new_page()
+    for ui in (dashboard.ui, second_ui):
+        page.goto(f"http://{ui.address}/nodes?token={ui.token}")
+        expect(page.locator(".shell[data-ready]")).to_be_attached()
+    for ui in (dashboard.ui, second_ui):
+        page.goto(f"http://{ui.address}/nodes")
+        expect(page.locator(".shell[data-ready]")).to_be_attached()
+    names = {cookie.get("name") for cookie in page.context.cookies()}
+    assert names == {f"kernalyse_session_{ui.address.rpartition(':')[2]}" for ui in (dashboard.ui, second_ui)}
+    page.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Visit
+from tests.browser.dashboard import MANY_SIZES, dashboard_of
 from tests.browser.test_live import drawn_count, eventually
 from tests.private_folder import private_folder
 from tests.service_processes import ServiceProcess, ServiceProcesses
@@ -41,7 +42,7 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
 
     problem = page.locator("#f-add_node .problem")
     add("nowhere", "x")
-    expect(problem).to_contain_text("expected host:port or unix:PATH")
+    expect(problem).to_contain_text("expected host:port, with a port from 1 to 65535, or unix:PATH")
     add(profiler.address, "a wrong one")
     expect(problem).to_contain_text("token")
     add(profiler.address, profiler.token, "no PEM")
@@ -65,6 +66,23 @@ def test_a_node_is_added_looked_at_and_removed(visit: Visit, profiler: ServicePr
     page.get_by_role("button", name="Remove the node").click()
     expect(cards).to_have_count(1)
     expect(page.locator("#f-node")).not_to_contain_text(profiler.address)
+
+
+def test_a_run_whose_node_has_gone_says_so(browser: Browser) -> None:
+    with private_folder() as folder:
+        services = ServiceProcesses(folder)
+        try:
+            profiler = services.start("profiler")
+            with dashboard_of(services, profiler) as own:
+                run = own.start_sweep("saxpy", sizes=MANY_SIZES)
+                page = browser.new_page()
+                page.goto(f"{own.url}/live?runs={run.run_id}&token={own.ui.token}")
+                expect(page.locator(".run-head .state").first).to_have_text("running")
+                profiler.kill()
+                expect(page.locator("p.problem.block").first).to_contain_text("Check that it runs")
+                page.close()
+        finally:
+            services.stop_all()
 
 
 def test_what_a_node_runs_links_to_it(visit: Visit) -> None:

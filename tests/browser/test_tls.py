@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Playwright
+from playwright.sync_api import Browser, Playwright, expect
 
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.dashboard import CHROMIUM_ARGUMENTS, Dashboard, chromium
-from tests.certificates import CertificateFiles, make_certificate
-from tests.service_processes import ServiceProcesses, free_port
+from tests.certificates import CertificateFiles, make_certificate, make_certificate_for
+from tests.private_folder import private_folder
+from tests.service_processes import ServiceProcess, ServiceProcesses, free_port
 
 pytestmark = pytest.mark.browser
 
@@ -60,6 +61,47 @@ def secure(dashboard: Dashboard, tmp_path_factory: pytest.TempPathFactory) -> It
         services.stop_all()
 
 
+@dataclass(frozen=True, slots=True)
+class MutualAnalyzer:
+    """An analyzer that lets in who shows the client certificate."""
+
+    services: ServiceProcesses
+    address: str
+    ca_file: Path
+    client: CertificateFiles
+
+    def start_dashboard(self, *flags: str | Path) -> ServiceProcess:
+        known = ("--analyzer-address", self.address, "--analyzer-ca-file", self.ca_file)
+        return self.services.start("ui", *map(str, (*known, *flags)))
+
+
+@pytest.fixture
+def mutual() -> Iterator[MutualAnalyzer]:
+    with private_folder() as folder:
+        files, client = make_certificate(folder / "service"), make_certificate_for(folder / "client", "the dashboard")
+        services = ServiceProcesses(folder)
+        served = ("--certificate-file", files.certificate, "--key-file", files.key, "--client-ca-file", client.certificate)
+        try:
+            analyzer = services.start("analyzer", *map(str, served), address="127.0.0.1:0")
+            yield MutualAnalyzer(services, analyzer.address, files.certificate, client)
+        finally:
+            services.stop_all()
+
+
+def test_a_dashboard_shows_its_client_certificate_and_one_without_says_what_is_missing(mutual: MutualAnalyzer, browser: Browser) -> None:
+    shown = ("--analyzer-client-certificate-file", mutual.client.certificate, "--analyzer-client-key-file", mutual.client.key)
+    ui = mutual.start_dashboard(*shown)
+    page = browser.new_page()
+    page.goto(f"http://{ui.address}/nodes?token={ui.token}")
+    expect(page.locator("#f-node")).to_contain_text("No node yet")
+    stranger = mutual.start_dashboard()
+    page.goto(f"http://{stranger.address}/nodes?token={stranger.token}")
+    problem = page.get_by_text("no client certificate was shown")
+    expect(problem.first).to_be_visible()
+    expect(problem.first).to_contain_text("client_ca_file")
+    page.close()
+
+
 def test_only_the_names_it_was_given_are_answered_to(secure: SecureDashboard) -> None:
     assert secure.ask("/live", f"{NAME}:{secure.port}")[0] == 401
     status, text = secure.ask("/live", f"other.example:{secure.port}")
@@ -82,7 +124,7 @@ def test_a_browser_gets_the_live_page_under_that_name(secure: SecureDashboard, p
     page.goto(f"https://{NAME}:{secure.port}/live?token={secure.token}")
     page.wait_for_selector(".shell[data-ready]", timeout=PATIENCE_MS)  # so the socket is open too
     assert "token" not in page.url
-    (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == "kernalyse_access"]
+    (cookie,) = [cookie for cookie in context.cookies() if cookie.get("name") == f"kernalyse_session_{secure.port}"]
     assert cookie.get("secure")
     browser.close()
     assert complaints == []

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import PATIENCE_MS, Visit
-from tests.service_processes import ServiceProcesses, free_port
+from tests.browser.socket_viewer import ask, log_in
+from tests.service_processes import ServiceProcess, ServiceProcesses, free_port
 from tests.unit.test_kineto import call, kernel
 
 pytestmark = pytest.mark.browser
@@ -92,3 +93,30 @@ def test_an_upload_goes_on_when_the_dashboard_is_started_anew(browser: Browser, 
     page.locator("#f-imports").get_by_role("link", name="Kernels").click()
     expect(page.locator("#f-table tbody tr")).to_contain_text("gemm")
     context.close()
+
+
+def test_files_of_a_dashboard_that_was_killed_are_deleted_by_the_next_one(
+    services: ServiceProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def given() -> list[Path]:
+        return [path for path in tmp_path.glob("kernalyse-ui-*/*") if path.read_bytes() == b"a model"]
+
+    def give(ui: ServiceProcess) -> None:
+        cookie = log_in(ui.address, ui.token)
+        answer = ask(f"http://{ui.address}/files?name=model.onnx", data=b"a model", Cookie=cookie, X_Kernalyse_Page="1")
+        assert answer.status == 200, answer.text
+
+    killed, alive = services.start("ui"), services.start("ui")
+    give(killed)
+    (left,) = given()
+    give(alive)
+    killed.kill()
+    next_one = services.start("ui")
+    (kept,) = given()
+    assert kept != left
+    assert not left.parent.exists()
+    for ui in (alive, next_one):
+        ui.stop()
+    assert not list(tmp_path.glob("kernalyse-ui-*"))

@@ -307,9 +307,13 @@ async def test_watching_nodes_begins_with_everything_and_goes_on_with_changes(st
     node.journal("aaaa-1", StateChanged(RunState.RUNNING))
     assert [run.state for run in (await anext(answers)).runs] == [wire.encode(await get_run(stub, "last")).state]
     await node.stop()
-    lost = (await anext(answers)).nodes[0]
+    answer = await anext(answers)
+    lost = answer.nodes[0]
     assert lost.health == messages.NODE_HEALTH_UNREACHABLE
     assert lost.problem
+    (run,) = answer.runs or (await anext(answers)).runs  # it would look as if it went on
+    assert (run.run_id, run.problem) == ("aaaa-1", lost.problem)
+    assert (await get_run(stub, "aaaa-1")).problem == lost.problem
     stream.cancel()
 
 
@@ -326,6 +330,8 @@ async def test_nodes_are_added_once_and_removed(stub: Any, analyzer: AnalyzerHer
         await add_node(stub, Endpoint("example.invalid:1", "x"))
     with pytest.raises(InvalidRequestError, match="host:port"):
         await add_node(stub, Endpoint("nonsense", "x"))
+    with pytest.raises(InvalidRequestError, match="with a port from 1 to 65535"):
+        await add_node(stub, Endpoint("127.0.0.1:99999", "x"))
     secrets = analyzer.folder / "store" / "node_tokens.json"
     assert secrets.stat().st_mode & 0o777 == 0o600
     assert node.endpoint.token.encode() not in (analyzer.folder / "store" / "catalogue.sqlite").read_bytes()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 import tarfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from kernalyse.v1 import profiler_service_pb2 as messages
@@ -133,6 +136,33 @@ async def test_cancelling_ends_the_program_and_keeps_its_trace(calls: Calls, tmp
     assert "trace_stored" in payload_names(await calls.events(run.run_id))
     assert (await calls.get(run.run_id)).state is RunState.CANCELLED
     assert processes_with(str(tmp_path)) == []
+
+
+async def test_a_command_whose_supervisor_is_killed_fails_and_leaves_no_process(calls: Calls, tmp_path: Path) -> None:
+    program = ("sh", "-c", "while sleep 0.1; do echo on; done")  # what goes on printing is not silent either
+    work = CommandProfile(program, "nsys", environment=(EnvironmentVariable("STAND_IN_FOLDER", str(tmp_path)),))
+    run = await calls.start(RunSpec(work))
+    async with asyncio.timeout(60):
+        async for event in calls.watch(run.run_id):
+            if event.progress.activity.startswith("running sh "):
+                for process in supervisors_of(processes_with(str(tmp_path))):
+                    process.kill()
+    ended = await calls.get(run.run_id)
+    assert ended.error is not None
+    assert (ended.state, ended.error.reason) == (RunState.FAILED, "INTERNAL")
+    assert "supervisor of the command: found it ended with status -9" in ended.error.message
+    assert processes_with(str(tmp_path)) == []
+
+
+def supervisors_of(process_ids: list[int]) -> list[psutil.Process]:
+    """The supervisor of the command among these: the run's own has no variable of the command."""
+    found = []
+    for process_id in process_ids:
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            process = psutil.Process(process_id)
+            if any(part.endswith("/supervisor.py") for part in process.cmdline()):
+                found.append(process)
+    return found
 
 
 async def upload(calls: Calls, files: dict[str, bytes]) -> str:

@@ -22,6 +22,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceStub
 from services.cli.analyzer_client import AnalyzerClient
 from services.cli.following import FollowedList, merged
+from services.cli.options import Server
 from services.cli.session import endpoint_of
 from services.core import wire
 from services.core.discovery import find_service
@@ -117,7 +118,8 @@ def test_auto_reload_and_config_persistence(tool: Tool) -> None:
     assert url.startswith("http://127.0.0.1:")
     running = find_service(AnalyzerSettings.load().announcement_path())
     assert running is not None
-    with AnalyzerClient(endpoint_of(running)) as client, open_channel(endpoint_of(running)) as channel:
+    endpoint = endpoint_of(running, Server())
+    with AnalyzerClient(endpoint) as client, open_channel(endpoint) as channel:
         stub = AnalyzerServiceStub(channel)  # type: ignore[no-untyped-call]
 
         def symbols() -> dict[str, str]:
@@ -194,7 +196,7 @@ def test_beside_services_that_run_the_tool_has_its_own_port_and_runs_the_registr
         assert url.startswith(f"http://127.0.0.1:{port}/roofline?runs=")
         assert is_served(url)
         run_id = url.partition("runs=")[2].partition("&")[0]
-        with AnalyzerClient(endpoint_of(analyzer)) as client:  # in the store that is there, with what the registry says
+        with AnalyzerClient(endpoint_of(analyzer, Server())) as client:  # in the store that is there, with what the registry says
             assert dict(client.table("roofline", [run_id]).select("label", "symbol").iter_rows())["#2 ID_MUL"] == "x"
         assert find_service(UiSettings.load().announcement_path()) == running
 
@@ -228,7 +230,7 @@ def test_what_has_no_place_is_told_with_the_reason_at_every_reading(analyzer_tha
     path.write_text(json.dumps([MUL, MUL | {"data_type": "INT3"}, unknown]))
     running = find_service(AnalyzerSettings.load().announcement_path())
     assert running is not None
-    with AnalyzerClient(endpoint_of(running)) as client:
+    with AnalyzerClient(endpoint_of(running, Server())) as client:
         followed = FollowedList(client, path, None, said.append)
         followed.read()
         assert "commands.json read: 3 operations" in said[0]
@@ -267,7 +269,7 @@ def test_a_list_of_kernels_is_shown_by_the_module_of_its_name(analyzer_that_runs
     with Tool(tmp_path, "--port", str(port), module="kernel_benchmark_visualizer") as tool:
         url = tool.url()
         assert url.startswith(f"http://127.0.0.1:{port}/roofline?runs=")
-        with AnalyzerClient(endpoint_of(analyzer)) as client:
+        with AnalyzerClient(endpoint_of(analyzer, Server())) as client:
             points = client.table("roofline", [url.partition("runs=")[2].partition("&")[0]])
         assert points.select("kernel_name", "achieved_flop_per_s").rows() == [("gemm", 3.5e12), ("softmax", 3.5e12)]
         assert points["efficiency_ratio"].to_list() == pytest.approx([3.5 / (12 * 0.9)] * 2)

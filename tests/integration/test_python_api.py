@@ -46,7 +46,7 @@ def add_node(client: kernalyse.Client, profiler: Endpoint) -> None:
     from services.cli.analyzer_client import AnalyzerClient
 
     with AnalyzerClient(client.endpoint) as calls:
-        calls.add_node(profiler.address, profiler.token)
+        calls.add_node(profiler)
     deadline = time.monotonic() + 60
     while not any(status.HasField("node") and status.node.devices for status in client.nodes()):
         assert time.monotonic() < deadline

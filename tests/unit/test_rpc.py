@@ -29,6 +29,7 @@ from services.core.errors import (
     NotBuiltYetError,
     NotFoundError,
     RunNotFoundError,
+    TlsHandshakeError,
     UnauthenticatedError,
     UnavailableError,
     error_classes,
@@ -393,6 +394,27 @@ async def test_a_taken_address_is_refused_and_named(capfd: pytest.CaptureFixture
             build_server(address, ServerSecurity(TOKEN))
 
 
+@pytest.mark.parametrize("client", ["blocking", "asyncio"])
+async def test_a_port_beyond_the_last_leads_to_no_other_one(client: str) -> None:
+    async with serving("127.0.0.1:0") as address:
+        beyond = f"127.0.0.1:{int(address.rpartition(':')[2]) + 65_536}"  # for gRPC itself the same port
+        if client == "blocking":
+            with connect(beyond, TOKEN) as calls, pytest.raises(RequestError, match="no port from 1 to 65535"):
+                await in_thread(lambda: calls.run("x"))
+            return
+        async with stub_of(beyond) as stub:
+            with pytest.raises(InvalidRequestError, match=f"address {beyond}: found no port from 1 to 65535"), translated_errors():
+                await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
+            with pytest.raises(InvalidRequestError):
+                await watch(stub, [])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:-1", ":7001"])
+def test_nothing_listens_on_what_is_no_address(address: str) -> None:
+    with pytest.raises(InvalidSettingError, match="no port from 0 to 65535"):
+        build_server(address, ServerSecurity(TOKEN))
+
+
 def certificate_and_key(folder: Path) -> tuple[bytes, bytes]:
     files = make_certificate(folder)
     return files.certificate.read_bytes(), files.key.read_bytes()
@@ -404,13 +426,12 @@ async def test_tls_lets_in_who_knows_the_certificate_and_nobody_else(tmp_path: P
     async with serving("127.0.0.1:0", security=security) as address:
         async with stub_of(address, ca_certificate=certificate) as stub:
             await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
-        (tmp_path / "other").mkdir()
         stranger, _ = certificate_and_key(tmp_path / "other")
         async with stub_of(address, ca_certificate=stranger) as stub:
-            with pytest.raises(UnavailableError), translated_errors():
+            with pytest.raises(TlsHandshakeError, match="not trusted"), translated_errors():
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
         async with stub_of(address) as stub:
-            with pytest.raises(UnavailableError), translated_errors():
+            with pytest.raises(TlsHandshakeError, match="a service with TLS"), translated_errors():
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
 
 
@@ -419,7 +440,7 @@ async def test_mutual_tls_asks_for_the_client_certificate(tmp_path: Path) -> Non
     security = ServerSecurity(TOKEN, certificate, key, client_ca=certificate)
     async with serving("127.0.0.1:0", security=security) as address:
         async with stub_of(address, ca_certificate=certificate) as stub:
-            with pytest.raises(UnavailableError), translated_errors():
+            with pytest.raises(TlsHandshakeError, match="no client certificate was shown"), translated_errors():
                 await stub.GetRun(messages.AnalyzerServiceGetRunRequest())
         endpoint = Endpoint(address, TOKEN, certificate, certificate, key)
         async with open_async_channel(endpoint) as channel:

@@ -48,6 +48,11 @@ def test_time_left_is_not_known_before_the_first_configuration_and_after_the_end
     assert nodes.overview().progress_unix_s == {}
 
 
+def test_what_keeps_a_run_from_being_heard_of_stands_where_its_error_would() -> None:
+    stalled = replace(going_on(9), problem="store /data: found database or disk is full.")
+    assert run_card(stalled, NodesMemory().overview(), BEGIN_UNIX_S).problem == stalled.problem
+
+
 def test_the_overview_is_the_same_object_until_something_changes() -> None:
     nodes = NodesMemory()
     nodes.receive((), (going_on(1),), (), is_first=True)

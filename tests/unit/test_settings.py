@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pydantic.fields import FieldInfo
 from services.cli.serve import flag_parser
 from services.core.errors import InvalidSettingError
 from services.core.settings import SETTINGS_CLASSES, AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
+from tests.certificates import CertificateFiles, make_certificate
 
 README = Path(__file__).parents[2] / "README.md"
 ALL_SETTINGS = [(cls, name, field) for cls in SETTINGS_CLASSES for name, field in cls.model_fields.items()]
@@ -78,9 +80,49 @@ def test_a_file_that_is_not_toml_is_refused_with_its_line(settings_file: Path) -
         ProfilerSettings.load()
 
 
-def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettingError, match="only one of them"):
-        ProfilerSettings.load(certificate_file=tmp_path / "cert.pem").security()
+@pytest.fixture
+def files(tmp_path: Path) -> CertificateFiles:
+    return make_certificate(tmp_path / "service")
+
+
+def test_a_certificate_is_refused_without_its_key_and_a_key_without_its_certificate(files: CertificateFiles) -> None:
+    with pytest.raises(InvalidSettingError, match=r"settings profiler\.certificate_file and .*: found a certificate without its key"):
+        ProfilerSettings.load(certificate_file=files.certificate).security()
+    with pytest.raises(InvalidSettingError, match="found a key without its certificate"):
+        ProfilerSettings.load(key_file=files.key).security()
+
+
+def test_a_key_of_another_certificate_is_refused_and_so_is_what_is_no_pem(files: CertificateFiles, tmp_path: Path) -> None:
+    other = make_certificate(tmp_path / "other")
+    with pytest.raises(InvalidSettingError, match="a key that is not the certificate's") as caught:
+        AnalyzerSettings.load(certificate_file=files.certificate, key_file=other.key).security()
+    assert str(other.key) in caught.value.found
+    rsa_key = tmp_path / "rsa.pem"
+    subprocess.run(["openssl", "genrsa", "-out", rsa_key, "2048"], check=True, capture_output=True)
+    with pytest.raises(InvalidSettingError, match="a key that is not the certificate's"):
+        AnalyzerSettings.load(certificate_file=files.certificate, key_file=rsa_key).security()
+    with pytest.raises(InvalidSettingError, match="no PEM key, or one with a password"):
+        AnalyzerSettings.load(certificate_file=files.certificate, key_file=files.certificate).security()
+    with pytest.raises(InvalidSettingError, match="no PEM certificate"):
+        AnalyzerSettings.load(certificate_file=files.key, key_file=files.key).security()
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(files: CertificateFiles, tmp_path: Path) -> None:
+    locked = tmp_path / "locked.pem"
+    subprocess.run(
+        ["openssl", "pkey", "-in", files.key, "-aes128", "-passout", "pass:secret", "-out", locked], check=True, capture_output=True
+    )
+    with pytest.raises(InvalidSettingError, match="or one with a password"):
+        ProfilerSettings.load(certificate_file=files.certificate, key_file=locked).security()
+
+
+def test_client_certificates_cannot_be_asked_for_without_tls_or_by_what_is_no_ca(files: CertificateFiles) -> None:
+    with pytest.raises(InvalidSettingError, match=r"profiler\.client_ca_file: found no certificate_file beside it"):
+        ProfilerSettings.load(client_ca_file=files.certificate).security()
+    pair = {"certificate_file": files.certificate, "key_file": files.key}
+    with pytest.raises(InvalidSettingError, match=r"profiler\.client_ca_file: found no PEM certificate"):
+        ProfilerSettings.load(**pair, client_ca_file=files.key).security()
+    assert ProfilerSettings.load(**pair, client_ca_file=files.certificate).security().client_ca == files.certificate.read_bytes()
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:

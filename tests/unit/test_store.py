@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from services.analyzer.archive import Archive
+from services.analyzer.node_records import NodeRecord
+from services.analyzer.node_secrets import NodeSecret
 from services.analyzer.schema import CONFIGURATIONS, LOG_LINES, MEASUREMENTS, SAMPLES
 from services.analyzer.store import Store
 from services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
@@ -182,3 +185,17 @@ def test_a_catalogue_of_an_older_version_gets_the_new_columns(store: Store, node
         assert again.read(LOG_LINES, None).collect()["source"].to_list() == ["worker", "worker"]
     finally:
         again.close()
+
+
+def test_nodes_of_a_store_from_before_client_certificates_keep_their_tokens(node: ProfilerStandIn, tmp_path: Path) -> None:
+    with closing(Store(tmp_path)) as store:
+        store.nodes.put(NodeRecord("gpu-host:7001", node.node, b"ca", b"certificate"))
+        with store._catalogue.writing() as connection:
+            connection.exec_driver_sql("ALTER TABLE nodes DROP COLUMN client_certificate")
+        (tmp_path / "node_tokens.json").write_text('{"gpu-host:7001": "the token"}')
+    with closing(Store(tmp_path)) as store:
+        assert store.nodes.all() == [NodeRecord("gpu-host:7001", node.node, b"ca", None)]
+        assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
+        store.secrets.keep("other:7001", NodeSecret("another", "key"))
+        assert store.secrets.secret("gpu-host:7001") == NodeSecret("the token")
+        assert store.secrets.secret("other:7001") == NodeSecret("another", "key")

@@ -15,7 +15,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 from kernalyse.v1.table_pb2 import TableChunk
 from services.core.model import Filter, FilterOperator, SortKey
 from services.ui import theme
-from services.ui.access import COOKIE_NAME, Access
+from services.ui.access import Access
 from services.ui.client import frames_of
 from services.ui.memory import TableMemory
 from services.ui.state import MAX_RUNS, ViewState, from_query, to_query
@@ -151,13 +151,32 @@ def request(**headers: str) -> HTTPServerRequest:
     return HTTPServerRequest(start_line=RequestStartLine("GET", "/live", "HTTP/1.1"), headers=named)
 
 
-def test_the_cookie_is_not_the_token_and_only_the_right_one_opens() -> None:
+def test_the_cookie_is_a_session_of_its_own_and_only_those_of_this_token_and_port_open() -> None:
     access = Access("secret", frozenset({"localhost:7003"}), is_secure=False)
-    assert "secret" not in access.cookie_value
-    assert access.has_cookie(request(Cookie=f"other=1; {COOKIE_NAME}={access.cookie_value}"))
-    assert not access.has_cookie(request(Cookie=f"{COOKIE_NAME}=secret"))
-    assert not access.has_cookie(request())
-    assert Access("another", frozenset(), is_secure=False).cookie_value != access.cookie_value
+    name = access.cookie_name(request())
+    assert name == "kernalyse_session_7003"
+    session, other = access.new_session(name), access.new_session(name)
+    assert session != other
+    for known in (session, other):
+        assert "secret" not in known
+        assert access.has_session(request(Cookie=f"other=1; {name}={known}"))
+    assert not access.has_session(request(Cookie=f"{name}=secret"))
+    assert not access.has_session(request(Cookie=f"{name}={session[:-1]}"))
+    assert not access.has_session(request())
+    assert not Access("another", frozenset(), is_secure=False).has_session(request(Cookie=f"{name}={session}"))
+    next_port = access.new_session("kernalyse_session_7004")
+    assert not access.has_session(request(Cookie=f"kernalyse_session_7004={next_port}; {name}={next_port}"))
+
+
+def test_a_session_ends_after_thirty_days_whatever_the_browser_keeps() -> None:
+    now_s = 1_800_000_000.0
+    access = Access("secret", frozenset(), is_secure=False, clock=lambda: now_s)
+    name = access.cookie_name(request())
+    cookie = f"{name}={access.new_session(name)}"
+    now_s += 30 * 86_400 - 1
+    assert access.has_session(request(Cookie=cookie))
+    now_s += 2
+    assert not access.has_session(request(Cookie=cookie))
 
 
 def test_foreign_hosts_and_origins_are_told_apart() -> None:

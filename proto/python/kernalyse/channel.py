@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
 import grpc.aio
+
+from kernalyse.errors import local_failure
+from kernalyse.tls import connection_problem
 
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 """A run with 4 MiB of source, the most that a node takes, must fit in. A service holds every request in memory while it comes."""
@@ -24,6 +29,7 @@ RETURN_TIMEOUT_S: Final = 20.0
 """For a line to come back: a service is started again, a network changes. Longer, and who watches takes it for hanging."""
 
 RETRY_S: Final = 0.1
+MAX_PORT: Final = 65_535
 
 CONNECTION_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
@@ -59,6 +65,18 @@ class Endpoint:
     client_key: bytes | None = field(default=None, repr=False)
 
 
+def is_address(address: str, *, is_to_listen: bool = False) -> bool:
+    """Return whether it is "unix:PATH", or "host:port" with a port that there is; gRPC would take a larger one modulo 65536.
+
+    Args:
+        is_to_listen: port 0, for a free one, is allowed.
+    """
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isascii() and port.isdecimal() and (0 if is_to_listen else 1) <= int(port) <= MAX_PORT
+
+
 def is_local(address: str) -> bool:
     """Whether nobody but this machine can reach the address: a Unix socket or a loopback host."""
     if address.startswith(("unix:", "unix-abstract:")):
@@ -73,13 +91,16 @@ def is_local(address: str) -> bool:
 
 
 def open_channel(endpoint: Endpoint) -> grpc.Channel:
-    """A channel for blocking calls; every call carries the token."""
+    """Return a channel for blocking calls; every call carries the token.
+
+    A call ends at once, with cause and remedy, when the address is none or TLS with the service cannot work.
+    """
     credentials = _credentials(endpoint)
     if credentials is None:
         channel = grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
     else:
-        channel = grpc.secure_channel(endpoint.address, credentials, options=CHANNEL_OPTIONS)
-    return grpc.intercept_channel(channel, _TokenInterceptor(endpoint.token))
+        channel = grpc.secure_channel(endpoint.address, credentials, options=_secure_options(endpoint.address))
+    return grpc.intercept_channel(channel, _CallInterceptor(endpoint))
 
 
 def answer_when_back(method: Any, request: Any) -> Any:
@@ -99,18 +120,30 @@ def answer_when_back(method: Any, request: Any) -> Any:
 
 
 def open_async_channel(endpoint: Endpoint) -> grpc.aio.Channel:
-    """A channel for asyncio; every call carries the token."""
+    """Return a channel for asyncio; every call carries the token, and ends as those of `open_channel` do."""
     credentials = _credentials(endpoint)
-    interceptors = [cls(endpoint.token) for cls in (_AsyncUnaryUnary, _AsyncUnaryStream, _AsyncStreamUnary)]
+    interceptors = [cls(endpoint) for cls in (_AsyncUnaryUnary, _AsyncUnaryStream, _AsyncStreamUnary)]
     if credentials is None:
-        return grpc.aio.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS, interceptors=interceptors)
-    return grpc.aio.secure_channel(endpoint.address, credentials, options=CHANNEL_OPTIONS, interceptors=interceptors)
+        channel = grpc.aio.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS, interceptors=interceptors)
+    else:
+        options = _secure_options(endpoint.address)
+        channel = grpc.aio.secure_channel(endpoint.address, credentials, options=options, interceptors=interceptors)
+    for interceptor in interceptors:
+        interceptor.channel = channel
+    return channel
 
 
 def _credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
     if endpoint.ca_certificate is None:
         return None
+    if endpoint.client_certificate is None or endpoint.client_key is None:  # of half a pair, which calls refuse, gRPC ends the process
+        return grpc.ssl_channel_credentials(endpoint.ca_certificate)
     return grpc.ssl_channel_credentials(endpoint.ca_certificate, endpoint.client_key, endpoint.client_certificate)
+
+
+def _secure_options(address: str) -> tuple[tuple[str, Any], ...]:
+    """Return the options of a channel with TLS: a Unix socket has no name that a certificate could have, so it is localhost."""
+    return (*CHANNEL_OPTIONS, ("grpc.default_authority", "localhost")) if address.startswith("unix") else CHANNEL_OPTIONS
 
 
 def _authorized(details: Any, token: str) -> Any:
@@ -128,17 +161,22 @@ class _CallDetails(grpc.ClientCallDetails):  # type: ignore[misc]
         self.compression = details.compression
 
 
-class _TokenInterceptor(
+class _CallInterceptor(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._is_checked = False
 
     def _call(self, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
-        return continuation(_CallDetails(details, self._token), request)
+        if not self._is_checked:
+            with suppress(OSError, UnicodeError):  # nobody answers, or bears that name: gRPC knows how long to wait
+                _check_connection(self._endpoint)
+                self._is_checked = True
+        return continuation(_CallDetails(details, self._endpoint.token), request)
 
     intercept_unary_unary = _call
     intercept_unary_stream = _call
@@ -146,22 +184,53 @@ class _TokenInterceptor(
     intercept_stream_stream = _call
 
 
-class _AsyncToken:
-    def __init__(self, token: str) -> None:
-        self._token = token
+class _AsyncCall:
+    channel: grpc.aio.Channel
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     async def _call(self, continuation: Callable[[Any, Any], Awaitable[Any]], details: Any, request: Any) -> Any:
-        return await continuation(_authorized(details, self._token), request)
+        if self.channel.get_state() is not grpc.ChannelConnectivity.READY:
+            with suppress(OSError, UnicodeError):  # as above
+                await asyncio.to_thread(_check_connection, self._endpoint)
+        return await continuation(_authorized(details, self._endpoint.token), request)
+
+
+def _check_connection(endpoint: Endpoint) -> None:
+    """Raise AioRpcError, as a refusal by the service would be, where gRPC would connect elsewhere or fail without the reason.
+
+    Raises OSError when nobody answers.
+    """
+    if not is_address(endpoint.address):
+        raise local_failure(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "INVALID_REQUEST",
+            f"address {endpoint.address}",
+            found="no port from 1 to 65535",
+            expected="host:port or unix:PATH",
+            remedy="Correct the address.",
+        )
+    problem = connection_problem(endpoint.address, endpoint.ca_certificate, endpoint.client_certificate, endpoint.client_key)
+    if problem is not None:
+        raise local_failure(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "TLS_HANDSHAKE_FAILED",
+            f"connection to {endpoint.address}",
+            found=problem.found,
+            expected=problem.expected,
+            remedy=problem.remedy,
+        )
 
 
 # grpc.aio sorts interceptors by class and keeps only the first kind of each, so one class an arity.
-class _AsyncUnaryUnary(_AsyncToken, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-    intercept_unary_unary = _AsyncToken._call
+class _AsyncUnaryUnary(_AsyncCall, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    intercept_unary_unary = _AsyncCall._call
 
 
-class _AsyncUnaryStream(_AsyncToken, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    intercept_unary_stream = _AsyncToken._call
+class _AsyncUnaryStream(_AsyncCall, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    intercept_unary_stream = _AsyncCall._call
 
 
-class _AsyncStreamUnary(_AsyncToken, grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
-    intercept_stream_unary = _AsyncToken._call
+class _AsyncStreamUnary(_AsyncCall, grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
+    intercept_stream_unary = _AsyncCall._call

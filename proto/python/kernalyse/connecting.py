@@ -6,6 +6,7 @@ import atexit
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from kernalyse.channel import Endpoint, is_local
@@ -21,6 +22,8 @@ def connect(
     token_file: Path | None = None,
     ca_certificate: bytes | None = None,
     ca_file: Path | None = None,
+    client_certificate_file: Path | None = None,
+    client_key_file: Path | None = None,
     insecure: bool = False,
     start: bool = False,
 ) -> Client:
@@ -30,6 +33,8 @@ def connect(
         address: "host:port" or "unix:PATH". None: the analyzer that this user has running on this machine.
         token: of that analyzer; else it is read from `token_file`, else taken from KERNALYSE_TOKEN. Not needed without an address.
         ca_certificate, ca_file: PEM, or a file of it; without either there is no TLS.
+        client_certificate_file, client_key_file: PEM, for an analyzer that asks for a client certificate; else those that the
+            variables KERNALYSE_CLIENT_CERTIFICATE_FILE and KERNALYSE_CLIENT_KEY_FILE name.
         insecure: lets the token travel to another machine without TLS.
         start: where none runs on this machine, starts a profiler and an analyzer, over the store of the user, that end
             when the client is closed. Needs the extras profiler and analyzer.
@@ -38,14 +43,20 @@ def connect(
         RequestError: no analyzer runs here, or what is given does not suffice to talk to the one at `address`.
         OSError: a file cannot be read.
     """
+    client_certificate_file = client_certificate_file or _file_of("KERNALYSE_CLIENT_CERTIFICATE_FILE")
+    client_key_file = client_key_file or _file_of("KERNALYSE_CLIENT_KEY_FILE")
+    client_pair = _contents(client_certificate_file), _contents(client_key_file)
     if address is not None:
-        return Client(_endpoint(address, token, token_file, ca_certificate or _contents(ca_file), insecure=insecure))
+        endpoint = _endpoint(address, token, token_file, ca_certificate or _contents(ca_file), insecure=insecure)
+        return Client(replace(endpoint, client_certificate=client_pair[0], client_key=client_pair[1]))
     running = find_service(announcement_path("analyzer"))
     if running is not None:
         own_token = Path(running.token_file).read_text().strip()
-        return Client(Endpoint(running.address, own_token, _contents(None if running.ca_file is None else Path(running.ca_file))))
+        return Client(
+            Endpoint(running.address, own_token, _contents(None if running.ca_file is None else Path(running.ca_file)), *client_pair)
+        )
     if start:
-        endpoint, stop = _start_services()
+        endpoint, stop = _start_services(client_certificate_file, client_key_file)
         return Client(endpoint, on_close=stop)
     raise refusal(
         "analyzer of this machine",
@@ -76,15 +87,22 @@ def _endpoint(address: str, token: str | None, token_file: Path | None, ca_certi
     return Endpoint(address, known, ca_certificate)
 
 
+def _file_of(variable: str) -> Path | None:
+    named = os.environ.get(variable)
+    return Path(named) if named else None
+
+
 def _contents(path: Path | None) -> bytes | None:
     return None if path is None else path.read_bytes()
 
 
-def _start_services() -> tuple[Endpoint, Callable[[], None]]:
+def _start_services(client_certificate_file: Path | None, client_key_file: Path | None) -> tuple[Endpoint, Callable[[], None]]:
     """Services that live until the function is called, at the latest until this program ends."""
+    from services.cli.options import Server
     from services.cli.session import own_services
 
     stack = ExitStack()
     atexit.register(stack.close)
-    client = stack.enter_context(own_services(with_profiler=True))
+    server = Server(client_certificate_file=client_certificate_file, client_key_file=client_key_file)
+    client = stack.enter_context(own_services(server, with_profiler=True))
     return client.endpoint, stack.close

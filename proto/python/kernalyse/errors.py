@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Final
 
 import grpc
+import grpc.aio
+from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 STATUS_KEY: Final = "grpc-status-details-bin"
+ERROR_DOMAIN: Final = "kernalyse"
 
 
 class RequestError(Exception):
@@ -58,6 +61,17 @@ def refusal(
     parts = {"subject": subject, "found": found, "expected": expected, "remedy": remedy}
     message = f"{subject}: found {found}; expected {expected}.{' ' if remedy else ''}{remedy}"
     return RequestError(code, reason, message, {name: text for name, text in parts.items() if text})
+
+
+def local_failure(code: grpc.StatusCode, reason: str, subject: str, *, found: str, expected: str, remedy: str) -> grpc.aio.AioRpcError:
+    """Return what a call raises for a cause that was found on this side, in the form of a service's refusal; blocking calls too."""
+    parts = {"subject": subject, "found": found, "expected": expected, "remedy": remedy}
+    message = f"{subject}: found {found}; expected {expected}. {remedy}"
+    detail = any_pb2.Any()
+    detail.Pack(error_details_pb2.ErrorInfo(reason=reason, domain=ERROR_DOMAIN, metadata=parts))
+    status = status_pb2.Status(code=code.value[0], message=message, details=[detail])
+    trailing = grpc.aio.Metadata((STATUS_KEY, status.SerializeToString()))
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details=message)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""`python -m kernalyse.health ADDRESS [CA_FILE]`: status 0 when a service serves. For health checks of containers; needs no token."""
+"""`python -m kernalyse.health ADDRESS [CA_FILE [CLIENT_CERTIFICATE_FILE CLIENT_KEY_FILE]]`: status 0 when a service serves.
+
+For health checks of containers; needs no token.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ def is_serving(endpoint: Endpoint) -> bool:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def main(address: str, ca_file: str | None = None) -> int:
-    return int(not is_serving(Endpoint(address, "", None if ca_file is None else Path(ca_file).read_bytes())))
+def main(address: str, *tls_files: str) -> int:
+    return int(not is_serving(Endpoint(address, "", *(Path(name).read_bytes() for name in tls_files))))
 
 
 if __name__ == "__main__":

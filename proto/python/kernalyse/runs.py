@@ -38,6 +38,7 @@ class Run:
         total_configuration_count: None until the work is expanded.
         activity: what is being done now.
         error: None: none.
+        problem: why the analyzer does not hear, or cannot store, how it goes on; empty: nothing.
         message: as the contract has it, with the whole spec.
     """
 
@@ -55,6 +56,7 @@ class Run:
     total_configuration_count: int | None
     activity: str
     error: RunFailure | None
+    problem: str
     tags: tuple[str, ...]
     notes: str
     message: run_pb2.Run = field(repr=False, compare=False)
@@ -66,7 +68,7 @@ class Run:
     def __str__(self) -> str:
         done = f"{self.completed_configuration_count} of {self.total_configuration_count or '?'}"
         failed = f", {self.failed_configuration_count} failed" if self.failed_configuration_count else ""
-        said = self.error.message if self.error is not None else self.activity
+        said = self.error.message if self.error is not None else self.problem or self.activity
         return f"run {self.run_id} {self.state.lower()}, {done}{failed}{': ' if said else ''}{said}"
 
 
@@ -101,6 +103,7 @@ def run_of(message: run_pb2.Run) -> Run:
         total_configuration_count=message.total_configuration_count if message.HasField("total_configuration_count") else None,
         activity=message.activity,
         error=_failure(message.error) if message.HasField("error") else None,
+        problem=message.problem,
         tags=tuple(message.tags),
         notes=message.notes,
         message=message,

@@ -86,6 +86,7 @@ class Node:
     running_run_ids: tuple[str, ...] = ()
     queued_run_ids: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()  # what this node lacks and the remedy, one sentence each
+    storage_problem: str = ""  # why its journal takes nothing at present
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,13 @@ class NodeStatus:
     health: NodeHealth
     node: Node | None = None  # what it last said of itself
     problem: str = ""  # why it is unreachable
+
+    @property
+    def collecting_problem(self) -> str:
+        """Why nothing arrives of what its runs do; empty: it does."""
+        if self.health is NodeHealth.SERVING and self.node is not None:
+            return self.node.storage_problem
+        return self.problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,6 +275,7 @@ class Run:
     tags: tuple[str, ...] = ()
     notes: str = ""
     hostname: str = ""  # of the node, when the run was submitted; empty: imported, or of a node that did not tell it yet
+    problem: str = ""  # why the analyzer does not hear, or cannot store, how it goes on
 
     @property
     def node_name(self) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from services.core.errors import InternalError
 from services.profiler import supervisor
 
 NO_LIMIT_S: Final = 10.0**9
@@ -95,8 +96,20 @@ class SupervisedProcess:
             os.write(self._control_fd, f"end {cause}\n".encode())
 
     def result(self) -> ProcessEnd:
-        """After its end."""
+        """Return how it ended, after its end.
+
+        Raises:
+            InternalError: the supervisor was killed. What was below it has then to be ended with the whole run: nobody knows it any more,
+                and as long as it holds the command's output that has no end.
+        """
         self._process.wait()
         text = os.read(self._status_fd, 65_536)
-        status: dict[str, Any] = json.loads(text) if text else {"cause": "lost", "exit_code": None}
+        if not text:
+            raise InternalError(
+                "supervisor of the command",
+                found=f"it ended with status {self._process.returncode} and without a word",
+                expected="how the command has ended",
+                remedy="Something has killed it, as the kernel does where memory is short: look at the machine's log, and run it again.",
+            )
+        status: dict[str, Any] = json.loads(text)
         return ProcessEnd(status["cause"], status["exit_code"])

@@ -1,11 +1,17 @@
-"""Files that people give the forms: kernel sources, models, programs. Kept in a private folder until the dashboard ends."""
+"""Files that people give the forms: kernel sources, models, programs. Kept in a private folder until the dashboard ends.
+
+The folder is locked as long as its dashboard lives, so that the next one knows, and deletes, what one that was killed has left.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -15,6 +21,7 @@ from services.core.errors import BundleTooLargeError, InvalidRequestError, Stora
 MAX_FILE_BYTES: Final = 1024**3  # nodes take bundles of this size, unpacked
 MAX_KEPT_BYTES: Final = 4 * 1024**3
 MAX_NAME_LENGTH: Final = 200
+FOLDER_PREFIX: Final = "kernalyse-ui-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +39,15 @@ class GivenFiles:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._lock_fd: int | None = None
         self._files: dict[str, GivenFile] = {}
+        _delete_abandoned_folders()
 
     def close(self) -> None:
-        if self._folder is not None:
+        if self._folder is not None and self._lock_fd is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock_fd)
+            self._folder = self._lock_fd = None
 
     def receive(self, name: str) -> IncomingFile:
         """Raises InvalidRequestError for a name that no file can have."""
@@ -44,7 +55,7 @@ class GivenFiles:
         if not plain or plain in (".", "..") or len(plain) > MAX_NAME_LENGTH or not plain.isprintable():
             raise InvalidRequestError("name of the file", found=repr(name[:80]), expected="a plain name", remedy="Rename it.")
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="kernalyse-ui-"))
+            self._folder, self._lock_fd = _locked_folder()
         self._make_room()
         file_id = secrets.token_hex(8)
         return IncomingFile(self, file_id, plain, self._folder / file_id)
@@ -65,6 +76,34 @@ class GivenFiles:
         while self._files and sum(file.size_bytes for file in self._files.values()) > MAX_KEPT_BYTES:
             oldest = self._files.pop(next(iter(self._files)))
             oldest.path.unlink(missing_ok=True)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """Return a new folder and a descriptor that keeps it locked; the lock falls with the process, whatever ends that."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        with suppress(FileNotFoundError):  # a dashboard that was just starting has deleted it before it was locked
+            lock_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock_fd, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock_fd
+            os.close(lock_fd)
+
+
+def _delete_abandoned_folders() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):  # another user's, or deleted meanwhile
+            if folder.lstat().st_uid == os.geteuid():
+                _delete_if_abandoned(folder)
+
+
+def _delete_if_abandoned(folder: Path) -> None:
+    lock_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock_fd)
 
 
 class IncomingFile:

@@ -46,14 +46,18 @@ class NodeStatus(_message.Message):
     def __init__(self, address: _Optional[str] = ..., health: _Optional[_Union[NodeHealth, str]] = ..., node: _Optional[_Union[_device_pb2.Node, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class AddNodeRequest(_message.Message):
-    __slots__ = ("address", "token", "ca_certificate")
+    __slots__ = ("address", "token", "ca_certificate", "client_certificate", "client_key")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     CA_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_KEY_FIELD_NUMBER: _ClassVar[int]
     address: str
     token: str
     ca_certificate: bytes
-    def __init__(self, address: _Optional[str] = ..., token: _Optional[str] = ..., ca_certificate: _Optional[bytes] = ...) -> None: ...
+    client_certificate: bytes
+    client_key: bytes
+    def __init__(self, address: _Optional[str] = ..., token: _Optional[str] = ..., ca_certificate: _Optional[bytes] = ..., client_certificate: _Optional[bytes] = ..., client_key: _Optional[bytes] = ...) -> None: ...
 
 class AddNodeResponse(_message.Message):
     __slots__ = ("node",)

@@ -157,7 +157,7 @@ class AnalyzerServiceServicer:
 
     def AddNode(self, request, context):
         """Connects to a profiler and collects from it from now on, over restarts too.
-        Reasons: INVALID_REQUEST (address, certificate), NODE_EXISTS, NODE_UNREACHABLE, WRONG_TOKEN.
+        Reasons: INVALID_REQUEST (address, certificate), NODE_EXISTS, NODE_UNREACHABLE, TLS_HANDSHAKE_FAILED, WRONG_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -16,7 +16,6 @@ import polars as pl
 
 from services.analyzer.analyses.counted_work import counted_work
 from services.analyzer.analyses.metric_totals import LAUNCH_KEYS, in_project_units, of_metric
-from services.analyzer.analyses.operator_work import MODELLED
 from services.analyzer.counter_tables import COUNTER_REPORTS, COUNTERS
 from services.analyzer.kernel_names import KernelForms
 from services.analyzer.readers.ncu import NcuReport
@@ -26,6 +25,7 @@ from services.analyzer.schema import CONFIGURATIONS
 from services.analyzer.table import COUNT, INDEX, TEXT
 from services.analyzer.trace_tables import KERNEL_LAUNCHES, LAUNCH_WORK, TRACE_NAMES
 from services.core.errors import InvalidTraceError
+from services.core.work.kinds import MODELLED
 
 COUNTERS_SOURCE: Final = "counters"
 CONFIGURATION_SOURCE: Final = "counters of the same launch configuration"

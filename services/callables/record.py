@@ -23,7 +23,8 @@ from services.core.model import (
 )
 
 if TYPE_CHECKING:
-    import kernalyse
+    from kernalyse.client import Client
+    from kernalyse.runs import Run
     from services.analyzer.writers.results import RunResults
 
 SOURCE: Final = "kernalyse.bench"
@@ -63,7 +64,7 @@ class Record:
         path.write_text(self.document(), encoding="utf-8")
         return path
 
-    def send(self, client: kernalyse.Client) -> kernalyse.Run:
+    def send(self, client: Client) -> Run:
         with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder:
             return client.import_trace(self.save(Path(folder) / f"{self.run_id}.json")).run
 

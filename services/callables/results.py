@@ -14,7 +14,8 @@ from services.core.model import Configuration, Device, Measurement, PairedCompar
 from services.core.quantities import duration, median_with_interval, percentage, rate
 
 if TYPE_CHECKING:
-    import kernalyse
+    from kernalyse.client import Client
+    from kernalyse.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Bench:
         """Writes the results document (docs/results_json.md). Needs the extra analyzer."""
         return self._record.save(Path(path))
 
-    def send(self, client: kernalyse.Client) -> kernalyse.Run:
+    def send(self, client: Client) -> Run:
         """Stores it in the analyzer as a run, which the dashboard shows like any other. Needs the extra analyzer."""
         return self._record.send(client)
 
@@ -121,7 +122,7 @@ class Comparison:
         """Writes both with the verdict as one results document. Needs the extra analyzer."""
         return self._record.save(Path(path))
 
-    def send(self, client: kernalyse.Client) -> kernalyse.Run:
+    def send(self, client: Client) -> Run:
         """Stores both with the verdict in the analyzer as one run. Needs the extra analyzer."""
         return self._record.send(client)
 

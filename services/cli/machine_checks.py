@@ -29,7 +29,7 @@ from services.profiler.collectors.preflight import (
     check_folder,
     perf_event_level,
 )
-from services.profiler.workloads.onnx.workload import INSTALLING, has_cuda_provider, missing_packages
+from services.profiler.workloads.onnx.spec import INSTALLING, has_cuda_provider, missing_packages
 
 COMMAND_TIMEOUT_S: Final = 30.0
 """nvidia-smi takes seconds where the driver is not kept loaded; an OpenCL runtime compiles at its first use."""

@@ -9,6 +9,7 @@ import typer
 
 from services.cli.bench_options import BackendChoice, BackendOption, DeviceOption, NodeOption
 from services.cli.model import BatchSizeOption, SequenceLengthOption
+from services.cli.model_profiling import DEFAULT_MAX_TIME_S
 from services.cli.options import Server, takes_server
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from services.compat.model_dashboards.profile_document import Document
 
 OUTPUT_FOLDER: Final = Path("profiling_results")
-
-DEFAULT_MAX_TIME_S: Final = 3.0
-"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
 SamplingTimeOption = Annotated[float, typer.Option("--max-time", metavar="SECONDS", help="Longest sampling of one variant.")]
 OutputOption = Annotated[

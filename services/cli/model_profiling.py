@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from services.cli.model_dashboards import DEFAULT_MAX_TIME_S
 from services.compat.model_dashboards.profile_document import Document, benchmark_of, file_name_of, layer_of
 from services.core.errors import DeviceNotFoundError, UnmetConditionError
 from services.core.gpt_models import MODEL_NAMES
@@ -27,6 +26,9 @@ PREPARING_S: Final = 5.0
 
 SAMPLINGS: Final = 4 / 3  # launch by launch for a third of the time, then whole passes
 NS_PER_S: Final = 1e9
+
+DEFAULT_MAX_TIME_S: Final = 3.0
+"""Of sampling one variant: enough for hundreds of passes of the small models, and all six are done within minutes on a CPU."""
 
 VARIANT: Final = "fused"
 MISSING: Final = "not_timed"

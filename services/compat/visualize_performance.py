@@ -8,14 +8,38 @@ Installed, this file is also a top-level module. It holds names only; docs/model
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 try:
-    from services.compat.model_dashboards.performance import PerformanceDashboard
+    from services.compat.model_dashboards import performance
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"visualize_performance needs the Python module {error.name}. Install it with: pip install 'kernalyse[all]'", name=error.name
     ) from error
 
+if TYPE_CHECKING:
+    from services.compat.model_dashboards.profile_document import Document
+
 __all__ = ["PerformanceDashboard", "main"]
+
+
+class PerformanceDashboard(performance.PerformanceDashboard):
+    """Figures of models, timed here or read from a file, and the page that shows them."""
+
+    def run_profiling(self, batch_size: int = 4, seq_len: int = 64, backend: str = "auto", models: Sequence[str] = ()) -> Document:
+        """Time models on this machine, or on the nodes of the analyzer that runs here, and return the document of what they took.
+
+        Args:
+            models: empty for all built-in ones.
+
+        Raises:
+            KernalyseError: a model or a backend that there is not, a run that failed.
+        """
+        from services.cli.model_profiling import ProfilingRequest, profiled_models
+
+        self.data = profiled_models(ProfilingRequest(tuple(models), batch_size=batch_size, sequence_length=seq_len, backend=backend))
+        return self.data
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from services.core.model import (
 from services.profiler.bundles import BundleStore
 from services.profiler.catalog import Catalog
 from services.profiler.command_checks import check_command
-from services.profiler.workloads.models import ModelWorkload, workload_of
+from services.profiler.workloads.models import ModelSpec, find_model_spec
 from services.profiler.workloads.sweep_plan import plan_sweep
 
 CPU_LANE: Final = "cpu"
@@ -86,7 +86,7 @@ class Admission:
         if isinstance(spec.work, CommandProfile):
             check_command(spec.work)
         if isinstance(spec.work, ModelRun):
-            workload_of(spec.work).check(spec.work)
+            find_model_spec(spec.work).check(spec.work)
         return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
@@ -98,7 +98,7 @@ class Admission:
             raise NotBuiltYetError(
                 "imports of traces", found="nothing that a node runs", remedy="`kernalyse import` gives them to the analyzer."
             )
-        workload = workload_of(work) if isinstance(work, ModelRun) else None
+        workload = find_model_spec(work) if isinstance(work, ModelRun) else None
         device, backend = self._device(work.backend, work.device_id, workload)
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
@@ -157,7 +157,7 @@ class Admission:
         if work.environment or work.bundle_digest is not None:
             raise _forbidden("variables and bundles for commands", "allowed_commands")
 
-    def _device(self, backend: BackendName, device_id: str | None, workload: ModelWorkload | None) -> tuple[Device, BackendName]:
+    def _device(self, backend: BackendName, device_id: str | None, workload: ModelSpec | None) -> tuple[Device, BackendName]:
         """workload: of a model, which says what it can run on; None: kernels can run on anything."""
         backends = BACKENDS if workload is None else workload.backends
         if backend is not BackendName.AUTO and backend not in backends:

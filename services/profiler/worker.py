@@ -43,6 +43,7 @@ from services.profiler.workloads.events import EventSink, run_error
 
 if TYPE_CHECKING:
     from services.profiler.backends.base import DeviceSession
+    from services.profiler.workloads.models import ModelContext
 
 FAILURE_EXIT_CODE: Final = 1
 FINISHING_NS: Final = 30_000_000_000  # to open a device, compile and verify; a run over its limit loses what it was doing
@@ -227,9 +228,9 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
 
 
 def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.workloads.models import ModelPlace, workload_of
+    from services.profiler.workloads.models import ModelContext, find_model_spec
 
-    place = ModelPlace(
+    context = ModelContext(
         open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
         sink=sink,
         folder=order.folder,
@@ -237,7 +238,23 @@ def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink)
         ceilings_file=order.ceilings_file,
         cache_folder=order.cache_folder,
     )
-    workload_of(work).run(work, place)
+    MODEL_RUNNERS[find_model_spec(work).name](work, context)
+
+
+def _run_gpt(work: ModelRun, context: ModelContext) -> None:
+    from services.profiler.workloads.gpt.run import run_gpt
+
+    run_gpt(work, context)
+
+
+def _run_onnx(work: ModelRun, context: ModelContext) -> None:
+    from services.profiler.workloads.onnx.run import run_onnx
+
+    run_onnx(work, context)
+
+
+MODEL_RUNNERS: Final = {"gpt": _run_gpt, "onnx": _run_onnx}
+"""By the name of a model's kind (workloads/models.py). Each loads its runtime when it is called."""
 
 
 def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:

@@ -34,8 +34,8 @@ from services.profiler.catalog import load_catalog
 from services.profiler.workloads.gpt.launches import plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.operations import Problem
+from services.profiler.workloads.gpt.spec import VARIANTS
 from services.profiler.workloads.gpt.weights import random_tokens, random_weights
-from services.profiler.workloads.gpt.workload import VARIANTS
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 
 EXTENT = 512

@@ -19,7 +19,7 @@ import pytest
 from services.core.model import BackendName, CacheMode
 from services.profiler.backends.passes import PassSession
 from services.profiler.workloads.gpt.launches import plan_pass
-from services.profiler.workloads.gpt.workload import VARIANTS
+from services.profiler.workloads.gpt.spec import VARIANTS
 from tests.gpu.conftest import RecordFigure, opened, require
 from tests.gpu.model_passes import loaded_pass, problem_of
 

@@ -18,9 +18,9 @@ from services.core.errors import (
 )
 from services.core.expressions import parse_expression
 from services.core.model import BackendName, BufferRole, CacheMode, DataType, Device, Dim3, KernelSource, TimingMethod
-from services.profiler.backends import open_backend
 from services.profiler.backends.base import Argument, Backend, Build, DeviceBuffer, DeviceSession, LaunchConfiguration, Timing
 from services.profiler.backends.kernel_source import parse_kernel_source
+from services.profiler.backends.registry import open_backend
 from services.profiler.catalog import Catalog, catalog_folder, load_catalog
 from services.profiler.measuring.references import compute_reference
 from tests.integration.devices import device_parameters

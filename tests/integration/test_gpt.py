@@ -43,9 +43,10 @@ from services.profiler.workloads.gpt.launches import plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel
 from services.profiler.workloads.gpt.operations import Problem
 from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
+from services.profiler.workloads.gpt.run import run_gpt
+from services.profiler.workloads.gpt.spec import VARIANTS
 from services.profiler.workloads.gpt.weights import random_tokens, random_weights
-from services.profiler.workloads.gpt.workload import VARIANTS, GptWorkload
-from services.profiler.workloads.models import ModelPlace
+from services.profiler.workloads.models import ModelContext
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 from tests.integration.devices import device_parameters
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
@@ -238,9 +239,9 @@ async def test_a_running_model_is_cancelled_promptly(node: ProfilerNode) -> None
 # ---------------------------------------------------------------- what goes wrong
 
 
-def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelPlace:
+def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelContext:
     ceilings_file = folder / "ceilings.json"
-    return ModelPlace(lambda: session, events, folder, limits or RunLimits(), ceilings_file, cache_folder=None)
+    return ModelContext(lambda: session, events, folder, limits or RunLimits(), ceilings_file, cache_folder=None)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLi
 def test_what_is_too_large_is_refused_with_what_fits(session: PassSession, tmp_path: Path, work: ModelRun, words: str) -> None:
     limits = RunLimits(memory_limit_bytes=2 * 2**30)
     with pytest.raises(KernalyseError, match=words):
-        GptWorkload().run(work, place_of(session, tmp_path, Events(), limits))
+        run_gpt(work, place_of(session, tmp_path, Events(), limits))
 
 
 @dataclass(slots=True)
@@ -284,6 +285,6 @@ def test_wrong_logits_end_the_run_before_anything_is_timed(session: PassSession,
     events = Events()
     place = replace(place_of(Forgetful(session), tmp_path, events), ceilings_file=ceilings_file)
     with pytest.raises(VerificationFailedError, match="baseline: found Logits differ by") as refusal:
-        GptWorkload().run(ModelRun("gpt-nano", sequence_length=5, batch_size=2), place)
+        run_gpt(ModelRun("gpt-nano", sequence_length=5, batch_size=2), place)
     assert "tolerance 0.0001" in refusal.value.found
     assert not [one for one in events if isinstance(one, SampleBatch | Measurement)]

@@ -10,11 +10,12 @@ import pytest
 
 from services.core.errors import BackendUnavailableError, DeviceNotFoundError, InternalError, InvalidSettingError, UnknownKernelError
 from services.core.model import BackendName, Device, DeviceKind, Dim3, KernelSource
-from services.profiler.backends import nvcc, open_backend, open_backend_for
+from services.profiler.backends import nvcc
 from services.profiler.backends.kernel_source import parse_kernel_source
 from services.profiler.backends.mangled_names import find_entry
 from services.profiler.backends.opencl_runtime import check_runtime, platform_slug
 from services.profiler.backends.probe import read_probe, write_probe
+from services.profiler.backends.registry import open_backend, open_backend_for
 
 DEVICE = Device(
     device_id="opencl:pocl:0",

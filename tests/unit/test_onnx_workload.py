@@ -29,7 +29,7 @@ from services.core.work.tensors import Tensor
 from services.profiler.admission import Admission, NodeLimits
 from services.profiler.bundles import BundleStore
 from services.profiler.catalog import Catalog, catalog_folder
-from services.profiler.workloads.models import workload_of
+from services.profiler.workloads.models import find_model_spec
 from services.profiler.workloads.onnx.announcing import plan_pass
 from services.profiler.workloads.onnx.bert import bert, stored_bert
 from services.profiler.workloads.onnx.feeds import Extents
@@ -59,7 +59,7 @@ class Told:
 def prepared(folder: Path, told: Told | None = None, **changes: Any) -> PreparedModel:
     """Of a run with the bundle folder/bundles/0…"""
     work = ModelRun(**{"model_name": "bert-tiny", **changes})
-    workload_of(work).check(work)
+    find_model_spec(work).check(work)
     return prepare(work, folder, None, told or Told())
 
 
@@ -166,10 +166,10 @@ def test_a_gpu_that_only_opencl_drives_is_passed_by() -> None:
 
 
 def test_missing_packages_are_named_with_the_extra_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.profiler.workloads.onnx.workload.PACKAGES", ("onnx", "no_such_package"))
+    monkeypatch.setattr("services.profiler.workloads.onnx.spec.PACKAGES", ("onnx", "no_such_package"))
     work = ModelRun("bert-tiny")
     with pytest.raises(KernalyseError, match=r"no_such_package not installed .* pip install 'kernalyse\[onnx\]'"):
-        workload_of(work).check(work)
+        find_model_spec(work).check(work)
 
 
 # ---------------------------------------------------------------- files

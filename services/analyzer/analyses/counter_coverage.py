@@ -6,9 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from services.analyzer.analyses.operator_work import MODELLED
 from services.analyzer.analyses.shares import share_of
 from services.analyzer.table import COUNT
+from services.core.work.kinds import MODELLED
 
 INPUT: Final = {
     "kernel_launches": ("launch_index", "duration_ns"),

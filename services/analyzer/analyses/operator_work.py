@@ -12,12 +12,11 @@ import polars as pl
 from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes
 from services.analyzer.table import NUMBER
-from services.core.work.kinds import Weight
+from services.core.work.kinds import MODELLED, Weight
 from services.core.work.models import work_of_call
 from services.core.work.tensors import ELEMENT_BYTES
 
 RECORDED: Final = "recorded"
-MODELLED: Final = "op model"
 
 DTYPES: Final = pl.Enum([*ELEMENT_BYTES, "tfloat32"])
 SOURCES: Final = pl.Enum(["counters", "counters of the same launch configuration", RECORDED, MODELLED])

@@ -10,10 +10,11 @@ import polars as pl
 from services.analyzer.analyses.launch_layers import layer_keys, named
 from services.analyzer.analyses.launch_work import PATHS, launch_work
 from services.analyzer.analyses.launch_work import SCHEMA as WORK_SCHEMA
-from services.analyzer.analyses.operator_work import DTYPES, MODELLED, RECORDED, SOURCES
+from services.analyzer.analyses.operator_work import DTYPES, RECORDED, SOURCES
 from services.analyzer.analyses.trace_totals import in_layers
 from services.analyzer.table import COUNT, NUMBER, TEXT, DataType
 from services.core.kernel_categories import COMMUNICATION
+from services.core.work.kinds import MODELLED
 
 TraceFrames = Mapping[str, pl.LazyFrame]
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from services.analyzer.analyses.operator_work import MODELLED
 from services.analyzer.trace_tables import LAUNCH_WORK
-from services.core.work.kinds import Work
+from services.core.work.kinds import MODELLED, Work
 from services.core.work.onnx_call import OnnxCall
 from services.core.work.onnx_models import onnx_work
 

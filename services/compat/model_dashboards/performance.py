@@ -28,17 +28,6 @@ class PerformanceDashboard(Dashboard):
     entries_member = "benchmarks"
     lacking = ("models that were timed", "Call load_data or run_profiling.")
 
-    def run_profiling(self, batch_size: int = 4, seq_len: int = 64, backend: str = "auto", models: Sequence[str] = ()) -> Document:
-        """Times models on this machine, or on the nodes of the analyzer that runs here. models: empty for all built-in ones.
-
-        Raises:
-            KernalyseError: a model or a backend that there is not, a run that failed.
-        """
-        from services.cli.model_profiling import ProfilingRequest, profiled_models
-
-        self.data = profiled_models(ProfilingRequest(tuple(models), batch_size=batch_size, sequence_length=seq_len, backend=backend))
-        return self.data
-
     def _table(self, entries: Entries) -> FigureTable:
         return _table(entries)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from services.core.work.operator_call import OperatorCall
+
+MODELLED: Final = "op model"
+"""Source of a cost that was computed from the shapes of a call, not counted."""
 
 
 class Weight(IntEnum):

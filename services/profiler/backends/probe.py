@@ -47,7 +47,7 @@ def _read_device(entry: dict[str, Any]) -> Device:
 def main() -> None:
     output = os.dup(1)
     os.dup2(2, 1)  # runtimes print on stdout too; that belongs to the JSON alone
-    from services.profiler.backends import available_devices
+    from services.profiler.backends.registry import available_devices
 
     os.write(output, (write_probe(*available_devices()) + "\n").encode())
     sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""The models that a node can run, by name: each workload says which names it takes and on what it runs.
+"""The kinds of models that a node can run: which names each takes, on which backends, and what it refuses.
 
-The service asks before it queues a run, so nothing here imports NumPy or a runtime; what the worker calls does.
+The service asks before it queues a run, so nothing here imports NumPy or a runtime. The worker alone knows what runs each kind.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from services.core.errors import UnknownModelError
 from services.core.model import BackendName, Device, ModelRun, RunLimits
-from services.profiler.workloads.gpt.workload import GptWorkload
-from services.profiler.workloads.onnx.workload import OnnxWorkload
+from services.profiler.workloads.gpt.spec import GptSpec
+from services.profiler.workloads.onnx.spec import OnnxSpec
 
 if TYPE_CHECKING:
     from services.profiler.backends.base import DeviceSession
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPlace:
-    """What a worker gives a model to run with."""
+class ModelContext:
+    """What the worker gives a model to run with."""
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
     sink: EventSink
@@ -33,45 +33,46 @@ class ModelPlace:
     cache_folder: Path | None  # where what is built is kept between runs
 
 
-class ModelWorkload(Protocol):
-    """One way to run models."""
+class ModelSpec(Protocol):
+    """A kind of model, as the service checks it."""
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the worker finds what runs it."""
+        ...
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """Built-in ones, as messages list them."""
+        """Return the built-in models, as messages list them."""
         ...
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
-        """Those that it can run on; AUTO takes the first that has a device."""
+        """Return the backends that it can run on; AUTO takes the first that has a device."""
         ...
 
     def can_use(self, device: Device) -> bool:
-        """Whether a device that one of these backends drives may be chosen for it."""
+        """Return whether a device that one of these backends drives may be selected for it."""
         ...
 
     def takes(self, work: ModelRun) -> bool:
-        """Whether the model is one of its own."""
+        """Return whether the model is of this kind."""
         ...
 
     def check(self, work: ModelRun) -> None:
-        """Refuses, in the service, what cannot be run as written. Raises InvalidRequestError."""
-        ...
-
-    def run(self, work: ModelRun, place: ModelPlace) -> None:
-        """Carries it out, in the worker. Raises KernalyseError."""
+        """Raise InvalidRequestError, in the service, where the model cannot be run as written."""
         ...
 
 
-WORKLOADS: Final[tuple[ModelWorkload, ...]] = (GptWorkload(), OnnxWorkload())
+MODEL_SPECS: Final[tuple[ModelSpec, ...]] = (GptSpec(), OnnxSpec())
 
 
-def workload_of(work: ModelRun) -> ModelWorkload:
-    """The workload that takes the model. Raises UnknownModelError, naming the closest there are."""
-    for workload in WORKLOADS:
-        if workload.takes(work):
-            return workload
-    known = [name for workload in WORKLOADS for name in workload.model_names]
+def find_model_spec(work: ModelRun) -> ModelSpec:
+    """Return the kind of model that takes the run. Raises UnknownModelError, naming the closest names there are."""
+    for spec in MODEL_SPECS:
+        if spec.takes(work):
+            return spec
+    known = [name for spec in MODEL_SPECS for name in spec.model_names]
     close = get_close_matches(work.model_name, known, n=3)
     raise UnknownModelError(
         f"model {work.model_name or '(no name)'}",

@@ -8,7 +8,7 @@ from typing import Final
 
 from services.core.gpt_models import Architecture
 from services.core.model import DeviceKind, Dim3
-from services.profiler.workloads.gpt.workload import FUSED
+from services.profiler.workloads.gpt.spec import FUSED
 
 MAX_NORM_BLOCK: Final = 256  # threads on a row: more wait for each other longer than they save
 CPU_NORM_BLOCK: Final = 16  # one vector: every barrier of a wider block is a loop over its threads

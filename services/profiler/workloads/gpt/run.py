@@ -38,14 +38,14 @@ from services.profiler.workloads.gpt.operations import Problem
 from services.profiler.workloads.gpt.pass_bench import PassBench, PassProgress
 from services.profiler.workloads.gpt.pass_run import PassRun
 from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
+from services.profiler.workloads.gpt.spec import variants_of
 from services.profiler.workloads.gpt.step_samples import StepSampling
 from services.profiler.workloads.gpt.weights import Array, parameter_count, random_tokens, random_weights
-from services.profiler.workloads.gpt.workload import variants_of
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.turns import Turns
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelPlace
+    from services.profiler.workloads.models import ModelContext
 
 PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
 PAIR_LIMIT_FACTOR: Final = 4
@@ -55,7 +55,7 @@ cut short, the comparison comes out as undecided and the measurements stand."""
 MODEL_ARTIFACT: Final = "model.json"
 
 
-def run_gpt(work: ModelRun, place: ModelPlace) -> None:
+def run_gpt(work: ModelRun, place: ModelContext) -> None:
     """Tells configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
 
     Raises:
@@ -138,7 +138,7 @@ def _load(
     model: LoadedModel,
     passes: Sequence[PlannedPass],
     bench: PassBench,
-    place: ModelPlace,
+    place: ModelContext,
     progress: PassProgress,
 ) -> tuple[list[LoadedPass], list[Verification]]:
     """Compiles, fills and verifies every variant."""
@@ -184,7 +184,7 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
 
 
 def _tell_model(
-    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelPlace
+    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelContext
 ) -> None:
     """What the model consists of, in numbers: for people in the log, whole as an artifact."""
     variants = {

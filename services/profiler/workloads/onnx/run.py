@@ -37,7 +37,7 @@ from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCrite
 from services.profiler.measuring.verification import joined
 from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
 from services.profiler.workloads.events import EventSink, store_artifact
-from services.profiler.workloads.models import ModelPlace
+from services.profiler.workloads.models import ModelContext
 from services.profiler.workloads.onnx.announcing import GROUP_COUNT, PASS_INDEX, PlannedPass, plan_pass
 from services.profiler.workloads.onnx.layers import layer_paths
 from services.profiler.workloads.onnx.memory import ResidentPeak
@@ -55,7 +55,7 @@ COLD_COUNT: Final = 1  # passes at the beginning of each profile: a fresh sessio
 TRACE_FILE: Final = "profile.json"
 
 
-def run_onnx(work: ModelRun, place: ModelPlace) -> None:
+def run_onnx(work: ModelRun, place: ModelContext) -> None:
     """Raises KernalyseError: what of model, prompt or device cannot be used, with ONNX Runtime's own words where it refuses."""
     sink = place.sink
     sink.write(Progress(0, 0, 1, f"preparing {work.model_name}"))
@@ -125,7 +125,7 @@ class _Samples:
 class _Run:
     """Takes turns until the whole pass is known well enough, then tells what came out."""
 
-    def __init__(self, work: ModelRun, place: ModelPlace, device: Device, passes: _Passes, plan: PlannedPass) -> None:
+    def __init__(self, work: ModelRun, place: ModelContext, device: Device, passes: _Passes, plan: PlannedPass) -> None:
         self._work = work
         self._place = place
         self._sink = place.sink

@@ -1,15 +1,12 @@
-"""GPT as a node's workload: its models, its variants, and what is refused before a run is queued."""
+"""GPT models as the service checks them: names, variants, and what is refused before a run is queued."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from services.core.errors import InvalidParameterError
 from services.core.gpt_models import MODEL_NAMES, find_architecture
 from services.core.model import BackendName, CacheMode, Device, ModelRun, TimingMethod
-
-if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelPlace
 
 BASELINE: Final = "baseline"  # one naive kernel for each operation
 FUSED: Final = "fused"  # tiled products with bias, GELU and residual in them, attention in one kernel
@@ -19,8 +16,12 @@ MAX_EXTENT: Final = 2**20
 """Of batch, sequence and vocabulary: far above what any device's memory holds, and their products still fit 64 bits."""
 
 
-class GptWorkload:
-    """The models of `architecture`, on kernels of the catalogue and of `kernels/gpt.cu`."""
+class GptSpec:
+    """The built-in GPT architectures, on kernels of the catalog and of `kernels/gpt.cu`."""
+
+    @property
+    def name(self) -> str:
+        return "gpt"
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -67,14 +68,9 @@ class GptWorkload:
                 remedy="Leave it out.",
             )
 
-    def run(self, work: ModelRun, place: ModelPlace) -> None:
-        from services.profiler.workloads.gpt.run import run_gpt
-
-        run_gpt(work, place)
-
 
 def variants_of(work: ModelRun) -> tuple[str, ...]:
-    """Those asked for, in their order; baseline where none is named."""
+    """Return the requested variants in their order; baseline where none is named."""
     return work.variants or (BASELINE,)
 
 

@@ -1,16 +1,13 @@
-"""ONNX models as a node's workload: which names it takes, and what is refused before a run is queued."""
+"""ONNX models as the service checks them: which names are taken, and what is refused before a run is queued."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from services.core.errors import BackendUnavailableError, InvalidParameterError
 from services.core.model import BUILT_IN_ONNX_MODEL, BackendName, CacheMode, Device, DeviceKind, ModelRun
-
-if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelPlace
 
 INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
 PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")
@@ -23,8 +20,12 @@ MAX_PROMPT_LENGTH: Final = 2**16
 """Characters. No model that fits a node reads more; a longer one would travel with every answer that lists the run."""
 
 
-class OnnxWorkload:
+class OnnxSpec:
     """A small built-in BERT, and files of bundles, on ONNX Runtime."""
+
+    @property
+    def name(self) -> str:
+        return "onnx"
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -53,11 +54,6 @@ class OnnxWorkload:
             raise _refused("cache_mode", work, work.measuring.cache_mode.value, "HOT: nobody gets between the nodes of a pass")
         _check_extent("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
         _check_extent("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
-
-    def run(self, work: ModelRun, place: ModelPlace) -> None:
-        from services.profiler.workloads.onnx.run import run_onnx
-
-        run_onnx(work, place)
 
 
 def missing_packages() -> list[str]:

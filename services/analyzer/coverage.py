@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.analyzer.compiled import compiled
-
-Integers = npt.NDArray[np.int64]
-Indexes = npt.NDArray[np.int32]
+from services.analyzer.correlation import Indexes, Integers
 
 _NEVER: Final = -(2**62)
 

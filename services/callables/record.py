@@ -24,7 +24,7 @@ from services.core.model import (
 
 if TYPE_CHECKING:
     from kernalyse.client import Client
-    from kernalyse.runs import Run
+    from kernalyse.runs import Run as ClientRun
     from services.analyzer.writers.results import RunResults
 
 SOURCE: Final = "kernalyse.bench"
@@ -64,7 +64,7 @@ class Record:
         path.write_text(self.document(), encoding="utf-8")
         return path
 
-    def send(self, client: Client) -> Run:
+    def send(self, client: Client) -> ClientRun:
         with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder:
             return client.import_trace(self.save(Path(folder) / f"{self.run_id}.json")).run
 

@@ -15,7 +15,7 @@ from services.core.quantities import duration, median_with_interval, percentage,
 
 if TYPE_CHECKING:
     from kernalyse.client import Client
-    from kernalyse.runs import Run
+    from kernalyse.runs import Run as ClientRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Bench:
         """Writes the results document (docs/results_json.md). Needs the extra analyzer."""
         return self._record.save(Path(path))
 
-    def send(self, client: Client) -> Run:
+    def send(self, client: Client) -> ClientRun:
         """Stores it in the analyzer as a run, which the dashboard shows like any other. Needs the extra analyzer."""
         return self._record.send(client)
 
@@ -122,7 +122,7 @@ class Comparison:
         """Writes both with the verdict as one results document. Needs the extra analyzer."""
         return self._record.save(Path(path))
 
-    def send(self, client: Client) -> Run:
+    def send(self, client: Client) -> ClientRun:
         """Stores both with the verdict in the analyzer as one run. Needs the extra analyzer."""
         return self._record.send(client)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,8 +39,22 @@ class ArrivedReading:
             folder: for rows on their way; somebody else's to delete.
             left_out: takes what is wrong with those of several traces that cannot be read, as long as one can; None: each has to be.
 
-        Raises what ReadingProcesses raises.
+        Raises what ReadingProcesses raises; the task's own folder is gone then.
         """
+        try:
+            return await self._read(task, traces, folder, under_way, left_out)
+        except BaseException:
+            shutil.rmtree(task.folder, ignore_errors=True)
+            raise
+
+    async def _read(
+        self,
+        task: ReadingTask,
+        traces: Sequence[ArrivedTrace],
+        folder: Path,
+        under_way: ImportUnderWay,
+        left_out: list[InvalidTraceError] | None,
+    ) -> ReadingAnswer:
         if len(traces) == 1:
             return await self._processes.carried_out(replace(task, traces=(self._files(traces[0]),)))
         staged = await self._staged(traces, folder, under_way, left_out)

@@ -62,6 +62,14 @@ traces: Final = sa.Table(  # that runs have left on their nodes
     sa.Column("is_read", sa.Boolean, nullable=False),
 )
 
+parquet_prefixes: Final = sa.Table(  # a run's files are visible by its row here, and by nothing else
+    "parquet_prefixes",
+    metadata,
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("prefix", sa.Text, nullable=False),
+)
+
 sample_batches: Final = sa.Table(
     "sample_batches",
     metadata,

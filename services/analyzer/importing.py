@@ -94,13 +94,14 @@ class Importing:
             run_id = f"imported-{named[:IDENTITY_LENGTH]}"
             if not await asyncio.to_thread(self._store.has_imported, run_id, f"sha256:{identity}" if source_id else ""):
                 under_way.tell(ImportStage.READING, len(traces))
+                rows = self._store.reserve_rows(run_id)
                 async with private_folder(self._store.arrivals_folder) as folder:
-                    task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
+                    task = ReadingTask(rows, run_id=run_id, file_name=traces[0].file_name, digest=f"sha256:{identity}")
                     if len(traces) == 1 and not source_id:
                         task = replace(task, digest=traces[0].digest)
                     answer = await self._reading.carried_out(task, traces, folder, under_way)
                     assert answer.run is not None
-                    is_new = await self._added(answer.run, task.folder, answer.next_event_index)
+                    is_new = await self._added(answer.run, rows, answer.next_event_index)
                     return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=not is_new)
             return TakenIn((await asyncio.to_thread(self._store.runs.get, run_id)).run, is_known=True)
 

@@ -103,12 +103,14 @@ class LeftTraces:
         left = await asyncio.to_thread(self._store.traces.of, run_id)
         traces = await self._fetched(link, run_id, left)
         async with private_folder(self._store.arrivals_folder) as folder:
-            task = ReadingTask(folder / "rows", run_id=run_id, file_name=traces[0].file_name)
+            task = ReadingTask(self._store.reserve_trace(run_id), run_id=run_id, file_name=traces[0].file_name)
             left_out: list[InvalidTraceError] = []
             answer = await self._reading.carried_out(task, traces, folder, ImportUnderWay(), left_out)
             assert answer.run is not None
             collectors = " and ".join(dict.fromkeys(trace.collector for trace in left))
             found = {path.stem for path in task.folder.iterdir()}
+            if found & RESULTS or TRACE_NAMES.table_name not in found:
+                shutil.rmtree(task.folder)
             if found & RESULTS:
                 raise InvalidTraceError(
                     f"file {traces[0].file_name}", found="results of another tool", expected=f"a trace of {collectors}", remedy="Import it."

@@ -48,15 +48,6 @@ class RunRecords:
         with self._catalogue.writing() as connection:
             insert_run(connection, run)
 
-    def add_compacted(self, run: Run, next_event_index: int) -> None:
-        """Keeps a run whose rows are in Parquet already. One that was there keeps its tags and its place among the others."""
-        with self._catalogue.writing() as connection:
-            insert_run(connection, run)
-            before = read_run(connection, run.run_id).run
-            update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
-            values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
-            connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
-
     def get(self, run_id: str) -> RunRecord:
         """Raises RunNotFoundError."""
         with self._catalogue.reading() as connection:
@@ -144,7 +135,7 @@ class RunRecords:
                 raise RunNotFinishedError(
                     f"run {run_id}", found=f"state {state.value}", expected="a run that has ended", remedy="Cancel it first."
                 )
-            for table in (*catalogue.ROW_TABLES, catalogue.traces, runs):
+            for table in (*catalogue.ROW_TABLES, catalogue.traces, catalogue.parquet_prefixes, runs):
                 connection.execute(sa.delete(table).where(table.c.run_id == run_id))
 
     def _select(self, query: sa.Select[tuple[object, ...]]) -> list[RunRecord]:
@@ -165,6 +156,15 @@ def insert_run(connection: Connection, run: Run) -> None:
             "next_event_index": 0,
         },
     )
+
+
+def insert_compacted_run(connection: Connection, run: Run, next_event_index: int) -> None:
+    """Store a run whose rows are in Parquet already. One that was there keeps its tags and its position among the others."""
+    insert_run(connection, run)
+    before = read_run(connection, run.run_id).run
+    update_run(connection, replace(run, create_time=before.create_time, tags=before.tags))
+    values = {"is_compacted": True, "next_event_index": next_event_index, "device_event_index": 0}
+    connection.execute(sa.update(runs).where(runs.c.run_id == run.run_id).values(values))
 
 
 def read_run(connection: Connection, run_id: str) -> RunRecord:

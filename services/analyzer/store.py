@@ -1,8 +1,8 @@
 """The store: a catalogue database for what arrives, Parquet for finished runs, all under one folder.
 
 Events land in one transaction together with the cursor that says how far their journal has been collected, so each is
-stored exactly once whenever the process dies. A finished run is written to Parquet, renamed into place, and only then do
-its rows leave the database, in the transaction that marks it compacted: until that mark its folder counts for nothing.
+stored exactly once whenever the process dies. A finished run is written to Parquet under a prefix of its own, and its rows
+leave the database in the transaction that names the prefix: until then the files count for nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ import polars as pl
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from services.analyzer.archive import Archive
+from services.analyzer.archive import RunFiles, cached_result_path, table_path, write_cached_result
 from services.analyzer.catalogue import ROW_TABLES, Catalogue, runs, sample_batches
 from services.analyzer.counter_reports import CounterReport
 from services.analyzer.counter_tables import COUNTERS
@@ -38,7 +39,7 @@ from services.analyzer.held_columns import HeldColumns
 from services.analyzer.live_rows import RunCommit, between, insert_rows, read_configuration, read_live
 from services.analyzer.node_records import NodeRecords, read_cursor, write_cursor
 from services.analyzer.node_secrets import NodeSecrets
-from services.analyzer.run_records import RunRecord, RunRecords, insert_run, read_run, update_record
+from services.analyzer.run_records import RunRecord, RunRecords, insert_compacted_run, insert_run, read_run, update_record
 from services.analyzer.schema import CEILINGS, IMPORTED_TABLES, SAMPLES, STORED_TABLES, WATCHED_TABLES
 from services.analyzer.store_lock import StoreLock
 from services.analyzer.table import Table, together
@@ -81,11 +82,11 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_MODE)
         self._lock = StoreLock(folder / "store.lock")
         self._catalogue = Catalogue(folder / "catalogue.sqlite")
-        self._archive = Archive(folder / "runs")
-        self._traces = Archive(folder / "traces")  # of runs of nodes, read when these have ended; imported ones came whole
+        self._files = RunFiles(folder / "runs", self._catalogue, "rows")
+        self._trace_files = RunFiles(folder / "traces", self._catalogue, "traces")  # of runs of nodes; imported ones came whole
         self.history_folder = folder / "history"  # figures of all runs; follows from the rest
         self.summary_folder = folder / "summary"  # kernels of all runs; the same
-        self._archive_lock = threading.Lock()  # a run that is deleted while it is being written would come back as a folder
+        self._files_lock = threading.Lock()  # a run that is deleted while it is being written would leave files behind
         self.held = HeldColumns()  # of runs that never change
         self._answer_lock = threading.RLock()  # two answers of one large run at a time would need the memory twice; one may take another
         self.arrivals_folder = folder / "arriving"  # of files on their way in; what a killed process left there goes
@@ -98,8 +99,6 @@ class Store:
         self.runs = RunRecords(self._catalogue)
         self.traces = TraceRecords(self._catalogue)
         self.hardware = HardwareRecords(self._catalogue)
-        self._archive.delete_all_but({record.run.run_id for record in self.runs.of(None) if record.is_compacted})
-        self._traces.delete_all_but(self.traces.read_run_ids(None))
         self._delete_fetched(all_but=self.traces.unread_run_ids())
 
     def close(self) -> None:
@@ -187,24 +186,33 @@ class Store:
         return commit
 
     def add_imported(self, run: Run, folder: Path, next_event_index: int) -> bool:
-        """Takes over a final run with all its rows at once, in the place of an earlier state of it; answers whether it was new.
+        """Store a final run with all its rows at once, in the place of an earlier state of it; return whether it was new.
 
-        The files come first, the run's record last: until then its folder counts for nothing. An earlier state leaves its
-        tags, its time and what was set by hand, unless the file itself states other ceilings or thresholds than before.
+        An earlier state leaves its tags, its time and what was set by hand, unless the file itself states other ceilings or
+        thresholds than before.
 
         Args:
-            folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes.
+            folder: one of `reserve_rows`, with the rows as `archive.write_frames` leaves them. The store's from here on.
         """
-        with self._archive_lock:
+        with self._files_lock:
             if self.has_imported(run.run_id, run.imported_digest):
+                shutil.rmtree(folder)
                 return False
             stated = self._stated_by_hand(run.run_id)
-            self._archive.adopt(run.run_id, folder)
-            self.runs.add_compacted(run, next_event_index)
+            with self._files.publishing(run.run_id, folder) as connection:
+                insert_compacted_run(connection, run, next_event_index)
             if self._stated_by_hand(run.run_id) != stated:
                 self.hardware.forget(run.run_id)
             self.held.forget(run.run_id)
             return True
+
+    def reserve_rows(self, run_id: str) -> Path:
+        """Return a directory that is not there yet, for the rows of an imported run."""
+        return self._files.reserve(run_id)
+
+    def reserve_trace(self, run_id: str) -> Path:
+        """Return a directory that is not there yet, for the rows of the traces that a run of a node has left."""
+        return self._trace_files.reserve(run_id)
 
     def has_imported(self, run_id: str, digest: str) -> bool:
         """Whether the run is there; with a digest, whether it was read from what has that one."""
@@ -213,23 +221,26 @@ class Store:
 
     def _stated_by_hand(self, run_id: str) -> list[tuple[object, ...]]:
         """What its file itself states of its device."""
-        by_hand = [part.filter(pl.col("source") == USER) for part in self._archive.scan(CEILINGS, [run_id])]
-        parts = (*by_hand, *self._archive.scan(THRESHOLDS, [run_id]))
+        directory = self._files.directory(run_id)
+        directories = [] if directory is None else [directory]
+        by_hand = [part.filter(pl.col("source") == USER) for part in self._files.scan(CEILINGS, directories)]
+        parts = (*by_hand, *self._files.scan(THRESHOLDS, directories))
         return [row for part in parts for row in part.drop("event_index").collect().rows()]
 
     def settle_traces(self, run_id: str, folder: Path | None, notes: str, *, level: LogLevel = LogLevel.INFO) -> RunCommit | None:
         """Takes over what was read of the traces of a run that has ended; its log and notes say so. None: the run has been deleted.
 
         Args:
-            folder: on the store's disk, with the rows as `archive.write_frames` leaves them. It goes. None: nothing could be read.
+            folder: one of `reserve_trace`, with the rows as `archive.write_frames` leaves them. The store's from here on.
+                None: nothing could be read.
             notes: for people. level: of the first line, which the log gets.
         """
-        with self._archive_lock:
+        with self._files_lock:
             if not self.runs.known([run_id]):
+                if folder is not None:
+                    shutil.rmtree(folder)
                 return None
-            if folder is not None:
-                self._traces.adopt(run_id, folder)
-            with self._catalogue.writing() as connection:
+            with self._catalogue.writing() if folder is None else self._trace_files.publishing(run_id, folder) as connection:
                 record = read_run(connection, run_id)
                 run = replace(record.run, activity="", notes="\n".join(filter(None, (record.run.notes, notes))))
                 said = LogLines(level, "analyzer", tuple(notes.splitlines()[:1]))
@@ -240,7 +251,7 @@ class Store:
                 settle_traces(connection, run_id, is_read=folder is not None)
                 insert_rows(connection, commit)
                 update_record(connection, replace(record, run=run, next_event_index=commit.next_event_index))
-                return commit
+            return commit
 
     # ------------------------------------------------------------ rows out
 
@@ -254,54 +265,56 @@ class Store:
             first_event_index, end_event_index: rows from the first up to before the end; None: no end.
         """
         own = self._own_rows(table, run_ids, first_event_index, end_event_index)
-        read = self._traces.scan(table, sorted(self.traces.read_run_ids(run_ids))) if table in TABLES_OF_TRACES else []
-        return together(table, [*own, *read])
+        if table not in TABLES_OF_TRACES:
+            return together(table, own)
+        with self._catalogue.reading() as connection:
+            directories = self._trace_files.directories(connection, run_ids)
+        return together(table, [*own, *self._trace_files.scan(table, directories.values())])
 
     def _own_rows(
         self, table: Table, run_ids: Sequence[str] | None, first_event_index: int, end_event_index: int | None
     ) -> list[pl.LazyFrame]:
         """What came with events or imports: of runs in Parquet, then of those in the database."""
         with self._catalogue.reading() as connection:
-            compacted = sa.select(runs.c.run_id).where(runs.c.is_compacted).order_by(runs.c.create_unix_ns)
-            if run_ids is not None:
-                compacted = compacted.where(runs.c.run_id.in_(run_ids))
-            compacted_run_ids = list(connection.scalars(compacted))
+            directories = self._files.directories(connection, run_ids)
             is_imported = table in IMPORTED_TABLES  # these come whole, never event by event
             live = [] if is_imported else [read_live(connection, table, run_ids, first_event_index, end_event_index).lazy()]
-        archived = [between(frame, first_event_index, end_event_index) for frame in self._archive.scan(table, compacted_run_ids)]
+        archived = [between(frame, first_event_index, end_event_index) for frame in self._files.scan(table, directories.values())]
         # Both, always: events may still come in after a run was compacted.
         return [*archived, *live]
 
     def trace_run_ids(self, run_ids: Sequence[str] | None, without: Table | None = None) -> list[str]:
         """Those of the runs that have a trace, or all that have, oldest first. without: a table that they never have rows of."""
-        read_run_ids = self.traces.read_run_ids(run_ids)
+        with self._catalogue.reading() as connection:
+            directories = self._files.directories(connection, run_ids)
+            of_nodes = self._trace_files.directories(connection, run_ids)
 
-        def is_wanted(record: RunRecord) -> bool:
-            run_id = record.run.run_id
-            if run_id not in read_run_ids and not self._archive.has(TRACE_NAMES, run_id):
+        def has(run_id: str, table: Table) -> bool:
+            return run_id in directories and table_path(directories[run_id], table).exists()
+
+        def is_requested(run_id: str) -> bool:
+            if run_id not in of_nodes and not has(run_id, TRACE_NAMES):
                 return False
-            return without is None or (record.is_compacted and not self._archive.has(without, run_id))
+            return without is None or (run_id in directories and not has(run_id, without))
 
-        return [record.run.run_id for record in self.runs.of(run_ids) if is_wanted(record)]
+        return [record.run.run_id for record in self.runs.of(run_ids) if is_requested(record.run.run_id)]
 
     def answer(self, run_id: str, answer_name: str, work_out: Callable[[], pl.DataFrame]) -> pl.LazyFrame:
-        """What is worked out from a run that never changes: kept at the first question, read from there at every other one.
+        """Return a result of a run that never changes: computed and stored at the first request, read at every other one.
 
         Args:
-            answer_name: of the answer and of the code that works it out.
+            answer_name: of the result and of the code that computes it.
         """
-        archive = self._traces if self._traces.has(TRACE_NAMES, run_id) else self._archive
-        kept = archive.kept_answer(run_id, answer_name)
-        if kept is not None:
-            return kept
-        with self._answer_lock:
-            kept = archive.kept_answer(run_id, answer_name)
-            if kept is not None:
-                return kept
-            path = archive.answer_path(run_id, answer_name)
+        directory = self._trace_files.directory(run_id) or self._files.directory(run_id)
+        if directory is None:  # deleted meanwhile
+            return work_out().lazy()
+        path = cached_result_path(directory, answer_name)
+        with nullcontext() if path.exists() else self._answer_lock:
+            if path.exists():
+                return pl.scan_parquet(path)
             frame = work_out()
             try:
-                archive.keep_answer(path, frame)
+                write_cached_result(path, frame)
             except (OSError, pl.exceptions.ComputeError) as error:
                 logger.warning("Answer %s of run %s is not kept: %s", answer_name, run_id, error)
             return frame.lazy()
@@ -326,12 +339,12 @@ class Store:
             columns.run_id == run_id, columns.event_index >= first_event_index
         )
         with self._catalogue.reading() as connection:
-            is_compacted = read_run(connection, run_id).is_compacted
+            directories = self._files.directories(connection, [run_id])
             rows = [tuple(row) for row in connection.execute(query)]
         live = pl.LazyFrame(rows, schema={"event_index": pl.Int64, "row_count": pl.Int64}, orient="row")
         archived = [
             between(frame, first_event_index, None).group_by("event_index").agg(row_count=pl.len().cast(pl.Int64))
-            for frame in self._archive.scan(SAMPLES, [run_id] if is_compacted else [])
+            for frame in self._files.scan(SAMPLES, directories.values())
         ]
         return pl.concat([*archived, live])
 
@@ -342,15 +355,15 @@ class Store:
 
         Raises RunNotFoundError.
         """
-        with self._archive_lock:
+        with self._files_lock:
             record = self.runs.get(run_id)
             if record.is_compacted:
                 return
             end = record.next_event_index
-            self._archive.write(
+            directory = self._files.write(
                 run_id, {table.table_name: together(table, self._own_rows(table, [run_id], 0, end)).collect() for table in STORED_TABLES}
             )
-            with self._catalogue.writing() as connection:
+            with self._files.publishing(run_id, directory) as connection:
                 for table in ROW_TABLES:
                     # Only what was written: a late event may have come in meanwhile.
                     connection.execute(sa.delete(table).where(table.c.run_id == run_id, table.c.event_index < end))
@@ -364,8 +377,8 @@ class Store:
         """
         for record in self.runs.of(run_ids):
             run_id = record.run.run_id
-            for archive in (self._archive, self._traces):
-                if (damage := archive.damaged_file(run_id)) is not None:
+            for files in (self._files, self._trace_files):
+                if (damage := files.damaged_file(run_id)) is not None:
                     path, found = damage
                     raise StoredRunDamagedError(
                         f"run {run_id}",
@@ -381,9 +394,10 @@ class Store:
 
     def delete_run(self, run_id: str) -> None:
         """Raises RunNotFoundError, RunNotFinishedError."""
-        with self._archive_lock:
+        with self._files_lock:
+            directories = [(files, files.directory(run_id)) for files in (self._files, self._trace_files)]
             self.runs.delete(run_id)
             self.hardware.forget(run_id)
-            self._archive.delete(run_id)
-            self._traces.delete(run_id)
+            for files, directory in directories:
+                files.delete(run_id, directory)
             self.held.forget(run_id)

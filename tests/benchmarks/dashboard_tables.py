@@ -115,7 +115,7 @@ def fill(folder: Path, measurement_count: int, run_count: int) -> None:
     each = measurement_count // run_count
     try:
         for number in range(run_count):
-            arrived = store.arrivals_folder / str(number)
+            arrived = store.reserve_rows(run_id(number))
             arrived.mkdir()
             write_frames(arrived, run_rows(number, each))
             spec = RunSpec(ImportedTrace(f"sweep {number}", "results", ""), title=f"sweep {number}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from services.analyzer.archive import Archive
+from services.analyzer.archive import write_frames
 from services.analyzer.schema import MEASUREMENTS, table_named
 from services.analyzer.store import Store
 from services.analyzer.table_answers import TableAnswers
@@ -25,7 +25,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 KERNEL_COUNT = 50
 
 
-def fill(store: Store, archive: Archive, run_count: int, configuration_count: int) -> None:
+def fill(store: Store, run_count: int, configuration_count: int) -> None:
     """Nightly runs of the same sweep; every seventh configuration has become slower half way."""
     random = np.random.default_rng(0)
     index = np.arange(configuration_count)
@@ -55,10 +55,12 @@ def fill(store: Store, archive: Archive, run_count: int, configuration_count: in
             dtype=pl.lit("float32"),
             category=pl.lit("matmul"),
         )
-        archive.write(run_id, {"measurements": MEASUREMENTS.conform(rows.lazy()).collect()})
+        directory = store.reserve_rows(run_id)
+        directory.mkdir()
+        write_frames(directory, {"measurements": MEASUREMENTS.conform(rows.lazy()).collect()})
         spec = RunSpec(KernelSweep((KernelSelection("kernel_0"),)), revision=Revision(f"{number:040x}", False))
         run = Run(run_id, "node-1", spec, RunState.SUCCEEDED, created, created, created, device_id="cuda:0")
-        store.runs.add_compacted(run, configuration_count)
+        store.add_imported(run, directory, configuration_count)
 
 
 def main() -> None:
@@ -69,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kn-bench-") as temporary:
         store = Store(Path(temporary))
         try:
-            fill(store, Archive(Path(temporary) / "runs"), options.runs, options.configurations)
+            fill(store, options.runs, options.configurations)
             print(f"  {options.runs * options.configurations:,} measurements of {options.runs} runs")
             answers = TableAnswers(store)
             start = time.monotonic()

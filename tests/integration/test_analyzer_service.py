@@ -213,7 +213,7 @@ async def test_only_a_final_run_is_deleted_and_then_it_is_gone(stub: Any, analyz
     with pytest.raises(RunNotFoundError):
         await get_run(stub, "aaaa-1")
     assert (await get_table(stub, TableQuery("samples")))[1] == 0
-    assert not (analyzer.folder / "store" / "runs" / "aaaa-1").exists()
+    assert not list((analyzer.folder / "store" / "runs").glob("aaaa-1-*"))
 
 
 # ---------------------------------------------------------------- watching

@@ -95,9 +95,9 @@ async def test_a_run_has_the_tables_of_its_trace_until_it_is_deleted_and_who_wat
     assert await rows(stub, "layers", "layer", "launch_count") == [("nn.Module: Model_0", 2)]
     assert [name for (name,) in await rows(stub, "artifacts", "artifact_name")] == ["trace.json"]
     store = private_folders / "store"
-    assert (store / "traces" / RUN_ID).exists()
+    assert list((store / "traces").glob(f"{RUN_ID}-*"))
     await stub.DeleteRun(messages.DeleteRunRequest(run_id=RUN_ID))
-    assert not (store / "traces" / RUN_ID).exists()
+    assert not list((store / "traces").iterdir())
     assert list((store / "arriving").iterdir()) == list((store / "fetched").iterdir()) == []
 
 
@@ -224,7 +224,7 @@ async def test_counters_of_a_trace_are_there_once_before_and_after_the_run_is_wr
     await settled(stub)
 
     async def is_compacted() -> bool:
-        return (private_folders / "store" / "runs" / RUN_ID).exists()
+        return bool(list((private_folders / "store" / "runs").glob(f"{RUN_ID}-*/*.parquet")))
 
     await eventually(is_compacted)
     counted = await rows(stub, "counters", "metric_name")

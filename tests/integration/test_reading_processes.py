@@ -17,10 +17,11 @@ from typing import Any
 
 import psutil
 import pytest
+import sqlalchemy as sa
 
 from kernalyse.client import Client
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from services.analyzer.archive import Archive
+from services.analyzer import store as store_module
 from services.analyzer.importing import Importing
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.reading_processes import PROGRAM, ReadingProcesses
@@ -206,15 +207,15 @@ async def test_a_cancelled_import_ends_its_reader_and_leaves_nothing(
 async def test_an_import_that_is_cancelled_while_it_is_stored_is_there_whole(
     stub: Any, analyzer: AnalyzerHere, ranks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the last file were moved slowly: what has begun by then is carried through."""
-    adopt, has_begun = Archive.adopt, threading.Event()
+    """As if the database were slow: what has begun by then is carried through."""
+    insert, has_begun = store_module.insert_compacted_run, threading.Event()
 
-    def slow(archive: Archive, run_id: str, folder: Path) -> None:
+    def slow(connection: sa.Connection, run: Run, next_event_index: int) -> None:
         has_begun.set()
         time.sleep(0.3)
-        adopt(archive, run_id, folder)
+        insert(connection, run, next_event_index)
 
-    monkeypatch.setattr(Archive, "adopt", slow)
+    monkeypatch.setattr(store_module, "insert_compacted_run", slow)
     call = stub.ImportTrace(requests(ranks))
     await asyncio.to_thread(has_begun.wait, 60)
     call.cancel()

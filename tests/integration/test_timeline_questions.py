@@ -40,7 +40,7 @@ async def imported(analyzer: AnalyzerHere, path: Path) -> str:
 
 
 def kept(folder: Path, run_id: str) -> set[str]:
-    return {path.stem.split("-")[0] for path in (folder / "store" / "runs" / run_id / "answers").glob("*.parquet")}
+    return {path.stem.split("-")[0] for path in (folder / "store" / "runs").glob(f"{run_id}-*/results/*.parquet")}
 
 
 async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
@@ -69,7 +69,7 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
         assert (longest["memory_ns"].to_list(), total) == ([30], 1)
         with translated_errors():
             await stub.DeleteRun(messages.DeleteRunRequest(run_id=run_id))
-    assert not (private_folders / "store" / "runs" / run_id).exists()
+    assert not list((private_folders / "store" / "runs").glob(f"{run_id}-*"))
 
 
 async def test_a_window_of_the_timeline(private_folders: Path, trace: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -65,7 +63,8 @@ def add(
     node_id: str = "",
 ) -> bool:
     stored, next_event_index = numbered(run_id, frames)
-    folder = Path(tempfile.mkdtemp(dir=store.arrivals_folder))
+    folder = store.reserve_rows(run_id)
+    folder.mkdir()
     write_frames(folder, stored)
     count = None if device_id is None else 1
     spec = RunSpec(work or ImportedTrace("a.json", digest, "commands"))

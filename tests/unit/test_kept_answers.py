@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from services.analyzer import trace_answers
-from services.analyzer.archive import Archive, write_frames
+from services.analyzer.archive import cached_result_path, write_cached_result, write_frames
 from services.analyzer.held_columns import HeldColumn
 from services.analyzer.imported_run import numbered
 from services.analyzer.store import Store
@@ -31,7 +31,7 @@ def add(store: Store, digest: str) -> None:
     frames, next_event_index = numbered(RUN_ID, {"trace_names": pl.DataFrame({"name_index": [0], "name": ["gemm"]})})
     spec = RunSpec(ImportedTrace("a.sqlite", digest, "nsys"))
     run = Run(run_id=RUN_ID, node_id="", spec=spec, state=RunState.SUCCEEDED, create_time=datetime(2026, 1, 1, tzinfo=UTC))
-    rows = store.arrivals_folder / "rows"
+    rows = store.reserve_rows(RUN_ID)
     rows.mkdir()
     write_frames(rows, frames)
     store.add_imported(run, rows, next_event_index)
@@ -56,7 +56,7 @@ def test_the_second_question_finds_the_answer_of_the_first(store: Store, tmp_pat
     assert asked(store) == 0
     assert asked(store, "gaps-2") == 1
     store.delete_run(RUN_ID)
-    assert not (tmp_path / "store" / "runs" / RUN_ID).exists()
+    assert list((tmp_path / "store" / "runs").iterdir()) == []
 
 
 def test_an_answer_of_rows_that_were_replaced_meanwhile_is_not_kept(store: Store) -> None:
@@ -96,7 +96,8 @@ def test_without_room_the_answer_is_given_all_the_same(
     with caplog.at_level(logging.WARNING):
         assert asked(store) == 2
     assert "No space left on device" in caplog.text
-    assert list((tmp_path / "store" / "runs" / RUN_ID / "answers").iterdir()) == []
+    (directory,) = (tmp_path / "store" / "runs").iterdir()
+    assert list((directory / "results").iterdir()) == []
 
 
 def test_nothing_is_kept_of_a_run_that_is_deleted_meanwhile(store: Store, tmp_path: Path) -> None:
@@ -105,16 +106,14 @@ def test_nothing_is_kept_of_a_run_that_is_deleted_meanwhile(store: Store, tmp_pa
         return FRAME
 
     assert store.answer(RUN_ID, "gaps-1", work_out).collect().equals(FRAME)
-    assert not (tmp_path / "store" / "runs" / RUN_ID).exists()
+    assert list((tmp_path / "store" / "runs").iterdir()) == []
 
 
-def test_half_an_answer_is_none(tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "runs")
-    archive.write(RUN_ID, {"trace_names": FRAME})
-    (tmp_path / "runs" / RUN_ID / "answers").mkdir()
-    (tmp_path / "runs" / RUN_ID / "answers" / "gaps-1.part").write_bytes(b"PAR1")
-    assert archive.kept_answer(RUN_ID, "gaps-1") is None
-    archive.keep_answer(archive.answer_path(RUN_ID, "gaps-1"), FRAME)
-    kept = archive.kept_answer(RUN_ID, "gaps-1")
-    assert kept is not None
-    assert kept.collect().equals(FRAME)
+def test_half_a_result_is_none(tmp_path: Path) -> None:
+    path = cached_result_path(tmp_path, "gaps-1")
+    path.parent.mkdir()
+    path.with_suffix(".part").write_bytes(b"PAR1")
+    assert not path.exists()
+    write_cached_result(path, FRAME)
+    assert pl.read_parquet(path).equals(FRAME)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -5,19 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 import sqlalchemy as sa
 
-from services.analyzer.archive import Archive
+from services.analyzer.archive import RunFiles, write_frames
 from services.analyzer.node_records import NodeRecord
 from services.analyzer.node_secrets import NodeSecret
 from services.analyzer.schema import CONFIGURATIONS, LOG_LINES, MEASUREMENTS, SAMPLES
 from services.analyzer.store import Store
 from services.core.errors import RunNotFinishedError, RunNotFoundError, StorageFullError, StoreLockedError
-from services.core.model import LogLevel, LogLines, RunState, StateChanged
+from services.core.model import ImportedTrace, LogLevel, LogLines, Run, RunSpec, RunState, StateChanged
 from tests.integration.profiler_stand_in import ProfilerStandIn, configuration, samples, started
 
 
@@ -79,7 +81,8 @@ def test_a_compacted_run_reads_as_before(store: Store, node: ProfilerStandIn, tm
         assert store.read(table, ["run-1"]).collect().equals(before[table.table_name])
         assert store.read(table, None, 5, 6).collect().equals(before[table.table_name].filter(pl.col("event_index") == 5))
     assert store.row_counts("run-1", 4).equals(counts)
-    assert (tmp_path / "store" / "runs" / "run-1" / "samples.parquet").exists()
+    (directory,) = (tmp_path / "store" / "runs").glob("run-1-*")
+    assert (directory / "samples.parquet").exists()
 
 
 def test_an_event_after_compaction_is_kept_beside_the_files(store: Store, node: ProfilerStandIn) -> None:
@@ -91,7 +94,7 @@ def test_an_event_after_compaction_is_kept_beside_the_files(store: Store, node: 
     assert store.read(LOG_LINES, ["run-1"]).collect()["line"].to_list() == ["a", "b", "late"]
 
 
-@pytest.mark.parametrize("moment", ["before the rename", "after the rename"])
+@pytest.mark.parametrize("moment", ["while files are written", "before the row that names them"])
 def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
     store: Store, node: ProfilerStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -101,14 +104,14 @@ def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
     class PowerCut(Exception):
         pass
 
-    write = Archive.write
+    write = RunFiles.write
 
-    def broken(archive: Archive, run_id: str, frames: dict[str, pl.DataFrame]) -> None:
-        if moment == "after the rename":
-            write(archive, run_id, frames)
+    def broken(files: RunFiles, run_id: str, frames: dict[str, pl.DataFrame]) -> None:
+        if moment == "before the row that names them":
+            write(files, run_id, frames)
         raise PowerCut
 
-    monkeypatch.setattr(Archive, "write", broken)
+    monkeypatch.setattr(RunFiles, "write", broken)
     with pytest.raises(PowerCut):
         store.compact("run-1")
     monkeypatch.undo()
@@ -116,6 +119,7 @@ def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
     store.close()
     again = Store(tmp_path / "store")
     try:
+        assert list((tmp_path / "store" / "runs").iterdir()) == []
         assert sample_indexes(again) == list(range(20))
         again.compact("run-1")
         assert sample_indexes(again) == list(range(20))
@@ -123,28 +127,46 @@ def test_a_compaction_that_breaks_off_loses_and_doubles_nothing(
         again.close()
 
 
+def test_a_database_that_fails_leaves_no_files(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:
+    node.journal("run-1", StateChanged(RunState.SUCCEEDED))
+    commit(store, node)
+    with store._catalogue.writing() as connection:
+        connection.exec_driver_sql("CREATE TRIGGER full BEFORE INSERT ON parquet_prefixes BEGIN SELECT RAISE(ABORT, 'full'); END")
+    with pytest.raises(sa.exc.SQLAlchemyError):
+        store.compact("run-1")
+    assert list((tmp_path / "store" / "runs").iterdir()) == []
+    assert sample_indexes(store) == list(range(20))
+
+
 def test_files_of_an_import_that_was_killed_before_its_record_are_gone_at_the_next_start(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    folder = tmp_path / "store" / "runs" / "imported-1"
-    Archive(folder.parent).write("imported-1", {"measurements": pl.DataFrame({"run_id": ["imported-1"]})})
-    assert folder.is_dir()
+    directory = store.reserve_rows("imported-1")
+    directory.mkdir()
+    write_frames(directory, {"measurements": pl.DataFrame({"run_id": ["imported-1"]})})
     store.close()
     store = Store(tmp_path / "store")
-    assert not folder.exists()
+    assert not directory.exists()
     assert store.read(MEASUREMENTS, None).collect().height == 0
     store.close()
 
 
-def test_of_states_that_a_run_has_had_nothing_is_kept(tmp_path: Path) -> None:
-    """A list that is followed for a day has thousands."""
-    archive = Archive(tmp_path)
+def test_of_states_that_a_run_has_had_the_last_two_are_kept(store: Store, tmp_path: Path) -> None:
+    """A list that is followed for a day has thousands; a query that has begun finds its files to its end."""
+    spec = RunSpec(ImportedTrace("a.json", "sha256:0", "results"))
+    run = Run(run_id="imported-1", node_id="", spec=spec, state=RunState.SUCCEEDED, create_time=datetime(2026, 1, 1, tzinfo=UTC))
     for number in range(6):
-        archive.write("imported-1", {"measurements": MEASUREMENTS.frame([]).clear(1)})
-        assert archive.scan(MEASUREMENTS, ["imported-1"])[0].collect().height == 1
-        assert len(archive._schemas) <= 2, number
-    archive.delete("imported-1")
-    assert not archive._schemas
-    assert list(tmp_path.iterdir()) == []
+        begun = store.read(MEASUREMENTS, ["imported-1"])
+        directory = store.reserve_rows("imported-1")
+        directory.mkdir()
+        write_frames(directory, {"measurements": MEASUREMENTS.frame([]).clear(1).with_columns(run_id=pl.lit("imported-1"))})
+        assert store.add_imported(replace(run, spec=RunSpec(ImportedTrace("a.json", f"sha256:{number}", "results"))), directory, 1)
+        assert begun.collect().height == min(number, 1)
+        assert store.read(MEASUREMENTS, ["imported-1"]).collect().height == 1
+        assert len(store._files._schemas) <= 2, number
+        assert len(list((tmp_path / "store" / "runs").iterdir())) <= 2
+    store.delete_run("imported-1")
+    assert not store._files._schemas
+    assert list((tmp_path / "store" / "runs").iterdir()) == []
 
 
 def test_a_run_is_deleted_with_all_it_has_once_it_is_final(store: Store, node: ProfilerStandIn, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 import polars as pl
 
@@ -55,7 +53,8 @@ def test_thresholds_by_hand_change_the_category(store: Store) -> None:
 def imported(store: Store, frames: Mapping[str, pl.DataFrame]) -> None:
     run = measured_run(store)
     keyed = {name: frame.with_columns(run_id=pl.lit("imported-1"), event_index=pl.lit(0, dtype=pl.Int64)) for name, frame in frames.items()}
-    folder = Path(tempfile.mkdtemp(dir=store.arrivals_folder))
+    folder = store.reserve_rows("imported-1")
+    folder.mkdir()
     write_frames(folder, keyed)
     store.add_imported(Run("imported-1", "", run.spec, RunState.SUCCEEDED, run.create_time, device_id="npu"), folder, 1)
 

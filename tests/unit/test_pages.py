@@ -11,7 +11,9 @@ import pytest
 import typer
 
 from kernalyse.v1 import analyzer_service_pb2, profiler_service_pb2
+from services.analyzer.schema import TABLES
 from services.cli.main import app
+from services.core.errors import error_classes
 
 ROOT = Path(__file__).parents[2]
 MAX_README_LINES = 180
@@ -90,4 +92,18 @@ def test_every_rpc_is_on_the_page_of_the_api(service: Any) -> None:
     text = (ROOT / "docs" / "api.md").read_text()
     section = text[text.index(f"## {service.name}") :]
     section = section[: section.find("\n## ", 1)]
-    assert {method.name for method in service.methods} == set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    rows = re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE)
+    assert {method.name for method in service.methods} == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_table_and_every_reason_is_on_the_page_of_the_api() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    tables, errors = text[text.index("\n## Tables") : text.index("\n## Errors")], text[text.index("\n## Errors") :]
+    assert {table.table_name for table in TABLES} == set(re.findall(r"^\| `(\w+)`", tables, re.MULTILINE))
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", errors, re.MULTILINE)
+    described = {(code, reason) for code, reasons in rows for reason in re.findall(r"`(\w+)`", reasons)}
+    assert described == {
+        (cls.code, cls.reason)
+        for cls in error_classes()
+        if "reason" in vars(cls) and cls.reason != "BAD_USAGE"  # of the command line, which ends with status 2
+    }

@@ -1,8 +1,9 @@
-"""Completeness of the documentation: links resolve, commands, options and RPCs are named, README is short."""
+"""Completeness of the documentation: links resolve, commands, options, RPCs, tables and errors are named and exist, README is short."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from kernalyse.v1 import analyzer_service_pb2, profiler_service_pb2
 from services.analyzer.schema import TABLES
 from services.cli.main import app
 from services.core.errors import error_classes
+from services.core.settings import AnalyzerSettings, ProfilerSettings, UiSettings
 
 ROOT = Path(__file__).parents[2]
 MAX_README_LINES = 180
@@ -85,6 +87,26 @@ def test_every_command_and_option_is_on_the_page_of_commands() -> None:
             for option in (*parameter.opts, *parameter.secondary_opts):
                 if option.startswith("-") and option not in ("--help", "-h"):
                     assert f"`{option}`" in sections[name] or f"`{option}`" in everywhere, f"{name} {option}"
+
+
+def command_lines() -> list[str]:
+    """Return every line of a console block that calls kernalyse, from all pages."""
+    blocks = (block for page in pages() for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+    return [line for block in blocks for line in re.findall(r"^[\w-]*\$ (kernalyse .*)$", block, re.MULTILINE)]
+
+
+def test_the_commands_of_all_pages_exist_and_take_their_options() -> None:
+    known = commands(typer.main.get_command(app))
+    flags = {"profiler": ProfilerSettings, "analyzer": AnalyzerSettings, "ui": UiSettings}
+    for line in command_lines():
+        words = shlex.split(line, comments=True)[1:]
+        name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
+        assert name in known, line
+        options = {option for parameter in known[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
+        if name in flags:
+            options |= {f"--{field.replace('_', '-')}" for field in flags[name].model_fields}
+        own = words[: words.index("--")] if "--" in words else words  # behind it stands a program with options of its own
+        assert {word.partition("=")[0] for word in own if re.match(r"--?[A-Za-z]", word)} <= options, line
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)

@@ -15,7 +15,7 @@ from kernalyse.v1 import analyzer_service_pb2, profiler_service_pb2
 from services.analyzer.schema import TABLES
 from services.cli.main import app
 from services.core.errors import error_classes
-from services.core.settings import AnalyzerSettings, ProfilerSettings, UiSettings
+from services.core.settings import AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 
 ROOT = Path(__file__).parents[2]
 MAX_README_LINES = 180
@@ -97,7 +97,7 @@ def command_lines() -> list[str]:
 
 def test_the_commands_of_all_pages_exist_and_take_their_options() -> None:
     known = commands(typer.main.get_command(app))
-    flags = {"profiler": ProfilerSettings, "analyzer": AnalyzerSettings, "ui": UiSettings}
+    flags: dict[str, type[ServiceSettings]] = {"profiler": ProfilerSettings, "analyzer": AnalyzerSettings, "ui": UiSettings}
     for line in command_lines():
         words = shlex.split(line, comments=True)[1:]
         name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]

@@ -1,4 +1,4 @@
-"""README's grpcurl commands do what they say: the same calls from what server reflection tells alone, as grpcurl makes them."""
+"""The grpcurl commands of docs/api.md do what they say: the same calls from what server reflection tells alone, as grpcurl makes them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from kernalyse.channel import open_channel
 from tests.integration.test_python_api import add_node, needs_opencl
 from tests.service_processes import ServiceProcess
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
-pytestmark = pytest.mark.skipif(not README.is_file(), reason="needs the checkout")
+pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs the checkout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Command:
 
 
 def commands() -> Iterator[Command]:
-    for line in re.findall(r"^\$ (grpcurl .*)$", README.read_text(), re.MULTILINE):
+    for line in re.findall(r"^\$ (grpcurl .*)$", PAGE.read_text(), re.MULTILINE):
         words = shlex.split(line)[1:]
         data, has_token = "{}", "-H" in words
         while words[0].startswith("-"):
@@ -63,7 +63,7 @@ def call(channel: grpc.Channel, pool: DescriptorPool, command: Command) -> list[
 
 
 @needs_opencl
-def test_the_commands_of_the_readme_work_by_reflection(analyzer_process: ServiceProcess, profiler: ServiceProcess) -> None:
+def test_the_commands_of_the_page_work_by_reflection(analyzer_process: ServiceProcess, profiler: ServiceProcess) -> None:
     with kernalyse.connect(analyzer_process.address, analyzer_process.token) as client:
         add_node(client, profiler.endpoint)
     answers: dict[str, list[Any]] = {}

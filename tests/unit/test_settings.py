@@ -14,7 +14,7 @@ from services.core.errors import InvalidSettingError
 from services.core.settings import SETTINGS_CLASSES, AnalyzerSettings, ProfilerSettings, ServiceSettings, UiSettings
 from tests.certificates import CertificateFiles, make_certificate
 
-README = Path(__file__).parents[2] / "README.md"
+SETTINGS_PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 ALL_SETTINGS = [(cls, name, field) for cls in SETTINGS_CLASSES for name, field in cls.model_fields.items()]
 
 
@@ -131,11 +131,11 @@ def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cls", "name", "field"), ALL_SETTINGS, ids=lambda value: value if isinstance(value, str) else None)
-def test_every_setting_is_described_and_in_the_readme(cls: type[ServiceSettings], name: str, field: FieldInfo) -> None:
+def test_every_setting_is_described_and_on_the_page_of_settings(cls: type[ServiceSettings], name: str, field: FieldInfo) -> None:
     assert field.description
-    rows = re.findall(rf"^\| `(?:\w+\.)?{name}` \|.*$", README.read_text(), re.MULTILINE)
-    assert rows, f"README's table of settings lacks {cls.section}.{name}"
-    assert any(field.description in row.replace(r"\|", "|") for row in rows), f"README describes {name} differently: {rows}"
+    rows = re.findall(rf"^\| `(?:\w+\.)?{name}` \|.*$", SETTINGS_PAGE.read_text(), re.MULTILINE)
+    assert rows, f"docs/settings.md lacks {cls.section}.{name}"
+    assert any(field.description in row.replace(r"\|", "|") for row in rows), f"docs/settings.md describes {name} differently: {rows}"
 
 
 @pytest.mark.parametrize("cls", SETTINGS_CLASSES)

@@ -17,10 +17,10 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test smoke fuzz bench lint format types proto lock wheel clean
+.PHONY: help setup run test smoke soak bench lint format types proto lock wheel clean
 
 help:
-	@echo "make setup | run | test | smoke | fuzz | bench | lint | format | types | proto | lock | wheel | clean"
+	@echo "make setup | run | test | smoke | soak | bench | lint | format | types | proto | lock | wheel | clean"
 
 setup: $(INSTALLED)
 
@@ -36,10 +36,9 @@ smoke:
 	@$(MAKE) --no-print-directory test VENV=.venv-$$($(PYTHON) -c 'import platform; print(platform.python_version())') \
 	  ARGS="tests/smoke --numprocesses 0 $(ARGS)"
 
-# Properties with ten times the examples that they name, and damaged files of every format.
-fuzz: $(INSTALLED)
-	EXAMPLES_SHARE=10 $(BIN)/python -m pytest --numprocesses 2 --timeout 3600 tests/unit $(ARGS)
-	for format in nsys kineto foreign seeds; do $(BIN)/python -m tests.fuzzing.$$format --minutes 5 || exit 1; done
+# Fuzzing, hundreds of kills, large stores; writes docs/soak.md. ARGS='--minutes 5 fuzz-kineto' picks parts.
+soak: $(INSTALLED)
+	$(BIN)/python -m tests.soak $(ARGS)
 
 bench: $(INSTALLED) $(INSTALLED_BENCH)
 	$(BIN)/python -m tests.benchmarks.run $(ARGS)

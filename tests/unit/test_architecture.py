@@ -128,5 +128,5 @@ def test_no_child_process_imports_from_the_folder_where_the_user_stands() -> Non
 def test_make_knows_its_targets() -> None:
     if shutil.which("make") is None:
         pytest.skip("needs make")
-    for target in ("setup", "run", "test", "smoke", "fuzz", "bench", "lint", "format", "types", "proto", "lock", "wheel", "clean"):
+    for target in ("setup", "run", "test", "smoke", "soak", "bench", "lint", "format", "types", "proto", "lock", "wheel", "clean"):
         assert run("make", "--dry-run", target).returncode == 0, target

@@ -1,0 +1,155 @@
+"""What takes too long for every change: fuzzing, hundreds of kills, large stores. `python -m tests.soak [--minutes M] [PART...]`
+
+Each part is a process of its own. The last whole run is kept in docs/soak.md, with the commit that it tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.run import cpu_model
+
+ROOT: Final = Path(__file__).parents[1]
+REPORT: Final = ROOT / "docs" / "soak.md"
+
+READERS: Final = ("nsys", "kineto", "foreign", "seeds")
+DEFAULT_MINUTES: Final = 10.0
+EXAMPLES_FACTOR: Final = 10
+KILL_ROUNDS: Final = 25
+"""Each round kills services and workers in some twenty places: hundreds of kills in all."""
+
+KILL_TESTS: Final = (
+    "tests/integration/test_kill_each_service.py",
+    "tests/integration/test_profiler_faults.py",
+    "tests/integration/test_collector_faults.py",
+    "tests/integration/test_reading_processes.py",
+    "tests/unit/test_journal.py",
+)
+RUN_COUNT, CONFIGURATION_COUNT = 2000, 1000
+"""Of a large store: two million measurements."""
+
+TAIL_LINES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command and what it stands for. rounds: how many times it runs; the first failure ends it."""
+
+    title: str
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    rounds: int = 1
+
+
+def parts(minutes: float, rounds: int) -> dict[str, Part]:
+    pytest = (sys.executable, "-m", "pytest", "--quiet", "--timeout", "3600")
+    found = {
+        f"fuzz-{reader}": Part(
+            f"Damaged files of reader {reader}, {minutes:g} minutes",
+            (sys.executable, "-m", f"tests.fuzzing.{reader}", "--minutes", str(minutes)),
+        )
+        for reader in READERS
+    }
+    found["properties"] = Part(
+        f"Properties with {EXAMPLES_FACTOR} times the examples",
+        (*pytest, "--numprocesses", "2", "tests/unit"),
+        (("EXAMPLES_SHARE", str(EXAMPLES_FACTOR)),),
+    )
+    found["kills"] = Part(
+        f"Kills of services, workers and readers, {rounds} rounds", (*pytest, "--numprocesses", "0", *KILL_TESTS), (), rounds
+    )
+    found["large-store"] = Part(
+        f"Histories of {RUN_COUNT} runs with {CONFIGURATION_COUNT} configurations each",
+        (sys.executable, "-m", "tests.benchmarks.history_questions", str(RUN_COUNT), str(CONFIGURATION_COUNT)),
+    )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """tail: the last lines that the command printed."""
+
+    name: str
+    part: Part
+    status: int
+    rounds: int
+    duration_s: float
+    tail: Sequence[str]
+
+    def as_markdown(self) -> str:
+        verdict = "passed" if self.status == 0 else f"failed with status {self.status}"
+        rounds = f", {self.rounds} of {self.part.rounds} rounds" if self.part.rounds > 1 else ""
+        return "\n".join(
+            [
+                f"## {self.part.title}",
+                "",
+                f"`{self.name}`: {verdict}{rounds}, {self.duration_s:.0f} s",
+                "",
+                "```text",
+                *self.tail,
+                "```",
+                "",
+            ]
+        )
+
+
+def run(name: str, part: Part) -> Outcome:
+    start = time.monotonic()
+    tail: list[str] = []
+    status = completed = 0
+    while completed < part.rounds and status == 0:
+        command = subprocess.Popen(
+            part.command, cwd=ROOT, env=os.environ | dict(part.environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert command.stdout is not None
+        for line in command.stdout:
+            sys.stdout.write(line)
+            tail = [*tail, line.rstrip()][-TAIL_LINES:]
+        status = command.wait()
+        completed += status == 0
+    return Outcome(name, part, status, completed, time.monotonic() - start, tail)
+
+
+def commit() -> str:
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help="of fuzzing, each reader")
+    parser.add_argument("--rounds", type=int, default=KILL_ROUNDS, help="of kills")
+    parser.add_argument(
+        "names", nargs="*", metavar="PART", help=f"some of {', '.join(parts(0, 0))}; none: all, and docs/soak.md is written"
+    )
+    options = parser.parse_args()
+    known = parts(options.minutes, options.rounds)
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(known)}")
+    outcomes = []
+    for name in options.names or known:
+        sys.stdout.write(f"\n== {known[name].title}\n")
+        sys.stdout.flush()
+        outcomes.append(run(name, known[name]))
+    if not options.names:
+        machine = f"{cpu_model()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        head = ["# Soak", "", f"The last output of `make soak`: commit {commit()}, {datetime.now(UTC):%Y-%m-%d}, {machine}.", ""]
+        REPORT.write_text("\n".join([*head, *(outcome.as_markdown() for outcome in outcomes)]))
+    return int(any(outcome.status for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

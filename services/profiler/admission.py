@@ -34,7 +34,7 @@ from services.profiler.command_checks import check_command
 from services.profiler.workloads.models import ModelWorkload, workload_of
 from services.profiler.workloads.sweep_plan import plan_sweep
 
-CPU_LANE: Final = "cpu"
+CPU_QUEUE: Final = "cpu"
 BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL)  # AUTO takes the first that has a device
 
 
@@ -49,7 +49,7 @@ class NodeLimits:
 class Placement:
     """Where a run is to be run. spec: with backend, device and limits settled, as the worker gets it."""
 
-    lane: str  # runs of one lane follow each other
+    queue_name: str  # of the device queue: its runs follow each other
     device_id: str | None  # None: a command on a node without devices
     spec: RunSpec
     limits: NodeLimits
@@ -103,7 +103,7 @@ class Admission:
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
-            lane=_lane(device),
+            queue_name=_queue_name(device),
             device_id=device.device_id,
             spec=replace(spec, work=replace(work, backend=backend, device_id=device.device_id), limits=settled),
             limits=limits,
@@ -116,7 +116,7 @@ class Admission:
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
-            lane=CPU_LANE if device is None else _lane(device),
+            queue_name=CPU_QUEUE if device is None else _queue_name(device),
             device_id=None if device is None else device.device_id,
             spec=replace(spec, limits=settled),
             limits=limits,
@@ -223,10 +223,10 @@ class Admission:
         )
 
 
-def _lane(device: Device) -> str:
+def _queue_name(device: Device) -> str:
     # All CPU devices are the same cores, and a GPU that two runtimes offer is one GPU: runs on them would disturb each other.
     if device.kind is DeviceKind.CPU:
-        return CPU_LANE
+        return CPU_QUEUE
     return device.uuid or device.device_id
 
 

@@ -102,12 +102,12 @@ def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProg
     shortest_ns = _shortest_comparison_ns(fastest)
     try:
         if budget.left_ns() >= shortest_ns:
-            start_pair(runner_up, best, progress.tell)
+            start_pair(runner_up, best, progress.report)
         if budget.left_ns() < shortest_ns:  # also when starting has taken it
             _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
             return
         with TurnNote(bench.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]) as note:
-            comparison = Turns(runner_up, best, progress.tell, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
+            comparison = Turns(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise

@@ -53,7 +53,7 @@ class ProblemRun:
         self._each(ConfigurationRun.announce)
         if len(self._sides) == 2:
             _share_device(*self._sides)
-        self._each(lambda side: side.start(self._progress.tell))
+        self._each(lambda side: side.start(self._progress.report))
         comparison = self._compare(block_count) if len(self._sides) == 2 else None
         if comparison is None:
             self._each(self._sample_alone)
@@ -66,7 +66,7 @@ class ProblemRun:
         """None: one side has failed meanwhile."""
         baseline, judged = self._sides
         note = TurnNote(self._bench.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
-        turns = Turns(baseline, judged, self._progress.tell, note.write)
+        turns = Turns(baseline, judged, self._progress.report, note.write)
         try:
             with note:
                 comparison = turns.compare(block_count)

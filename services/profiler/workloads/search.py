@@ -153,7 +153,7 @@ class _Halving:
     def _first_look(self, run: ConfigurationRun) -> None:
         self._bring(None)
         run.announce()
-        run.start(self._progress.tell)
+        run.start(self._progress.report)
         self._on_device = run
         self._sample(run, FIRST_LOOK_COUNT)
 
@@ -163,7 +163,7 @@ class _Halving:
 
     def _sample(self, run: ConfigurationRun, count: int) -> None:
         """Samples up to this many in all."""
-        self._progress.tell(f"looking at {run.label}")
+        self._progress.report(f"looking at {run.label}")
         self._bring(run)
         rule = run.rule
         if run.samples().size < min(count, rule.max_sample_count):
@@ -178,7 +178,7 @@ class _Halving:
 
     def _finish(self, run: ConfigurationRun, ending: Callable[[ConfigurationRun], StopReason]) -> None:
         def finish() -> None:
-            self._progress.tell(f"measuring {run.label}")
+            self._progress.report(f"measuring {run.label}")
             self._bring(run)
             run.finish(ending(run))
 

@@ -13,7 +13,7 @@ from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.workloads.configuration_run import Bench
 from services.profiler.workloads.confirming import Candidate, Contests, confirming_ns
-from services.profiler.workloads.events import EventSink
+from services.profiler.workloads.events import EventSink, ProgressReporter
 from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.search import search_at_random, search_by_halving
 from services.profiler.workloads.search_budget import ClockNs, SearchBudget
@@ -55,13 +55,14 @@ def run_sweep(
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
     )
-    progress = SweepProgress(sink, plan, session.device.device_id, process_index, failed_count)
+    reporter = ProgressReporter(sink, plan.configuration_count, session.device.device_id, plan.completed_count(process_index), failed_count)
+    progress = SweepProgress(reporter)
     try:
         _measure(plan, process_index, bench, progress)
     finally:
         bench.buffers.release()
     progress.raise_if_nothing_was_measured()
-    return progress.failed_count
+    return reporter.failed_count
 
 
 def _measure(plan: SweepPlan, process_index: int, bench: Bench, progress: SweepProgress) -> None:

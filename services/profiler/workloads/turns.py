@@ -10,12 +10,12 @@ from typing import Final, Protocol
 import numpy as np
 
 from services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
-from services.core.errors import UnmetConditionError
 from services.core.model import Device, DeviceKind, PairedComparison, StopReason
 from services.core.statistics import Samples
 from services.profiler.backends.base import TimedSamples
 from services.profiler.measuring.benchmark import Benchmark
 from services.profiler.measuring.stopping import StoppingRule
+from services.profiler.measuring.throttling import throttled_error
 
 TURN_NS: Final = 5_000_000
 """Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
@@ -163,11 +163,8 @@ class Turns:
 
     def _result(self, comparison: Comparison | None, is_over: bool) -> PairedComparison:
         if comparison is None:
-            raise UnmetConditionError(
-                f"comparison of {self._judged.run.label} with {self._baseline.run.label}",
-                found="no pair of blocks at an undisturbed clock",
-                expected="a device that is not throttled",
-                remedy="Look after its cooling and power supply, then try again.",
+            raise throttled_error(
+                f"comparison of {self._judged.run.label} with {self._baseline.run.label}", "no pair of blocks at an undisturbed clock"
             )
         if not is_over:
             self.stop_reason = StopReason.CONFIDENCE_REACHED

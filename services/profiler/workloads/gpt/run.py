@@ -30,12 +30,12 @@ from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.verification import SWITCHED_OFF
 from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
 from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
-from services.profiler.workloads.events import store_artifact
+from services.profiler.workloads.events import ProgressReporter, store_artifact
 from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.memory import MemoryNeed, check_memory
 from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.pass_bench import PassBench, PassProgress
+from services.profiler.workloads.gpt.pass_bench import PassBench
 from services.profiler.workloads.gpt.pass_run import PassRun
 from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
 from services.profiler.workloads.gpt.step_samples import StepSampling
@@ -63,8 +63,8 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
         VerificationFailedError: a variant's logits differ from the reference; nothing has been timed then.
         KernalyseError: what opening the device, compiling and launching raise.
     """
-    progress = PassProgress(place.sink, 0)
-    progress.tell("opening the device")
+    progress = ProgressReporter(place.sink, 0)
+    progress.report("opening the device")
     session = _pass_session(place.open_session())
     method = Method.of(work.measuring, session.device)
     if work.measuring.cache_mode is CacheMode.DEFAULT:  # inside a pass a layer finds what the one before has left
@@ -73,7 +73,8 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
     variants = variants_of(work)
     need = check_memory(problem, variants, session.device, place.limits)
     passes = _plan(problem, variants, method.cache_mode)
-    progress = PassProgress(place.sink, sum(planned.configuration_count for planned in passes), session.device.device_id)
+    progress.total_count = sum(planned.configuration_count for planned in passes)
+    progress.device_id = session.device.device_id
     sources = load_sources()
     are_settled = tell_ceilings_before_sweep(session, sources, place.sink, place.ceilings_file, progress.total_count)
 
@@ -85,7 +86,7 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
         method=method,
         seed=work.seed,
     )
-    bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.tell)
+    bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
     for planned in passes:
         place.sink.write(planned.whole)
         for step in planned.steps:
@@ -139,22 +140,22 @@ def _load(
     passes: Sequence[PlannedPass],
     bench: PassBench,
     place: ModelPlace,
-    progress: PassProgress,
+    progress: ProgressReporter,
 ) -> tuple[list[LoadedPass], list[Verification]]:
     """Compiles, fills and verifies every variant."""
-    progress.tell("making weights")
+    progress.report("making weights")
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
     model.fill(weights, tokens)
     compiler = SweepCompiler((), bench.session, place.sink, place.folder)
     loaded: list[LoadedPass] = []
     for planned in passes:
-        progress.tell(f"compiling {planned.name}")
+        progress.report(f"compiling {planned.name}")
         loaded.append(model.prepare(planned, compiler))
     if work.measuring.skip_verification:
         return loaded, [SWITCHED_OFF for _ in loaded]
     found: list[Array] = []
     for one in loaded:
-        progress.tell(f"first pass of {one.planned.name}")
+        progress.report(f"first pass of {one.planned.name}")
         found.append(model.logits(one))
     verifications = _verify(problem, weights, tokens, found, progress)
     for one, verification in zip(loaded, verifications, strict=True):
@@ -163,11 +164,11 @@ def _load(
 
 
 def _verify(
-    problem: Problem, weights: Mapping[str, Array], tokens: Array, found: Sequence[Array], progress: PassProgress
+    problem: Problem, weights: Mapping[str, Array], tokens: Array, found: Sequence[Array], progress: ProgressReporter
 ) -> list[Verification]:
     checks = [LogitsCheck() for _ in found]
     for chosen, reference in reference_logits(problem, weights, tokens):
-        progress.tell(f"verifying sequences up to {chosen.stop} of {problem.batch_size}")
+        progress.report(f"verifying sequences up to {chosen.stop} of {problem.batch_size}")
         for check, logits in zip(checks, found, strict=True):
             check.add(logits[chosen], reference)
     return [check.verification() for check in checks]
@@ -225,10 +226,10 @@ def _measure(
     verifications: Sequence[Verification],
     recheck: Callable[[], Sequence[Verification | None]],
     bench: PassBench,
-    progress: PassProgress,
+    progress: ProgressReporter,
 ) -> None:
     """A few whole passes, so that a latency shows early; then launch by launch; then whole passes until there are enough."""
-    runs = [PassRun(one, verification, bench, progress.tell) for one, verification in zip(loaded, verifications, strict=True)]
+    runs = [PassRun(one, verification, bench, progress.report) for one, verification in zip(loaded, verifications, strict=True)]
     for run in runs:
         run.start()
     samplings = _sample_steps(loaded, bench, progress)
@@ -237,34 +238,34 @@ def _measure(
     for sampling, run, stop_reason, rechecked in zip(samplings, runs, stop_reasons, recheck(), strict=True):
         progress.complete(sampling.finish(run.verification, rechecked, use))
         run.finish(stop_reason, rechecked, use)
-        progress.complete(1)
+        progress.complete()
     if comparison is not None:
         bench.sink.write(comparison)
 
 
-def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: PassProgress) -> list[StepSampling]:
+def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: ProgressReporter) -> list[StepSampling]:
     """Launch by launch; variants take batches in turns, two of them so many that their layers can be compared."""
     block_count = PAIR_BLOCK_COUNT if len(loaded) == 2 else 0
     samplings = [StepSampling(one, bench, block_count) for one in loaded]
     while not all(sampling.is_finished for sampling in samplings):
         for one, sampling in zip(loaded, samplings, strict=True):
             if not sampling.is_finished:
-                progress.tell(f"measuring layers of {one.planned.name}")
+                progress.report(f"measuring layers of {one.planned.name}")
                 sampling.take_batch()
     return samplings
 
 
-def _sample_passes(runs: Sequence[PassRun], progress: PassProgress) -> tuple[list[StopReason], PairedComparison | None]:
+def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple[list[StopReason], PairedComparison | None]:
     """Whole passes: one variant alone, two in turns."""
     if len(runs) != 2:
         return [run.sample() for run in runs], None
-    turns = Turns(runs[0], runs[1], progress.tell)
+    turns = Turns(runs[0], runs[1], progress.report)
     comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
     return [turns.stop_reason] * len(runs), comparison
 
 
 def _recheck(
-    work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: PassProgress
+    work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: ProgressReporter
 ) -> Sequence[Verification | None]:
     """Logits once more, of tokens that no variant has seen: what a kernel has kept is wrong then."""
     if work.measuring.skip_verification:

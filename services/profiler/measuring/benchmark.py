@@ -38,7 +38,7 @@ MAX_BATCH_GROWTH: Final = 8  # the first launches may be untypically quick; a wr
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How one configuration is measured."""
+    """The method by which one configuration is measured."""
 
     cache_mode: CacheMode  # COLD or HOT
     timing_method: TimingMethod  # as asked for
@@ -47,7 +47,7 @@ class Method:
 
     @classmethod
     def of(cls, options: MeasuringOptions, device: Device) -> Method:
-        """What `options` ask for, with the defaults of the device where they ask for nothing."""
+        """Return what `options` ask for, with the defaults of the device where they ask for nothing."""
         return cls(
             cache_mode=default_cache_mode(device) if options.cache_mode is CacheMode.DEFAULT else options.cache_mode,
             timing_method=options.timing_method,
@@ -60,7 +60,7 @@ class Method:
 
 
 def default_cache_mode(device: Device) -> CacheMode:
-    """GPUs default to cold; CPU devices to hot, for flushing the cache they report costs 45 ms a launch."""
+    """Return COLD for a GPU, HOT for a CPU device: flushing the cache that CPUs report costs 45 ms a launch."""
     return CacheMode.HOT if device.kind is DeviceKind.CPU else CacheMode.COLD
 
 
@@ -99,7 +99,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """What the samples of one configuration come to."""
+    """Summary of the samples of one configuration."""
 
     summary: SampleSummary
     verification: Verification
@@ -214,7 +214,7 @@ class Observer:
 
 
 class Benchmark:
-    """One configuration on its way to a measurement.
+    """Measurement of one configuration, in one go or step by step.
 
     `run` does everything. A search that comes back to a configuration calls `start` once, then `sample` as often as it
     likes, then `result`.

@@ -45,7 +45,7 @@ class FmaPlan:
 
 
 def fma_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """float32 and float64; float16 where a register of an NVIDIA GPU holds two of them."""
+    """Return plans for float32 and float64, and for float16 where a register of an NVIDIA GPU holds two of them."""
     names = ("fma", "contracted", "wide") if device.kind is DeviceKind.CPU else ("unrolled",)
     plans = [
         FmaPlan(dtype.value, tuple(FmaForm(name, FMA_FILE, f"ceiling_{name}_{dtype.value}") for name in names))

@@ -37,7 +37,7 @@ SHARED_WINDOW_BYTES: Final = GPU_WINDOW_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class StreamForm(Form):
-    """One pass over arrays. moved_elements: read and written for each of them."""
+    """A variant that passes once over arrays. moved_elements: read and written for each of them."""
 
     array_count: int = 2  # of the kernel's, the one written to last
     moved_elements: float = 2
@@ -88,7 +88,7 @@ class StreamPlan:
 
 
 def _stream(bench: CeilingBench, form: StreamForm, array_bytes: int) -> Rate:
-    """In arrays of its own: what another form left in them is worth nothing, and moving gigabytes from one program to the
+    """Measure in arrays of its own: what another variant left in them is worth nothing, and moving gigabytes from one program to the
     next, as the NVCC backend would, takes seconds."""
     element_count = array_bytes // form.element_bytes
     thread_count = element_count // form.elements_per_thread
@@ -101,7 +101,7 @@ def _stream(bench: CeilingBench, form: StreamForm, array_bytes: int) -> Rate:
 
 
 def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
-    """Writes every array once: a host's memory that was never written is all one page of zeros, which reads far too quickly."""
+    """Write every array once: a host's memory that was never written is all one page of zeros, which reads far too quickly."""
     copy = STREAM_FORMS[0]
     float_count = arrays[0].size_bytes // FLOAT_BYTES
     for position, target in enumerate(arrays):
@@ -145,7 +145,7 @@ def _windows(bench: CeilingBench, form: WindowForm) -> Rate:
 
 
 def memory_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """DRAM and what is known to lie before it on this kind of device, the farthest first."""
+    """Return plans for DRAM and what is known to lie before it on this kind of device, the farthest first."""
     return _cpu_plans(device) if device.kind is DeviceKind.CPU else _gpu_plans(device)
 
 
@@ -179,7 +179,7 @@ def _gpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
 
 
 def _l2_forms(l2_cache_bytes: int, with_cuda: bool) -> tuple[WindowForm, ...]:
-    """Arguments: block_stride, own_windows, last_window (cache.cu). Without CUDA L1 cannot be passed by, but is too small."""
+    """Return variants with arguments block_stride, own_windows, last_window (cache.cu). Without CUDA nothing passes by L1; it is small."""
     window_count = 1 << max(0, (l2_cache_bytes // L2_SHARE // GPU_WINDOW_BYTES).bit_length() - 1)
     last = window_count - 1
     everything, own = (0, last, last), (OWN_WINDOW_COUNT, min(last, OWN_WINDOW_COUNT - 1), last)

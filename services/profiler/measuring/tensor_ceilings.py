@@ -75,7 +75,7 @@ class TensorForm(Form):
 
     @property
     def flop_per_round(self) -> int:
-        """Of one tile; a multiply-add counts two."""
+        """Return the flop of one tile; a multiply-add counts two."""
         return 2 * self.rows * self.columns * (self.depth_bytes // _ELEMENT_BYTES[self.dtype])
 
 
@@ -102,7 +102,7 @@ class TensorPlan:
 
 
 def tensor_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """Every type that this device's tensor cores multiply; none off NVIDIA, nor where their own instruction is unknown here."""
+    """Return every type that this device's tensor cores multiply; none off NVIDIA, nor where their own instruction is unknown here."""
     capability = capability_of(device)
     names = [name for name, first in FIRST_CAPABILITIES.items() if capability >= first and capability[0] not in TCGEN05_MAJORS]
     plans = [TensorPlan(name, tuple(_forms(name, capability))) for name in names]
@@ -134,7 +134,7 @@ def _forms(name: str, capability: Capability) -> list[TensorForm]:
 
 
 def _float64_forms(capability: Capability) -> list[TensorForm]:
-    """Where double-precision tensor cores are more than an emulation: on the data-centre members of each generation."""
+    """Return variants for double-precision tensor cores that are more than an emulation: the data-centre members of each generation."""
     if capability not in FLOAT64_CAPABILITIES:
         return []
     name = DataType.FLOAT64
@@ -165,7 +165,7 @@ def _rate(bench: CeilingBench, form: TensorForm) -> Rate:
 
 
 def random_operands(form: TensorForm) -> tuple[Array, Array]:
-    """Rows and then columns of a tile: as the device stores them, bytes, and their values, float64 (rows + columns, depth)."""
+    """Return rows and then columns of a tile: as the device stores them, bytes, and their values, float64 (rows + columns, depth)."""
     shape = (form.rows + form.columns, form.depth_bytes // _ELEMENT_BYTES[form.dtype])
     generator = np.random.default_rng(0)
     stored: Array
@@ -180,7 +180,7 @@ def random_operands(form: TensorForm) -> tuple[Array, Array]:
 
 
 def check_product(form: TensorForm, product: Array, values: Array) -> None:
-    """Raises InternalError when one round did not give the product of the tile: then its speed would mean nothing."""
+    """Raise InternalError when one round did not give the product of the tile: then its speed would mean nothing."""
     expected = values[: form.rows] @ values[form.rows :].T
     error_ratio = float(np.max(np.abs(product.astype(np.float64) - expected)) / np.max(np.abs(expected)))
     tolerance = TOLERANCES.get(form.ceiling_name, DEFAULT_TOLERANCE)

@@ -109,7 +109,7 @@ class NcuProfile:
 def open_ncu(
     profile: CommandProfile, workplace: Workplace, compute_capability: Callable[[], str | None]
 ) -> tuple[NcuProfile, tuple[str, ...]]:
-    """With what is to be said beforehand.
+    """Open ncu, and return it with what is to be said beforehand.
 
     Args:
         compute_capability: of the first NVIDIA device, e.g. "9.0"; None: there is none.

@@ -45,7 +45,7 @@ LEFTOVER_REMEDY: Final = "The raw file is kept as an artifact: QdstrmImporter of
 
 @dataclass(frozen=True, slots=True)
 class NsysProgram:
-    """One installation. profile_help, export_help: what it says of its options, which differ from version to version."""
+    """An installation of nsys. profile_help, export_help: what it says of its options, which differ from version to version."""
 
     path: str
     profile_help: str
@@ -92,7 +92,7 @@ class Nsys:
         ]
 
     def _capture_range(self) -> tuple[str, ...]:
-        """Options for it; the program goes on when the range has ended."""
+        """Return options for the capture range; the program goes on when the range has ended."""
         if not self.profile.capture_range:
             return ()
         end = ("--capture-range-end=stop",) if self.program.can("--capture-range-end") else ("--stop-on-range-end=true",)
@@ -128,7 +128,7 @@ class Nsys:
         return Collected(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
 
     def _leftovers(self, end: ToolEnd) -> Collected:
-        """Without a report: its raw file, where the importer has failed or was not reached."""
+        """Return what there is without a report: its raw file, where the importer has failed or was not reached."""
         folders = (self.workplace.collected, self.workplace.temporary)
         raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
         names = ", ".join(path.name for path in raw)
@@ -145,12 +145,12 @@ class Nsys:
 
 
 def chosen_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """nsys of the node's setting; without one that which is found."""
+    """Return the nsys of the node's setting; without one, the nsys that is found."""
     return find_nsys(environment) if setting is None else shutil.which(setting, path=environment.get("PATH"))
 
 
 def open_nsys(profile: CommandProfile, workplace: Workplace, setting: str | None) -> Nsys:
-    """Raises CollectorUnavailableError: there is no nsys, it does not start, or it may not sample the CPU."""
+    """Open nsys. Raises CollectorUnavailableError: there is none, it does not start, or it may not sample the CPU."""
     path = chosen_nsys(setting, workplace.environment)
     if path is None:
         raise CollectorUnavailableError(

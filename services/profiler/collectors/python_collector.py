@@ -27,7 +27,7 @@ TRACE_PATTERNS: Final = {"kineto": ("trace-*.json.gz", "trace-*.json"), "proton"
 
 @dataclass(frozen=True, slots=True)
 class PythonCollector:
-    """name: "kineto" or "proton"."""
+    """A collector inside a Python program. name: "kineto" or "proton"."""
 
     profile: CommandProfile
     workplace: Workplace
@@ -68,7 +68,7 @@ class PythonCollector:
         return Collected(kept, tuple((file.artifact_name,) for file in kept), is_within_program=True, notices=failures)
 
     def install(self) -> None:
-        """Puts the hook where the program's PYTHONPATH has it."""
+        """Put the hook where the program's PYTHONPATH has it."""
         folder = self.workplace.collected / "hook"
         folder.mkdir()
         shutil.copyfile(python_hook.__file__, folder / "sitecustomize.py")
@@ -77,7 +77,7 @@ class PythonCollector:
         return sorted(path for path in self.workplace.collected.glob(pattern) if path.stat().st_size)
 
     def _artifact_name(self, path: Path, count: int) -> str:
-        """Of several processes each has its rank in the name, or its process id where it has none."""
+        """Return the artifact's name. Of several processes each has its rank in it, or its process id where it has none."""
         stem, _, rest = path.name.partition(".")
         kind, _, process_id = stem.partition("-")
         if count == 1:
@@ -139,7 +139,7 @@ class PythonCollector:
 
 
 def open_python_collector(profile: CommandProfile, workplace: Workplace) -> PythonCollector:
-    """Raises CollectorUnavailableError where the command's own interpreter lacks the module."""
+    """Open the collector. Raises CollectorUnavailableError where the command's own interpreter lacks the module."""
     collector = PythonCollector(profile, workplace)
     program = profile.arguments[0]
     if INTERPRETER.fullmatch(Path(program).name) and _lacks(program, collector.module_name, workplace):
@@ -158,7 +158,7 @@ def absent(collector: str, module_name: str, python: str) -> CollectorUnavailabl
 
 
 def _lacks(python: str, module_name: str, workplace: Workplace) -> bool:
-    """Only a clear no counts: whatever else goes wrong, the program itself will show."""
+    """Return whether the module is missing. Only a clear no counts: whatever else goes wrong, the program itself will show."""
     try:
         done = subprocess.run(
             [shutil.which(python, path=workplace.environment.get("PATH")) or python, "-c", PROBE, module_name],

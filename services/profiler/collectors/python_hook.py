@@ -33,14 +33,14 @@ TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
 class Note:
-    """What the profiler's worker learns of this process."""
+    """A note from which the profiler's worker learns of this process."""
 
     def __init__(self, folder: str, module_name: str) -> None:
         self._path = os.path.join(folder, f"{os.getpid()}.json")
         self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
 
     def tell(self, state: str, **fields: object) -> None:
-        """States: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
+        """Note a state: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
         self._fields.update(fields, state=state)
         with open(self._path + ".new", "w", encoding="utf-8") as file:
             json.dump(self._fields, file)
@@ -87,14 +87,14 @@ class ModuleRanges:
                     return
 
     def _stack(self) -> list[tuple[Any, str, Any]]:
-        """Modules that are being called, outermost first, with their names and ranges."""
+        """Return the modules that are being called, outermost first, with their names and ranges."""
         if not hasattr(self._local, "stack"):
             self._local.stack = []
         stack: list[tuple[Any, str, Any]] = self._local.stack
         return stack
 
     def _name(self, module: Any, stack: list[tuple[Any, str, Any]]) -> str:
-        """Such as blocks.0.attn; empty for the outermost one. One that is called without being part of what is around it has its type's."""
+        """Return a name such as blocks.0.attn; empty for the root. A module called from outside its parent has its type's name."""
         if not stack:
             return ""
         parent, parent_name, _ = stack[-1]
@@ -107,7 +107,7 @@ class ModuleRanges:
 
 
 class Kineto:
-    """torch.profiler around the rest of the program, or around some optimizer steps of it."""
+    """Use of torch.profiler around the rest of the program, or around some optimizer steps of it."""
 
     def __init__(self, folder: str, note: Note) -> None:
         self._path = os.path.join(folder, f"trace-{os.getpid()}.json")
@@ -127,7 +127,7 @@ class Kineto:
             self._start()
 
     def end(self) -> None:
-        """Stops and writes the trace."""
+        """Stop and write the trace."""
         if self._profile is None:
             return
         profile, self._profile = self._profile, None
@@ -264,7 +264,7 @@ def watch() -> None:
 
 
 def load_hidden_sitecustomize() -> None:
-    """The one that would have been loaded if this file were not in front of it."""
+    """Load the sitecustomize that would have been loaded if this file were not in front of it."""
     own_folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != own_folder]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)

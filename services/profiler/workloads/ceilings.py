@@ -32,7 +32,7 @@ METHOD: Final = 2  # counts up when ceilings come to mean more or another thing:
 
 
 def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measures the ceilings of an open device, tells them, and keeps them in the file for later sweeps.
+    """Measure the ceilings of an open device, tell them, and keep them in the file for later sweeps.
 
     Raises:
         KernalyseError: none could be measured.
@@ -49,7 +49,7 @@ def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSin
 def tell_ceilings_before_sweep(
     session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None, configuration_count: int
 ) -> bool:
-    """On a CPU device, for which no datasheet has figures: tells the ceilings of the file, or measures them first.
+    """Report the ceilings of the file for a CPU device, which has no datasheet, or measure them first.
 
     A sweep is worth having without ceilings, so what goes wrong here is only logged.
 
@@ -75,7 +75,7 @@ def tell_ceilings_before_sweep(
 
 
 def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measures ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
+    """Measure ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
 
     On a host that is busy still they would come out as low again.
     """
@@ -91,13 +91,13 @@ def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, s
 
 
 def load_sources() -> CeilingSources:
-    """The kernels that measure ceilings, from beside the catalogue's."""
+    """Return the kernels that measure ceilings, from beside the catalogue's."""
     folder = catalog_folder() / CEILINGS_FOLDER
     return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
 
 
 def _tell_nothing(index: int, plan: CeilingPlan) -> None:
-    """The sweep's own progress goes on."""
+    """Report nothing: the sweep's own progress continues."""
 
 
 def _measure_and_tell(
@@ -108,7 +108,7 @@ def _measure_and_tell(
     next_chance: str,
     on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
-    """Whether the host was quiet enough for the figures to be final."""
+    """Return whether the host was quiet enough for the figures to be final."""
     meter = open_host_meter(session.device)
     before = _host_busy_ratio(meter)
     measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
@@ -156,7 +156,7 @@ def _host_busy_ratio(meter: UseMeter) -> float | None:
 
 
 def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = time.time_ns) -> tuple[Ceiling, ...]:
-    """The ceilings of this device and driver, if measured within a day on a host that had nothing else to do, or just now; else none."""
+    """Return this device and driver's ceilings, if measured within a day on a host that was otherwise idle, or just now; else none."""
     now = now_unix_ns()
     known = _known_ceilings(file, device, now)
     if known is None or (is_busy(known.busy_ratio) and now - known.measured_unix_ns > MAX_BUSY_AGE_NS):
@@ -167,7 +167,7 @@ def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = t
 def write_ceilings(
     file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float | None, now_unix_ns: Callable[[], int] = time.time_ns
 ) -> tuple[Ceiling, ...]:
-    """Puts this device's ceilings beside those of the others, and answers with what is now known.
+    """Put this device's ceilings beside those of the others, and return what is now known.
 
     A ceiling is a maximum, so the higher one stays of what was measured within a day, and with it the quietest host: it is at
     least as high as what was measured there. A file that cannot be written only costs the next sweep its time.

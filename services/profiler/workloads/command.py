@@ -32,7 +32,7 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """What the node gives a command.
+    """The node's settings for a command.
 
     folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
     is_told_to_end: whether the run is being cancelled; then there are `grace_s` seconds left.
@@ -47,7 +47,7 @@ class CommandOrder:
 
 
 def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
-    """Runs the command and tells what it printed, artifacts, and TraceStored for each trace that it left.
+    """Run the command and tell what it printed, artifacts, and TraceStored for each trace that it left.
 
     Raises:
         CommandNotFoundError, CollectorUnavailableError, StorageFullError: before it starts.
@@ -82,7 +82,7 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
 
 
 def _workplace(profile: CommandProfile, order: CommandOrder) -> Workplace:
-    """Private folders; the bundle is copied, for the program may write into it."""
+    """Return private folders; the bundle is copied, for the program may write into it."""
     program, collected = order.folder / "program", order.folder / "collected"
     if profile.bundle_digest is None:
         program.mkdir()
@@ -136,7 +136,7 @@ def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, 
 
 
 def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
-    """What the run failed for, the most telling first; None: for nothing."""
+    """Return what the run failed for, the most telling first; None: for nothing."""
     if end.cause is EndCause.CANCELLED:
         return None
     if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:

@@ -1,4 +1,4 @@
-"""One configuration of a sweep, from its definition to its measurement."""
+"""Measurement of one configuration of a sweep, from its definition to its result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ActivitySink = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all configurations of one process share."""
+    """State that all configurations of one process share."""
 
     sweep: KernelSweep
     session: DeviceSession
@@ -85,26 +85,26 @@ class ConfigurationRun:
 
     @property
     def plan(self) -> LaunchPlan:
-        """Raises what `plan_launch` raises."""
+        """Return the plan of the launch. Raises what `plan_launch` raises."""
         if self._plan is None:
             plan = plan_launch(self.planned)
             self._plan = replace(plan, configuration=replace(plan.configuration, cache_mode=self._method.cache_mode))
         return self._plan
 
     def announce(self) -> None:
-        """Tells the configuration, and refuses what cannot be launched."""
+        """Report the configuration, and refuse what cannot be launched."""
         self._bench.sink.write(self.plan.configuration)
         check_requirement(self.plan)
         check_launch(self._bench.session.device, self.plan.definition.kernel_name, self.plan.launch)
         check_device_memory(self.planned, self._bench.session.device)
 
     def measure(self, on_activity: ActivitySink) -> Measurement:
-        """Everything at once."""
+        """Start, sample and finish."""
         self.start(on_activity)
         return self.finish(self.sample())
 
     def start(self, on_activity: ActivitySink) -> None:
-        """Compiles, fills buffers, verifies, warms up and chooses how to time."""
+        """Compile, fill buffers, verify, warm up and choose how to time."""
         start_ns = time.perf_counter_ns()
         self._bench.neighbours.wait_or_refuse(self._bench.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
@@ -115,12 +115,12 @@ class ConfigurationRun:
         self._benchmark.start(lambda: self._verify(self._bench.sweep.measuring.seed))
 
     def prepare(self) -> PreparedLaunch:
-        """Compiles and fills buffers: a launch as the benchmark's, for whoever launches it without one."""
+        """Compile and fill buffers: a launch as the benchmark's, for whoever launches it without one."""
         self._kernel = self._bench.compiler.compile(self.planned)
         return self._load()
 
     def reload(self) -> None:
-        """Before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
+        """Load again before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
         assert self._benchmark is not None
         start_ns = time.perf_counter_ns()
         launch = self._load()
@@ -129,17 +129,17 @@ class ConfigurationRun:
         self._further_ns += time.perf_counter_ns() - start_ns
 
     def unload(self) -> None:
-        """Before another configuration takes the buffers: many that wait would fill the host's memory with their inputs."""
+        """Drop inputs before another configuration takes the buffers: many that wait would fill the host's memory with theirs."""
         self._loaded = None
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the results were compared with the reference, and differ."""
+        """Return whether the results were compared with the reference, and differ."""
         verification = self.benchmark.verification
         return verification is not None and verification.state is VerificationState.FAILED
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
-        """Takes samples until the rule has enough, the earlier ones included."""
+        """Take samples until the rule has enough, the earlier ones included."""
         return self.benchmark.sample(rule)
 
     @property
@@ -163,7 +163,7 @@ class ConfigurationRun:
         return self.benchmark.samples()
 
     def finish(self, stop_reason: StopReason, use: DeviceUse | None = None) -> Measurement:
-        """Checks again with fresh inputs, and writes the measurement.
+        """Check again with fresh inputs, and write the measurement.
 
         use: by others, of two configurations that were measured at once; None: asked for here.
         """
@@ -177,7 +177,7 @@ class ConfigurationRun:
     # ------------------------------------------------------------ steps
 
     def _load(self) -> PreparedLaunch:
-        """Buffers with their first contents, and the launch that uses them."""
+        """Return a launch on buffers with their first contents."""
         assert self._kernel is not None
         plans = self.plan.buffers()
         try:
@@ -191,7 +191,7 @@ class ConfigurationRun:
         return self._launch
 
     def _fill(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
-        """First contents of all buffers; answers with those that the kernel reads, by name."""
+        """Fill all buffers with their first contents; return those that the kernel reads, by name."""
         inputs = self._fill_inputs(plans, buffers, seed)
         for plan in plans:
             if not plan.is_read:
@@ -206,7 +206,7 @@ class ConfigurationRun:
         return inputs
 
     def _verify(self, seed: int) -> Verification:
-        """Runs the kernel once on untouched buffers and compares what it wrote."""
+        """Run the kernel once on untouched buffers and compare what it wrote."""
         definition, loaded = self.plan.definition, self._loaded
         assert loaded is not None
         if self._bench.sweep.measuring.skip_verification:
@@ -235,7 +235,7 @@ class ConfigurationRun:
 
     @property
     def _reference(self) -> Reference | str | None:
-        """What tells one reference from another: the caller's own function, or the name that the definition has."""
+        """Return what tells one reference from another: the caller's own function, or the name that the definition has."""
         return self.planned.kernel.callables.reference or self.plan.definition.reference
 
     def _expected(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -280,7 +280,7 @@ class ConfigurationRun:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What lies on the device for one configuration."""
+    """Buffers on the device for one configuration."""
 
     plans: tuple[BufferPlan, ...]
     buffers: Mapping[str, DeviceBuffer]

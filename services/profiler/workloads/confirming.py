@@ -41,7 +41,7 @@ class Candidate:
 
 
 class Contests:
-    """Who may be the fastest of each contest: what this run has measured, and what an earlier run of the sweep has.
+    """Candidates for the fastest of each contest, measured in this run or in an earlier run of the sweep.
 
     Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
     """
@@ -52,7 +52,7 @@ class Contests:
             self._enter(rival)
 
     def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
-        """None: it could not be measured."""
+        """Enter a measured configuration. None: it could not be measured."""
         if measurement is not None and _can_win(measurement):
             self._enter(Candidate(planned, measurement.duration_median_ns))
 
@@ -60,7 +60,7 @@ class Contests:
         self._candidates[candidate.planned.contest].append(candidate)
 
     def confirm(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-        """Compares the fastest two of each, after everything is measured: a comparison that takes longer than thought must
+        """Compare the fastest two of each, after everything is measured: a comparison that takes longer than thought must
         cost no configuration its look.
 
         Raises:
@@ -74,22 +74,22 @@ class Contests:
             confirm_best(two, bench, progress, budget.part(1 / (len(contested) - position), least_ns))
 
     def shortest_comparison_ns(self) -> float:
-        """Infinity: there is none to make."""
+        """Return the time of the shortest comparison. Infinity: there is none to make."""
         return min(map(_shortest_comparison_ns, self._contested()), default=math.inf)
 
     def _contested(self) -> list[Sequence[Candidate]]:
-        """The fastest two of each contest that has as many."""
+        """Return the fastest two of each contest that has as many."""
         ranked = (sorted(candidates, key=lambda one: one.duration_median_ns) for candidates in self._candidates.values())
         return [candidates[:2] for candidates in ranked if len(candidates) > 1]
 
 
 def confirming_ns(measuring_ns: float) -> float:
-    """For the comparisons of a sweep over everything, which took so long."""
+    """Return the time for the comparisons of a sweep over everything, which took so long."""
     return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
 
 
 def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-    """Compares the fastest two of one contest, if the budget allows it; a search says so where it does not.
+    """Compare the fastest two of one contest, if the budget allows it; a search says so where it does not.
 
     Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
 
@@ -128,7 +128,7 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
 
 
 def _tell_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:
-    """Of a sweep over everything, which keeps no time for comparisons, table best says what each margin rests on."""
+    """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
     if bench.sweep.strategy is SearchStrategy.ALL:
         return
     line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"

@@ -33,7 +33,7 @@ CUDA_LIBRARY = "libcuda.so.1"
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """What the command line says."""
+    """The command line of counted launches."""
 
     spec_file: Path
     configurations_file: Path
@@ -86,7 +86,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
 
 
 def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecord, *, has_ranges: bool) -> None:
-    """Prepares one configuration and launches it; what goes wrong is recorded and does not go further."""
+    """Prepare one configuration and launch it; what goes wrong is recorded and goes no further."""
     from services.profiler.workloads.configuration_run import ConfigurationRun
 
     run = ConfigurationRun(planned, bench)
@@ -110,7 +110,7 @@ def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecor
 
 @contextmanager
 def profiled_range() -> Iterator[None]:
-    """What is launched within it in this process, ncu sees under --profile-from-start off. Raises InternalError."""
+    """Let ncu see what this process launches within the context, under --profile-from-start off. Raises InternalError."""
     driver = ctypes.CDLL(CUDA_LIBRARY)  # loaded already, by the backend
     _check(driver.cuProfilerStart(), "cuProfilerStart")
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """What a worker gives a model to run with."""
+    """Context that a worker gives a model to run with."""
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
     sink: EventSink
@@ -34,32 +34,32 @@ class ModelPlace:
 
 
 class ModelWorkload(Protocol):
-    """One way to run models."""
+    """A way to run models."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """Built-in ones, as messages list them."""
+        """Return the names of built-in models, as messages list them."""
         ...
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
-        """Those that it can run on; AUTO takes the first that has a device."""
+        """Return those that it can run on; AUTO takes the first that has a device."""
         ...
 
     def can_use(self, device: Device) -> bool:
-        """Whether a device that one of these backends drives may be chosen for it."""
+        """Return whether a device that one of these backends drives may be chosen for it."""
         ...
 
     def takes(self, work: ModelRun) -> bool:
-        """Whether the model is one of its own."""
+        """Return whether the model is one of its own."""
         ...
 
     def check(self, work: ModelRun) -> None:
-        """Refuses, in the service, what cannot be run as written. Raises InvalidRequestError."""
+        """Refuse, in the service, what cannot be run as written. Raises InvalidRequestError."""
         ...
 
     def run(self, work: ModelRun, place: ModelPlace) -> None:
-        """Carries it out, in the worker. Raises KernalyseError."""
+        """Run the model, in the worker. Raises KernalyseError."""
         ...
 
 
@@ -67,7 +67,7 @@ WORKLOADS: Final[tuple[ModelWorkload, ...]] = (GptWorkload(), OnnxWorkload())
 
 
 def workload_of(work: ModelRun) -> ModelWorkload:
-    """The workload that takes the model. Raises UnknownModelError, naming the closest there are."""
+    """Return the workload that takes the model. Raises UnknownModelError, naming the closest there are."""
     for workload in WORKLOADS:
         if workload.takes(work):
             return workload

@@ -16,7 +16,7 @@ from services.profiler.workloads.turns import Turns
 
 
 def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, bench: Bench, progress: SweepProgress) -> None:
-    """Measures and compares the configurations of each problem, the one listed first being the baseline.
+    """Measure and compare the configurations of each problem, the one listed first being the baseline.
 
     Of a problem of which an earlier run has measured one side, the other is measured by itself.
     """
@@ -29,7 +29,7 @@ def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, 
 
 
 def start_pair(baseline: ConfigurationRun, judged: ConfigurationRun, on_activity: ActivitySink) -> None:
-    """Two configurations that are to take turns, with the buffers of both on the device.
+    """Start two configurations that are to alternate, with the buffers of both on the device.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.
@@ -63,7 +63,7 @@ class ProblemRun:
             self._bench.sink.write(comparison)
 
     def _compare(self, block_count: int) -> PairedComparison | None:
-        """None: one side has failed meanwhile."""
+        """Compare both sides. None: one has failed meanwhile."""
         baseline, judged = self._sides
         note = TurnNote(self._bench.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
         turns = Turns(baseline, judged, self._progress.report, note.write)

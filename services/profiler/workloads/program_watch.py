@@ -75,14 +75,14 @@ class ProgramEnd:
 
 @dataclass(slots=True)
 class Cancelling:
-    """Whether the run is being cancelled, and the little time that is left then."""
+    """State of a cancellation, and the little time that is left then."""
 
     is_told: Callable[[], bool]
     grace_s: float
     _tool_end: float | None = None
 
     def limit(self, tool_end: float, now: float) -> float:
-        """The latest moment for tools."""
+        """Return the latest moment for tools."""
         if self._tool_end is None and self.is_told():
             self._tool_end = now + CANCELLING_SHARE * self.grace_s
         return tool_end if self._tool_end is None else min(tool_end, self._tool_end)
@@ -105,7 +105,7 @@ class Watcher:
         self._tell_activity = tell_activity
 
     def run(self, command: Sequence[str], activity: str) -> ToolEnd:
-        """A tool alone, on what was collected."""
+        """Run a tool alone, on what was collected."""
         with self._started(command, {}) as (process, output):
             silence = _Silence(self._workplace)
             while not process.wait(POLL_S):
@@ -115,7 +115,7 @@ class Watcher:
             return self._ended(process, output)
 
     def run_program(self, collector: Collector, target: Sequence[str], label: str, max_duration_s: float | None) -> ProgramEnd:
-        """The program under its collector, until both have ended."""
+        """Run the program under its collector, until both have ended."""
         with self._started(collector.command(target), collector.environment()) as (process, output):
             program = _Program(process.supervisor_id)
             cause = EndCause.ITSELF
@@ -141,7 +141,7 @@ class Watcher:
         return now > self._cancelling.limit(self._budget.tool_end, now)
 
     def _cause(self, now: float, age_s: float | None, max_duration_s: float | None) -> EndCause:
-        """Why a program that runs has to end now; ITSELF: it has not to."""
+        """Return why a program that runs has to end now; ITSELF: it has not to."""
         if self._cancelling.is_told():
             return EndCause.CANCELLED
         if max_duration_s is not None and age_s is not None and age_s > max_duration_s:
@@ -223,7 +223,7 @@ class _Program:
         return is_running
 
     def age_s(self, now: float) -> float | None:
-        """Since when it has run; None: not yet."""
+        """Return how long it has run; None: not yet."""
         return None if self._first_seen is None else max(0.0, now - self._first_seen)
 
     def end(self, kill_time: float) -> None:
@@ -231,7 +231,7 @@ class _Program:
         self._signal(signal.SIGTERM)
 
     def keep_ending(self, now: float, is_finishing: bool) -> None:
-        """Kills what TERM has not ended in time, unless it is at its trace."""
+        """Kill what TERM has not ended in time, unless it is at its trace."""
         if self._kill_time is not None and now > self._kill_time and not is_finishing:
             self._signal(signal.SIGKILL)
 
@@ -249,7 +249,7 @@ class _Program:
 
 
 class _Silence:
-    """Whether a tool has changed no file for too long."""
+    """Timer of a tool that has changed no file for too long."""
 
     def __init__(self, workplace: Workplace) -> None:
         self._folders = (workplace.collected, workplace.temporary)

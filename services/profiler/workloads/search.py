@@ -39,7 +39,7 @@ def search_at_random(
     contests: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
-    """Measures one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
+    """Measure one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
     order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
@@ -59,7 +59,7 @@ def search_by_halving(
     contests: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
-    """Finds the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
+    """Find the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
     by_contest: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         by_contest.setdefault(planned.contest, []).append(planned)
@@ -78,7 +78,7 @@ def _searching_part(budget: SearchBudget, bench: Bench) -> SearchBudget:
 
 
 def _limited(bench: Bench, left_ns: float) -> Bench:
-    """With no more time for the samples of a configuration than this, but enough for a look."""
+    """Return the context with no more time for the samples of a configuration than this, but enough for a look."""
     measuring = bench.sweep.measuring
     if left_ns >= measuring.max_duration_ns:
         return bench
@@ -87,7 +87,7 @@ def _limited(bench: Bench, left_ns: float) -> Bench:
 
 
 def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
-    """Positions that go on: of the faster half, those whose interval does not lie above the best's; at least the two best."""
+    """Return the positions of the faster half and of those whose interval does not lie above the best's; at least the two best."""
     order = sorted(range(len(standings)), key=lambda position: standings[position].median)
     half = order[: max(FINALIST_COUNT, (len(order) + 1) // 2)]
     best = standings[order[0]]
@@ -103,7 +103,7 @@ def _tell_left(left_count: int, bench: Bench) -> None:
 
 
 class _Halving:
-    """One contest: configurations of which the fastest is wanted."""
+    """Successive halving of one contest: configurations of which the fastest is sought."""
 
     def __init__(self, bench: Bench, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
         self._bench = bench
@@ -113,7 +113,7 @@ class _Halving:
         self._contests = contests
 
     def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
-        """Measures until two are left and thoroughly known, or the budget is spent; answers with how many had no look at all."""
+        """Measure until two are left and thoroughly known, or the budget is spent; return how many had no look at all."""
         waiting, rivals = list(contest), list[ConfigurationRun]()
         while waiting and not self._budget.is_spent():
             run = ConfigurationRun(waiting.pop(0), self._bench)
@@ -132,13 +132,13 @@ class _Halving:
         return len(waiting)
 
     def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
-        """Those that go on; the others' measurements are told as they are."""
+        """Return those that go on; the others' measurements are told as they are."""
         for run in leaving:
             self._finish(run, lambda _: StopReason.ELIMINATED)
         return [run for run in rivals if run not in leaving]
 
     def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
-        """Samples as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
+        """Sample as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
         if run.samples().size >= run.rule.max_sample_count:
             return StopReason.SAMPLE_LIMIT
         left_ns = self._budget.left_ns()
@@ -158,11 +158,11 @@ class _Halving:
         self._sample(run, FIRST_LOOK_COUNT)
 
     def _look_again(self, run: ConfigurationRun, count: int) -> bool:
-        """Whether the run goes on. Without budget it does with what it has."""
+        """Return whether the run goes on. Without budget it does with what it has."""
         return self._budget.is_spent() or self._progress.attempt(run, partial(self._sample, run, count))
 
     def _sample(self, run: ConfigurationRun, count: int) -> None:
-        """Samples up to this many in all."""
+        """Take samples up to this many in all."""
         self._progress.report(f"looking at {run.label}")
         self._bring(run)
         rule = run.rule
@@ -187,7 +187,7 @@ class _Halving:
             self._progress.complete()
 
     def _bring(self, run: ConfigurationRun | None) -> None:
-        """Makes the device's buffers those of `run`; None: they are about to become another one's."""
+        """Make the device's buffers those of `run`; None: they are about to become another one's."""
         if self._on_device is not run:
             if self._on_device is not None:
                 self._on_device.unload()

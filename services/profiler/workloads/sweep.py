@@ -31,7 +31,7 @@ def run_sweep(
     process_index: int = 0,
     failed_count: int = 0,
 ) -> int:
-    """Measures what `plan` leaves to one process, on an open session, and writes what happens to `sink`.
+    """Measure what `plan` leaves to one process, on an open session, and write what happens to `sink`.
 
     A configuration that cannot be measured is told as ConfigurationFailed, and the sweep goes on.
 
@@ -97,7 +97,7 @@ def _measure_all(
 
 
 def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
-    """What an earlier run of the sweep has measured, as far as it may be the fastest."""
+    """Yield what an earlier run of the sweep has measured, as far as it may be the fastest."""
     medians_ns = {rival.configuration_index: rival.duration_median_ns for rival in sweep.rivals}
     if medians_ns:
         for planned in plan.configurations():

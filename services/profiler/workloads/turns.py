@@ -90,7 +90,7 @@ class Turns:
         self._kept_pair_count = 0
 
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
-        """Turns in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+        """Alternate in the order ABBA: what drifts steadily adds as much to the one side as to the other.
 
         max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
             rules, once it is.
@@ -124,7 +124,7 @@ class Turns:
                 next_look_count = pair_count + pair_count // LOOK_GROWTH
 
     def _time_alike(self) -> int:
-        """Chooses how both sides are timed; answers with the turns of a block.
+        """Choose how both sides are timed; return the turns of a block.
 
         A kernel just short enough for batches is not compared with one just too long for them in single launches. And
         turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
@@ -151,7 +151,7 @@ class Turns:
         return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._judged))
 
     def _look(self, pair_count: int) -> Comparison | None:
-        """Without the pairs of which the throttled samples have left nothing; None: they have left no pair."""
+        """Compare the pairs of which throttling has left something on both sides; None: it has left no pair."""
         kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._judged.has_block(index)]
         self._kept_pair_count = len(kept)
         if not kept:
@@ -204,7 +204,7 @@ class _Side:
         self._cycle_counts: list[float] = []  # of blocks; NaN: no clock is known
 
     def time_sample(self) -> int:
-        """Wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
+        """Return the wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
         self.run.benchmark.take_block(1)
         walls_ns: list[int] = []
         while len(walls_ns) < MIN_LOOK_COUNT or sum(walls_ns) < CPU_BLOCK_NS:

@@ -1,4 +1,4 @@
-"""What all measurements of one model run share."""
+"""State that all measurements of one model run share."""
 
 from __future__ import annotations
 

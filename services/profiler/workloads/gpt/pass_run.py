@@ -1,4 +1,4 @@
-"""One variant's whole passes, without events between their launches: the model's latency."""
+"""Complete passes of one variant, without events between their launches: the model's latency."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class PassRun:
         self.benchmark.keep_blocks([self.benchmark.take_block(count)])
 
     def sample(self) -> StopReason:
-        """Takes passes until there are enough."""
+        """Take passes until there are enough."""
         return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> None:
-        """Tells the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
+        """Report the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
         bench, result = self._bench, self.benchmark.result(stop_reason)
         measured = result.measurement(self.configuration_index, bench.method, self.device, use)
         bench.sink.write(

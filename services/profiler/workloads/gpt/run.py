@@ -56,7 +56,7 @@ MODEL_ARTIFACT: Final = "model.json"
 
 
 def run_gpt(work: ModelRun, place: ModelPlace) -> None:
-    """Tells configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
+    """Report configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
 
     Raises:
         MemoryLimitError: names the largest batch and sequence that fit.
@@ -142,7 +142,7 @@ def _load(
     place: ModelPlace,
     progress: ProgressReporter,
 ) -> tuple[list[LoadedPass], list[Verification]]:
-    """Compiles, fills and verifies every variant."""
+    """Compile, fill and verify every variant."""
     progress.report("making weights")
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
     model.fill(weights, tokens)
@@ -187,7 +187,7 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
 def _tell_model(
     problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelPlace
 ) -> None:
-    """What the model consists of, in numbers: for people in the log, whole as an artifact."""
+    """Report what the model consists of, in numbers: for people in the log, all of it as an artifact."""
     variants = {
         planned.variant: {
             "launch_count": len(planned.steps),
@@ -228,7 +228,7 @@ def _measure(
     bench: PassBench,
     progress: ProgressReporter,
 ) -> None:
-    """A few whole passes, so that a latency shows early; then launch by launch; then whole passes until there are enough."""
+    """Time a few complete passes, so that a latency shows early; then each launch; then complete passes until there are enough."""
     runs = [PassRun(one, verification, bench, progress.report) for one, verification in zip(loaded, verifications, strict=True)]
     for run in runs:
         run.start()
@@ -244,7 +244,7 @@ def _measure(
 
 
 def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: ProgressReporter) -> list[StepSampling]:
-    """Launch by launch; variants take batches in turns, two of them so many that their layers can be compared."""
+    """Sample launch by launch; variants alternate, two of them so often that their layers can be compared."""
     block_count = PAIR_BLOCK_COUNT if len(loaded) == 2 else 0
     samplings = [StepSampling(one, bench, block_count) for one in loaded]
     while not all(sampling.is_finished for sampling in samplings):
@@ -256,7 +256,7 @@ def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: Prog
 
 
 def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple[list[StopReason], PairedComparison | None]:
-    """Whole passes: one variant alone, two in turns."""
+    """Sample complete passes: one variant alone, two interleaved."""
     if len(runs) != 2:
         return [run.sample() for run in runs], None
     turns = Turns(runs[0], runs[1], progress.report)
@@ -267,7 +267,7 @@ def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple
 def _recheck(
     work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: ProgressReporter
 ) -> Sequence[Verification | None]:
-    """Logits once more, of tokens that no variant has seen: what a kernel has kept is wrong then."""
+    """Verify once more, with tokens that no variant has seen: what a kernel has kept is wrong then."""
     if work.measuring.skip_verification:
         return [None for _ in loaded]
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed + RECHECK_SEED_STEP)

@@ -37,7 +37,7 @@ MAX_BATCH_GROWTH: Final = 4  # the first passes may be untypically quick
 
 
 class StepSampling:
-    """One variant, sampled in batches of passes; another may take batches in between.
+    """Samples of one variant, taken in batches of passes; another may take batches in between.
 
     Args:
         block_count: batches that a comparison with the other needs; they are taken as far as the time allows. 0: there is none.

@@ -74,7 +74,7 @@ class GptWorkload:
 
 
 def variants_of(work: ModelRun) -> tuple[str, ...]:
-    """Those asked for, in their order; baseline where none is named."""
+    """Return those asked for, in their order; baseline where none is named."""
     return work.variants or (BASELINE,)
 
 

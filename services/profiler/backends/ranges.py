@@ -25,7 +25,7 @@ COMPILE_LIMIT_S: Final = 60.0
 
 class Ranges(Protocol):
     def around(self, name: str) -> AbstractContextManager[None]:
-        """Everything that this thread launches inside belongs to the range."""
+        """Return a context: what this thread launches inside belongs to the range."""
         ...
 
 
@@ -51,7 +51,7 @@ class NvtxRanges:
 
 
 def open_ranges(environment: Mapping[str, str], toolkit: Path | None = None) -> Ranges:
-    """Ranges for the tool that runs this process; none, at no cost, where there is no tool. Never raises.
+    """Open ranges for the tool that runs this process; none, at no cost, where there is no tool. Never raises.
 
     Args:
         toolkit: folder of the CUDA toolkit with include/nvtx3; None: that of nvcc.

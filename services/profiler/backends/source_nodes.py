@@ -27,7 +27,7 @@ def _parser() -> Parser:
 
 
 def parse_text(text: bytes) -> Tree:
-    """The tree of a .cu text. What the grammar cannot read becomes a node of type ERROR."""
+    """Return the tree of a .cu text. What the grammar cannot read becomes a node of type ERROR."""
     return _parser().parse(ALIGNMENT.sub(lambda found: b" " * len(found[0]), text))
 
 
@@ -43,7 +43,7 @@ class Place:
 
 
 def place_of(node: Node, file_name: str) -> Place:
-    """Where `node` begins: by the last #line before it, which expanded headers have, else in `file_name`."""
+    """Return where `node` begins: by the last #line before it, which expanded headers have, else in `file_name`."""
     lines = (root_of(node).text or b"")[: node.start_byte].split(b"\n")
     for distance, line in enumerate(reversed(lines[:-1])):
         found = LINE_DIRECTIVE.match(line)
@@ -63,12 +63,12 @@ def node_text(node: Node) -> str:
 
 
 def line_of(node: Node) -> int:
-    """From 1, as editors count."""
+    """Return the line, from 1, as editors count."""
     return int(node.start_point[0]) + 1
 
 
 def descendants(node: Node) -> Iterator[Node]:
-    """Every node below `node`, in the order of the text."""
+    """Yield every node below `node`, in the order of the text."""
     waiting = list(reversed(node.children))  # not recursive: a deeply nested text must not reach Python's limit
     while waiting:
         current = waiting.pop()
@@ -81,7 +81,7 @@ def has_qualifier(node: Node, qualifier: str) -> bool:
 
 
 def function_declarator(node: Node) -> Node | None:
-    """The part `name(parameters)` of a function's definition, whatever pointers and initializers surround it."""
+    """Return the part `name(parameters)` of a function's definition, whatever pointers and initializers surround it."""
     for child in node.children:
         if child.type == "function_declarator":
             return child
@@ -91,7 +91,7 @@ def function_declarator(node: Node) -> Node | None:
 
 
 def function_body(node: Node) -> Node | None:
-    """The braces of a definition; a broken body parses as an initializer list."""
+    """Return the braces of a definition; a broken body parses as an initializer list."""
     for child in node.children:
         if child.type in ("compound_statement", "initializer_list"):
             return child
@@ -101,7 +101,7 @@ def function_body(node: Node) -> Node | None:
 
 
 def declarator_name(node: Node) -> Node | None:
-    """The name that a declarator declares, behind its stars, brackets and initializer."""
+    """Return the name that a declarator declares, behind its stars, brackets and initializer."""
     if node.type in ("identifier", "type_identifier"):
         return node
     for child in node.children:
@@ -115,5 +115,5 @@ def type_node(declaration: Node) -> Node | None:
 
 
 def is_dynamic_shared(node: Node) -> bool:
-    """Whether `node` is a declaration `extern __shared__ T name[]`."""
+    """Return whether `node` is a declaration `extern __shared__ T name[]`."""
     return node.type == "declaration" and has_qualifier(node, "extern") and has_qualifier(node, "__shared__")

@@ -1,4 +1,4 @@
-"""What this node takes on: policy, validity and place of a requested run, before it is queued."""
+"""Admission of requested runs: policy, validity and placement, before a run is queued."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a run is to be run. spec: with backend, device and limits settled, as the worker gets it."""
+    """The device queue, device and limits of a run. spec: with backend, device and limits settled, as the worker gets it."""
 
     queue_name: str  # of the device queue: its runs follow each other
     device_id: str | None  # None: a command on a node without devices
@@ -70,7 +70,7 @@ class Admission:
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
 
     def check(self, spec: RunSpec) -> Placement:
-        """Everything that can be refused without running.
+        """Return everything that can be refused without running.
 
         Raises:
             ForbiddenError: the node's policy does not allow it.
@@ -90,7 +90,7 @@ class Admission:
         return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
-        """Where an admitted spec runs, with the node's present devices."""
+        """Return where an admitted spec runs, with the node's present devices."""
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)
@@ -111,7 +111,7 @@ class Admission:
         )
 
     def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
-        """With the node's first device: a command may use any, and what shares that one would disturb it."""
+        """Place a command on the node's first device: it may use any, and what shares that one would disturb it."""
         device = self.devices[0] if self.devices else None
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
@@ -145,7 +145,7 @@ class Admission:
                 pass
 
     def _check_allowed(self, work: CommandProfile) -> None:
-        """With patterns set, nothing else of a request may change what an allowed command does."""
+        """Raise ForbiddenError for a command line that is not allowed. Nothing else of a request may change what an allowed one does."""
         command_line = shlex.join(work.arguments)
         if not any(fnmatchcase(command_line, pattern) for pattern in self.allowed_commands):
             raise ForbiddenError(
@@ -158,7 +158,7 @@ class Admission:
             raise _forbidden("variables and bundles for commands", "allowed_commands")
 
     def _device(self, backend: BackendName, device_id: str | None, workload: ModelWorkload | None) -> tuple[Device, BackendName]:
-        """workload: of a model, which says what it can run on; None: kernels can run on anything."""
+        """Return the device and backend to use. workload: of a model, which says what it can run on; None: kernels can run on anything."""
         backends = BACKENDS if workload is None else workload.backends
         if backend is not BackendName.AUTO and backend not in backends:
             raise BackendUnavailableError(

@@ -58,7 +58,7 @@ _NO_SPEC: Final = RunSpec(CeilingMeasurement())
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """Where the journal stands."""
+    """The journal's identity and its next event index."""
 
     journal_id: str
     reserved_index: int
@@ -67,14 +67,14 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class RunsPage:
-    """next_run_number: for the page after; None: this is the last."""
+    """One page of runs. next_run_number: for the page after; None: this is the last."""
 
     runs: tuple[Run, ...]
     next_run_number: int | None
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Opens the journal, creating it when there is none. Event indexes start at 1: 0 asks for the oldest."""
+    """Open the journal, creating it when there is none. Event indexes start at 1: 0 asks for the oldest."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode = WAL")
@@ -97,7 +97,7 @@ def read_head(connection: sqlite3.Connection) -> JournalHead:
 
 
 def read_frames(connection: sqlite3.Connection, position: int, run_id: str | None, limit_bytes: int) -> tuple[list[bytes], int, bool]:
-    """Frames from `position` on, at least one where there is one; the position after them; and whether those were all."""
+    """Return frames from `position` on, at least one where there is one; the position after them; and whether those were all."""
     where, values = ("", ()) if run_id is None else (" AND run_id = ?", (run_id,))
     rows = connection.execute(
         f"SELECT event_index, event FROM events WHERE event_index >= ?{where} ORDER BY event_index", (position, *values)
@@ -116,25 +116,25 @@ def read_frames(connection: sqlite3.Connection, position: int, run_id: str | Non
 
 
 def read_first_index(connection: sqlite3.Connection, above: int) -> int | None:
-    """Index of the oldest event above `above`."""
+    """Return the index of the oldest event above `above`."""
     found: int | None = connection.execute("SELECT min(event_index) FROM events WHERE event_index > ?", (above,)).fetchone()[0]
     return found
 
 
 def read_run(connection: sqlite3.Connection, run_id: str) -> tuple[Run, bool] | None:
-    """The run, and whether its events have been dropped."""
+    """Return the run, and whether its events have been dropped."""
     row = connection.execute("SELECT run, spec, is_expired FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else (_decoded(row[0], row[1]), bool(row[2]))
 
 
 def read_request(connection: sqlite3.Connection, request_id: str) -> tuple[Run, str] | None:
-    """The run that a request made, and the digest of the request's body."""
+    """Return the run that a request made, and the digest of the request's body."""
     row = connection.execute("SELECT run, spec, body_digest FROM runs WHERE request_id = ?", (request_id,)).fetchone()
     return None if row is None else (_decoded(row[0], row[1]), row[2])
 
 
 def read_runs(connection: sqlite3.Connection, before_run_number: int | None, limit: int) -> RunsPage:
-    """Runs, newest first, below `before_run_number`; fewer than `limit` when they are large."""
+    """Return runs, newest first, below `before_run_number`; fewer than `limit` when they are large."""
     rows = connection.execute(
         "SELECT run_number, run, spec FROM runs WHERE run_number < ? ORDER BY run_number DESC LIMIT ?",
         (2**62 if before_run_number is None else before_run_number, limit + 1),
@@ -153,13 +153,13 @@ def read_runs(connection: sqlite3.Connection, before_run_number: int | None, lim
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[Run]:
-    """Queued and running ones, oldest first."""
+    """Return queued and running runs, oldest first."""
     rows = connection.execute("SELECT run, spec FROM runs WHERE state IN ('QUEUED', 'RUNNING') ORDER BY run_number")
     return [_decoded(run, spec) for run, spec in rows]
 
 
 def encoded_run(run: Run) -> bytes:
-    """The run without its spec."""
+    """Return the run without its spec."""
     message = wire.encode(replace(run, spec=_NO_SPEC))
     message.ClearField("spec")
     data: bytes = message.SerializeToString()
@@ -178,7 +178,7 @@ def end_unix_ns(run: Run) -> int | None:
 
 
 def storage_error(error: sqlite3.Error, path: Path) -> StorageFullError | InternalError:
-    """What a failed write means for the caller."""
+    """Return what a failed write means for the caller."""
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if primary_code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return StorageFullError(

@@ -1,4 +1,4 @@
-"""Which variables of the service's environment the processes of a run get.
+"""The variables of the service's environment that the processes of a run get.
 
 Whatever a run executes was sent by somebody. Names are all there is to judge by, so what looks like a secret is withheld; a run that
 needs such a variable carries its own value.

@@ -1,4 +1,4 @@
-"""One run in its processes, from exec to the end of the last of them, seen from the service."""
+"""A run in its processes, from exec to the end of the last of them, seen from the service."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class RunProcess:
         self._progress: run_pb2.Progress | None = None  # the last; hardly ever asked for, so not decoded
 
     def end(self, cause: str) -> None:
-        """Asks the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
+        """Ask the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
         if self._cause_to_send is None:
             self._cause_to_send = cause
             self._send_cause()
 
     async def run(self, environment: dict[str, str], lock_file: int) -> Outcome:
-        """Returns when no process of the run is left and all it said is recorded."""
+        """Run the worker; return when no process of the run is left and all it said is recorded."""
         events_fd, worker_events_fd = open_pipe()
         status_fd, supervisor_status_fd = os.pipe()
         supervisor_control_fd, control_fd = os.pipe()
@@ -154,7 +154,7 @@ class RunProcess:
         self._progress = next(told, self._progress)
 
     async def _tell_failed(self, error: RunError) -> None:
-        """The configuration that was being measured, if it was one."""
+        """Report the configuration that was being measured as failed, if it was one."""
         progress = None if self._progress is None else wire.decode(self._progress, Progress)
         if progress is None:
             return
@@ -175,7 +175,7 @@ class RunProcess:
         )
 
     def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
-        """The worker's last word on a failure is kept back: the final state is the service's to say, once all processes are gone."""
+        """Return whether the event is the worker's last word on a failure, kept back: the service sets the final state at the very end."""
         if event.WhichOneof("payload") != "state_changed":
             return False
         changed = wire.decode(event.state_changed, StateChanged)

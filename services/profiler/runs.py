@@ -46,7 +46,7 @@ REWRITE_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunsSettings:
-    """What the node's configuration says about runs.
+    """Limits, folder and worker command of the node's runs.
 
     worker_command: each run's own arguments are added to it.
     """

@@ -51,7 +51,7 @@ MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the wor
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """What the command line says."""
+    """The worker's command line."""
 
     spec_file: Path
     events_fd: int
@@ -78,12 +78,12 @@ class WholeEvents:
             self._writer.write(payload)
 
     def close(self) -> None:
-        """Waits until the event being written is complete, and lets no other begin."""
+        """Wait until the event being written is complete, and let no other begin."""
         self._lock.acquire(timeout=MAX_FLUSH_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carries out one run; the exit status."""
+    """Carry out one run; return the exit status."""
     order = _read_command_line(arguments)
     # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
     # very kernels that are being measured on a CPU device.
@@ -175,14 +175,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
 
 
 def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
-    """A search without a budget takes the run's time limit, less what it may need to finish the configuration under way."""
+    """Give a search without a budget the run's time limit, less what it may need to finish the configuration in progress."""
     if sweep.strategy is SearchStrategy.ALL or sweep.budget_ns is not None or limits.time_limit_ns is None:
         return sweep
     return replace(sweep, budget_ns=max(limits.time_limit_ns // 2, limits.time_limit_ns - sweep.measuring.max_duration_ns - FINISHING_NS))
 
 
 class FailedCounts:
-    """How many configurations have failed so far, passed on from process to process in the run's folder.
+    """The number of configurations that have failed so far, passed on from process to process in the run's folder.
 
     Args:
         earlier_count: of an earlier run of the sweep.
@@ -200,7 +200,7 @@ class FailedCounts:
 
 
 def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
-    """The exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
+    """Return the exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
     from services.profiler.workloads.command import CommandOrder, run_command
 
     is_told_to_end = threading.Event()
@@ -212,7 +212,7 @@ def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, s
 
 
 def _own_age_s() -> float:
-    """How long the run has been going on, as its supervisor counts: this process is its first."""
+    """Return how long the run has been going on, as its supervisor counts: this process is its first."""
     import psutil
 
     return max(0.0, time.time() - psutil.Process().create_time())
@@ -250,7 +250,7 @@ def _open_session(backend: BackendName, device_id: str | None, cache_folder: Pat
 
 
 def _end_on_sigterm(sink: WholeEvents) -> None:
-    """Lets a thread end the process on SIGTERM, after the event being written.
+    """Let a thread end the process on SIGTERM, after the event being written.
 
     Python runs signal handlers on the main thread, which may sit in a runtime's library for as long as a kernel takes. So
     the handler does nothing, and the thread is woken through the pipe to which Python's own C handler writes.
@@ -271,7 +271,7 @@ def _await_sigterm(wake_fd: int, close: Callable[[], None]) -> None:
 
 
 def _exit(status: int) -> None:
-    """Ends without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
+    """End without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

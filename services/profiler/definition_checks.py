@@ -19,7 +19,7 @@ WHOLE_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UI
 
 
 def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expected: str) -> InvalidCatalogError:
-    """Return the one way in which a catalogue entry is refused: file, kernel, field, found, expected."""
+    """Return the error of a catalogue entry: file, kernel, field, found, expected."""
     return InvalidCatalogError(
         f"{file_name}, kernel {kernel_name}, field {field}",
         found=found,

@@ -64,7 +64,7 @@ def event_data(payload: EventPayload) -> bytes:
 
 
 def event_message(payload: EventPayload) -> run_pb2.RunEvent:
-    """Return the same as a message."""
+    """Return the RunEvent with this payload as a message."""
     return run_pb2.RunEvent.FromString(event_data(payload))
 
 

@@ -54,7 +54,7 @@ class TurnNote:
 
 
 def noted_turn(folder: Path) -> Turn | None:
-    """Return the one in which the run's worker has ended. None: nobody took turns then."""
+    """Return the turn in which the run's worker has ended. None: nothing alternated then."""
     try:
         index, is_measurement, label = (folder / TURN_FILE).read_text().split(maxsplit=2)
     except (OSError, ValueError):

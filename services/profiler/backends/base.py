@@ -103,7 +103,7 @@ class LaunchTimer(Protocol):
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
-        """Return those that `time` knows, of SINGLE, BATCHED and GRAPH."""
+        """Return the methods that `time` knows, of SINGLE, BATCHED and GRAPH."""
         ...
 
     def run(self, launch: PreparedLaunch) -> None:

@@ -142,9 +142,11 @@ def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
 
 
 class NvccSession:
-    """Args:
-    index: of the device, as CUDA counts.
-    environment: where limits, and tools that must not be disturbed, are looked for; the process's own if not given.
+    """A device that kernels reach through programs which nvcc compiles.
+
+    Args:
+        index: of the device, as CUDA counts.
+        environment: where limits, and tools that must not be disturbed, are looked for; the process's own if not given.
     """
 
     def __init__(self, device: Device, index: int, builder: Builder, environment: Mapping[str, str] = os.environ) -> None:

@@ -1,9 +1,8 @@
-"""Address spaces for OpenCL C, which has no generic pointers: every pointer says whether it points to global, local,
-private or constant memory.
+"""Address spaces for OpenCL C, which has no generic pointers.
 
-The kernel's pointer parameters are global, `__shared__` arrays local, other arrays private. From there the space follows
-initializers, assignments and casts; a helper gets one overload per combination of spaces that it is called with. A pointer
-that cannot be placed is refused by line.
+Every pointer says whether it points to global, local, private or constant memory. The kernel's pointer parameters are global,
+`__shared__` arrays local, other arrays private. From there the space follows initializers, assignments and casts; a helper gets
+one overload per combination of spaces that it is called with. A pointer that cannot be placed is refused by line.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ def command_limit_s(environment: Mapping[str, str]) -> float:
 
 
 class ProgramProcess:
-    """Args:
+    """A program that is driven by lines on its standard input and output.
+
+    Args:
         limit_s: seconds that one command may take.
 
     Raises:

@@ -88,8 +88,11 @@ class StreamPlan:
 
 
 def _stream(bench: CeilingBench, form: StreamForm, array_bytes: int) -> Rate:
-    """Measure in arrays of its own: what another variant left in them is worth nothing, and moving gigabytes from one program to the
-    next, as the NVCC backend would, takes seconds."""
+    """Measure in arrays of its own.
+
+    What another variant left in them is worth nothing, and moving gigabytes from one program to the next, as the NVCC backend
+    would, takes seconds.
+    """
     element_count = array_bytes // form.element_bytes
     thread_count = element_count // form.elements_per_thread
     moved_bytes = form.moved_elements * element_count * form.element_bytes

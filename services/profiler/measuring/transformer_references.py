@@ -58,7 +58,7 @@ def attention_scores(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def causal_softmax(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Compute Compute the softmax over the first r % T + 1 scores of row r, the rest as it was; shape (R, T)."""
+    """Compute the softmax over the first r % T + 1 scores of row r, the rest as it was; shape (R, T)."""
     scores = inputs["scores"]
     is_seen = np.arange(scores.shape[1]) <= (np.arange(scores.shape[0]) % scores.shape[1])[:, None]
     return {"scores": np.where(is_seen, _softmax(np.where(is_seen, scores, -np.inf)), scores).astype(scores.dtype)}
@@ -88,20 +88,20 @@ def residual_layernorm(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def gelu_of(x: Array) -> Array:
-    """Compute Compute GELU in its tanh form."""
+    """Compute GELU in its tanh form."""
     result: Array = 0.5 * x * (1 + np.tanh(GELU_FACTOR * (x + 0.044715 * x**3)))
     return result
 
 
 def layernorm_of(x: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
-    """Compute Normalize over the last axis, biased variance. Ba et al., arXiv:1607.06450."""
+    """Normalize over the last axis, biased variance. Ba et al., arXiv:1607.06450."""
     scale = 1 / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
     result: Array = (x - x.mean(axis=-1, keepdims=True)) * scale * gamma + beta
     return result
 
 
 def attention_of(qkv: Array, scale: float) -> Array:
-    """Compute Compute causal attention: (B, T, 3, H, D) to (B, T, H, D)."""
+    """Compute causal attention: (B, T, 3, H, D) to (B, T, H, D)."""
     queries, keys, values = _heads(qkv)
     scores = scale * (queries @ keys.swapaxes(-1, -2))
     weights = _softmax(np.where(_causal(scores.shape[-1]), scores, -np.inf))

@@ -246,8 +246,10 @@ class ConfigurationRun:
         return reference(inputs, self.plan.scalars)
 
     def _recheck(self) -> Verification | None:
-        """Outputs once more, from inputs that the kernel has never seen, over its results for those that it has: what it
-        kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out."""
+        """Verify once more, with inputs that the kernel has never seen, over its results for those that it has.
+
+        What it kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out.
+        """
         if self._bench.sweep.measuring.skip_verification or self._reference is None:
             return None
         loaded, seed = self._loaded, self._bench.sweep.measuring.seed

@@ -60,8 +60,9 @@ class Contests:
         self._candidates[candidate.planned.contest].append(candidate)
 
     def confirm(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-        """Compare the fastest two of each, after everything is measured: a comparison that takes longer than thought must
-        cost no configuration its look.
+        """Compare the fastest two of each contest, after everything is measured.
+
+        A comparison that takes longer than thought must cost no configuration its look.
 
         Raises:
             KernalyseError: a kernel has taken the session with it.

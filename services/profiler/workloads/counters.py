@@ -69,7 +69,7 @@ class Counting:
     silence_limit_s: float
 
     def of(self, metrics: tuple[str, ...]) -> Counting:
-        """Return the same for other metrics."""
+        """Return the counting of other metrics."""
         return replace(self, metrics=metrics)
 
 

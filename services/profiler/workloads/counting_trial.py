@@ -19,7 +19,7 @@ METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other program
 
 
 def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: EventSink) -> Counting | None:
-    """Return the same, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
+    """Return the counting, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
 
     Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
 

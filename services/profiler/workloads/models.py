@@ -43,7 +43,7 @@ class ModelWorkload(Protocol):
 
     @property
     def backends(self) -> tuple[BackendName, ...]:
-        """Return those that it can run on; AUTO takes the first that has a device."""
+        """Return the backends that it can run on; AUTO takes the first that has a device."""
         ...
 
     def can_use(self, device: Device) -> bool:

@@ -132,7 +132,7 @@ class _Halving:
         return len(waiting)
 
     def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
-        """Return those that go on; the others' measurements are told as they are."""
+        """Return the configurations that go on; the others' measurements are reported as they are."""
         for run in leaving:
             self._finish(run, lambda _: StopReason.ELIMINATED)
         return [run for run in rivals if run not in leaving]

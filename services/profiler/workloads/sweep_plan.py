@@ -69,7 +69,7 @@ class PlannedKernel:
 
     @property
     def constants(self) -> Mapping[str, int]:
-        """Return those that its source leaves open, with the source's own values: what counts where no macro axis says otherwise."""
+        """Return the constants that its source leaves open, with the source's values, which count where no macro axis sets others."""
         return parse_kernel_source(self.source).constants
 
     @property

@@ -109,5 +109,5 @@ def _kernel(kernel_name: str) -> PlannedKernel:
 
 @lru_cache
 def _catalogs() -> tuple[Catalog, ...]:
-    """Return the project's own, whichever one the node offers for sweeps."""
+    """Return the project's own catalogues, whichever one the node offers for sweeps."""
     return load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml")

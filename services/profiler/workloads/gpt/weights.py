@@ -25,8 +25,11 @@ def random_tokens(problem: Problem, seed: int) -> Array:
 
 
 def random_weights(problem: Problem, seed: int) -> Mapping[str, Array]:
-    """Return float32 weights by the names that `operations` gives them. Matrices are (in, out), normal, variance 1 / in, so that
-    activations keep their size from layer to layer and every operation shows in the logits."""
+    """Return float32 weights by the names that `operations` gives them.
+
+    Matrices are (in, out), normal with variance 1 / in, so that activations keep their size from layer to layer and every
+    operation shows in the logits.
+    """
     return {name: _values(shape, seed, name) for name, shape in weight_shapes(problem)}
 
 

@@ -74,7 +74,7 @@ class GptWorkload:
 
 
 def variants_of(work: ModelRun) -> tuple[str, ...]:
-    """Return those asked for, in their order; baseline where none is named."""
+    """Return the requested variants, in their order; baseline where none is named."""
     return work.variants or (BASELINE,)
 
 

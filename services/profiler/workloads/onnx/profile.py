@@ -63,8 +63,9 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
 
 
 def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
-    """Return what the profile adds to each node: by how much all together take longer than a pass without it, evenly, and no more than
-    the quickest of them takes.
+    """Return what the profile adds to each node.
+
+    That is by how much all together take longer than a pass without it, evenly, and no more than the quickest of them takes.
 
     Args:
         nodes: that compute while they run.

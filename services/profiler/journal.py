@@ -127,9 +127,9 @@ class Journal:
         try:
             await committed
         except StorageFullError as error:
-            self._tell_problem(error.message)
+            self._report_problem(error.message)
             raise
-        self._tell_problem("")
+        self._report_problem("")
 
     def check_space(self) -> None:
         """Raise StorageFullError when the last write failed, or so little space is left that the next ones will."""
@@ -142,7 +142,7 @@ class Journal:
                 remedy="Free space on that disk; the service goes on by itself.",
             )
 
-    def _tell_problem(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
             self._news.announce()

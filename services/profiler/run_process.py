@@ -22,7 +22,7 @@ from services.core.rpc import run_error
 from services.profiler import supervisor
 from services.profiler.event_channel import event_message, open_pipe, read_events
 from services.profiler.output_lines import OutputLines
-from services.profiler.turn_note import noted_turn
+from services.profiler.turn_note import read_crash_marker
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
@@ -124,7 +124,7 @@ class RunProcess:
             os.close(control_fd)
         outcome = self._outcome(status_line)
         if outcome.is_over_configuration and outcome.error is not None:
-            await self._tell_failed(outcome.error)
+            await self._report_failed(outcome.error)
         return outcome
 
     def _send_cause(self) -> None:
@@ -153,12 +153,12 @@ class RunProcess:
         told = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
         self._progress = next(told, self._progress)
 
-    async def _tell_failed(self, error: RunError) -> None:
+    async def _report_failed(self, error: RunError) -> None:
         """Report the configuration that was being measured as failed, if it was one."""
         progress = None if self._progress is None else wire.decode(self._progress, Progress)
         if progress is None:
             return
-        turn = noted_turn(self._folder)
+        turn = read_crash_marker(self._folder)
         failed_index = turn.configuration_index if turn is not None and turn.is_measurement else progress.configuration_index
         if failed_index is None:
             return
@@ -257,7 +257,7 @@ class RunProcess:
                 return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
 
     def _doing(self) -> str:
-        activity, turn = self._activity() or "starting", noted_turn(self._folder)
+        activity, turn = self._activity() or "starting", read_crash_marker(self._folder)
         return activity if turn is None else f"{activity}, in a turn of {turn.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:

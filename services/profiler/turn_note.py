@@ -27,7 +27,7 @@ class Turn:
         return f"{self.configuration_index} {self.is_measurement:d} {self.label}\n".encode()
 
 
-class TurnNote:
+class CrashMarker:
     """Open while turns are taken.
 
     Args:
@@ -53,7 +53,7 @@ class TurnNote:
         os.pwrite(self._descriptor, self._records[configuration_index], 0)
 
 
-def noted_turn(folder: Path) -> Turn | None:
+def read_crash_marker(folder: Path) -> Turn | None:
     """Return the turn in which the run's worker has ended. None: nothing alternated then."""
     try:
         index, is_measurement, label = (folder / TURN_FILE).read_text().split(maxsplit=2)

@@ -138,7 +138,7 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
     from services.profiler.catalog import load_catalog
-    from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+    from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
     from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
     from services.profiler.workloads.counting_trial import try_counting
     from services.profiler.workloads.events import store_artifact
@@ -159,14 +159,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
     # The first process tells the ceilings for all of them, and has counted what it measures.
-    are_settled = process_index > 0 or tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
+    are_complete = process_index > 0 or report_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
     if counting is not None:
         counting = try_counting(counting, sweep, order.folder, sink)
     measured = MeasuredLaunches(sink)
     counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.folder, process_index, counts.read()))
-    if not are_settled:
-        tell_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
+    if not are_complete:
+        report_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
     if counting is not None:
         with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
             session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
@@ -227,9 +227,9 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
 
 
 def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.workloads.models import ModelPlace, workload_of
+    from services.profiler.workloads.models import ModelContext, workload_of
 
-    place = ModelPlace(
+    context = ModelContext(
         open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
         sink=sink,
         folder=order.folder,
@@ -237,7 +237,7 @@ def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink)
         ceilings_file=order.ceilings_file,
         cache_folder=order.cache_folder,
     )
-    workload_of(work).run(work, place)
+    workload_of(work).run(work, context)
 
 
 def _open_session(backend: BackendName, device_id: str | None, cache_folder: Path | None) -> DeviceSession:

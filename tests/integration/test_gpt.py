@@ -45,7 +45,7 @@ from services.profiler.workloads.gpt.operations import Problem
 from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
 from services.profiler.workloads.gpt.weights import random_tokens, random_weights
 from services.profiler.workloads.gpt.workload import VARIANTS, GptWorkload
-from services.profiler.workloads.models import ModelPlace
+from services.profiler.workloads.models import ModelContext
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 from tests.integration.devices import device_parameters
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
@@ -154,13 +154,13 @@ def test_layers_have_paths_and_both_variants_count_the_same_work() -> None:
     ]
     products = 2 * 2 * 16 * (48 * 144 + 48 * 48 + 2 * 48 * 192 + 48 * 64)
     for planned in (baseline, fused):
-        assert planned.whole.flop == sum(step.configuration.flop or 0 for step in planned.steps)
-        assert planned.whole.flop is not None
-        assert products < planned.whole.flop < 1.2 * products
-    assert fused.whole.flop == pytest.approx(baseline.whole.flop, rel=0.01)
-    assert fused.whole.bytes is not None
-    assert baseline.whole.bytes is not None
-    assert fused.whole.bytes < baseline.whole.bytes
+        assert planned.pass_configuration.flop == sum(step.configuration.flop or 0 for step in planned.steps)
+        assert planned.pass_configuration.flop is not None
+        assert products < planned.pass_configuration.flop < 1.2 * products
+    assert fused.pass_configuration.flop == pytest.approx(baseline.pass_configuration.flop, rel=0.01)
+    assert fused.pass_configuration.bytes is not None
+    assert baseline.pass_configuration.bytes is not None
+    assert fused.pass_configuration.bytes < baseline.pass_configuration.bytes
 
 
 # ---------------------------------------------------------------- a run
@@ -238,9 +238,9 @@ async def test_a_running_model_is_cancelled_promptly(node: ProfilerNode) -> None
 # ---------------------------------------------------------------- what goes wrong
 
 
-def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelPlace:
+def context_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelContext:
     ceilings_file = folder / "ceilings.json"
-    return ModelPlace(lambda: session, events, folder, limits or RunLimits(), ceilings_file, cache_folder=None)
+    return ModelContext(lambda: session, events, folder, limits or RunLimits(), ceilings_file, cache_folder=None)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLi
 def test_what_is_too_large_is_refused_with_what_fits(session: PassSession, tmp_path: Path, work: ModelRun, words: str) -> None:
     limits = RunLimits(memory_limit_bytes=2 * 2**30)
     with pytest.raises(KernalyseError, match=words):
-        GptWorkload().run(work, place_of(session, tmp_path, Events(), limits))
+        GptWorkload().run(work, context_of(session, tmp_path, Events(), limits))
 
 
 @dataclass(slots=True)
@@ -282,8 +282,8 @@ class Forgetful:
 
 def test_wrong_logits_end_the_run_before_anything_is_timed(session: PassSession, tmp_path: Path, ceilings_file: Path) -> None:
     events = Events()
-    place = replace(place_of(Forgetful(session), tmp_path, events), ceilings_file=ceilings_file)
+    context = replace(context_of(Forgetful(session), tmp_path, events), ceilings_file=ceilings_file)
     with pytest.raises(VerificationFailedError, match="baseline: found Logits differ by") as refusal:
-        GptWorkload().run(ModelRun("gpt-nano", sequence_length=5, batch_size=2), place)
+        GptWorkload().run(ModelRun("gpt-nano", sequence_length=5, batch_size=2), context)
     assert "tolerance 0.0001" in refusal.value.found
     assert not [one for one in events if isinstance(one, SampleBatch | Measurement)]

@@ -16,7 +16,7 @@ SHOWN_LINE_COUNT: Final = 12  # of a tool's words in a message; the run's log ha
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class CollectorContext:
     """Folders of one run of a command. All are private to it.
 
     program: working folder of the program. collected: where the collector writes. temporary: TMPDIR of all processes.

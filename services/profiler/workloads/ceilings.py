@@ -39,14 +39,14 @@ def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSin
     """
     count = len(plan_ceilings(session.device))
 
-    def tell(index: int, plan: CeilingPlan) -> None:
+    def report(index: int, plan: CeilingPlan) -> None:
         sink.write(Progress(index, 0, count, f"{ACTIVITY}: {plan.ceiling_name} {plan.path}", session.device.device_id))
 
-    _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", tell)
+    _measure_and_report(session, sources, sink, ceilings_file, "by the next sweep", report)
     sink.write(Progress(count, 0, count, "", session.device.device_id))
 
 
-def tell_ceilings_before_sweep(
+def report_ceilings_before_sweep(
     session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None, configuration_count: int
 ) -> bool:
     """Report the ceilings of the file for a CPU device, which has no datasheet, or measure them first.
@@ -63,18 +63,18 @@ def tell_ceilings_before_sweep(
     # What a busy host reached is good enough only while it is as busy as then.
     if known and (not was_busy or is_busy(_host_busy_ratio(open_host_meter(session.device)))):
         if was_busy:
-            _tell_busy(sink, known, "after the sweep")
+            _report_busy(sink, known, "after the sweep")
         sink.write(CeilingsMeasured(known))
         return not was_busy
     sink.write(Progress(0, 0, configuration_count, ACTIVITY, session.device.device_id))
     try:
-        return _measure_and_tell(session, sources, sink, ceilings_file, "after the sweep", _tell_nothing)
+        return _measure_and_report(session, sources, sink, ceilings_file, "after the sweep", _report_nothing)
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"No ceilings: {error.message}",)))
         return True
 
 
-def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
+def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
     """Measure ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
 
     On a host that is busy still they would come out as low again.
@@ -85,7 +85,7 @@ def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, s
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
         return
     try:
-        _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", _tell_nothing)
+        _measure_and_report(session, sources, sink, ceilings_file, "by the next sweep", _report_nothing)
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"Ceilings were not measured again: {error.message}",)))
 
@@ -96,11 +96,11 @@ def load_sources() -> CeilingSources:
     return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
 
 
-def _tell_nothing(index: int, plan: CeilingPlan) -> None:
+def _report_nothing(index: int, plan: CeilingPlan) -> None:
     """Report nothing: the sweep's own progress continues."""
 
 
-def _measure_and_tell(
+def _measure_and_report(
     session: DeviceSession,
     sources: CeilingSources,
     sink: EventSink,
@@ -122,12 +122,12 @@ def _measure_and_tell(
         ceilings = _of_host(measured.ceilings, busy_ratio)
     was_busy = any(is_busy(ceiling.host_busy_ratio) for ceiling in ceilings)
     if was_busy:
-        _tell_busy(sink, ceilings, next_chance)
+        _report_busy(sink, ceilings, next_chance)
     sink.write(CeilingsMeasured(ceilings))
     return not was_busy
 
 
-def _tell_busy(sink: EventSink, ceilings: Sequence[Ceiling], next_chance: str) -> None:
+def _report_busy(sink: EventSink, ceilings: Sequence[Ceiling], next_chance: str) -> None:
     busy_ratio = max(ceiling.host_busy_ratio or 0.0 for ceiling in ceilings)
     text = (
         f"Other programs kept this host {busy_ratio:.0%} busy while its ceilings were measured: they may be too low, and are marked. "

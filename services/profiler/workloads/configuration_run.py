@@ -109,7 +109,7 @@ class ConfigurationRun:
         self._bench.neighbours.wait_or_refuse(self._bench.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
         launch = self.prepare()
-        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
         self._benchmark = Benchmark(self._bench.session, launch, self._method, self._bench.clock_meter, observer)
         self._further_ns += time.perf_counter_ns() - start_ns
         self._benchmark.start(lambda: self._verify(self._bench.sweep.measuring.seed))
@@ -261,7 +261,7 @@ class ConfigurationRun:
 
     # ------------------------------------------------------------ what is told
 
-    def _tell_batch(self, batch: Batch) -> None:
+    def _report_batch(self, batch: Batch) -> None:
         self._bench.sink.write(batch.event(self.planned.configuration_index))
 
     def _measurement(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> Measurement:

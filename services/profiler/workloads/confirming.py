@@ -14,7 +14,7 @@ from typing import Final
 
 from services.core.errors import KernalyseError
 from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, SearchStrategy, StopReason, VerificationState
-from services.profiler.turn_note import Turn, TurnNote
+from services.profiler.turn_note import CrashMarker, Turn
 from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import start_pair
@@ -105,17 +105,19 @@ def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProg
         if budget.left_ns() >= shortest_ns:
             start_pair(runner_up, best, progress.report)
         if budget.left_ns() < shortest_ns:  # also when starting has taken it
-            _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
+            _report_unconfirmed(best, runner_up, "the budget is spent.", bench)
             return
-        with TurnNote(bench.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]) as note:
+        with CrashMarker(
+            bench.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
+        ) as note:
             comparison = Turns(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise
-        _tell_unconfirmed(best, runner_up, error.message, bench)
+        _report_unconfirmed(best, runner_up, error.message, bench)
     else:
         if comparison.block_count < MIN_BLOCK_COUNT:  # the intervals of so few say nothing
-            _tell_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", bench)
+            _report_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", bench)
         else:
             bench.sink.write(comparison)
 
@@ -128,7 +130,7 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
     return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.duration_median_ns) for one in fastest)
 
 
-def _tell_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:
+def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:
     """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
     if bench.sweep.strategy is SearchStrategy.ALL:
         return

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from services.core.errors import InternalError, InvalidRequestError, KernalyseError
 from services.core.model import BackendName, KernelSweep, RunSpec
 from services.core.wire import decode_bytes
-from services.profiler.workloads.events import Unheard
+from services.profiler.workloads.events import NullSink
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     bench = Bench(
         sweep=sweep,
         session=session,
-        sink=Unheard(),
+        sink=NullSink(),
         folder=order.folder,
         clock_meter=NoClockMeter(),
         neighbours=Neighbours(NoUseMeter()),
         buffers=DeviceBuffers(session),
-        compiler=SweepCompiler(sweep.compiler_options, session, Unheard(), order.folder),
+        compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.folder),
     )
     record = LaunchRecord(order.record_file)
     for configuration_index in wanted:

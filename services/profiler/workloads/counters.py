@@ -88,7 +88,7 @@ class MeasuredLaunches:
             self.progress = payload
         self.sink.write(payload)
 
-    def tell_activity(self, activity: str) -> None:
+    def report_activity(self, activity: str) -> None:
         if self.progress is not None:
             self.sink.write(replace(self.progress, activity=activity))
 
@@ -135,7 +135,7 @@ def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunch
             _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error.message}")
         except OSError as error:
             _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error}.")
-    measured.tell_activity("")
+    measured.report_activity("")
 
 
 def count_one(counting: Counting, cache_mode: CacheMode, function_name: str, measured: MeasuredLaunches, files: CountingFiles) -> None:
@@ -170,7 +170,7 @@ class _Pass:
             output = (report + b"\n" + (folder / "output").read_bytes()).decode(errors="replace")
             refused = frozenset[str]() if TABLE_MARK in report else refused_metrics(output, metrics)
             if not refused:
-                self._tell(call, report, end, output)
+                self._report(call, report, end, output)
                 return
             metrics = tuple(metric for metric in metrics if metric not in refused)
             _warn(self.measured, not_counted(refused))
@@ -208,14 +208,14 @@ class _Pass:
         ):
             silence = _Silence(self.counting.silence_limit_s)
             activity = "counting"
-            self.measured.tell_activity(activity)
+            self.measured.report_activity(activity)
             while not process.wait(POLL_S):
                 notes = record.read()
                 self._take(notes)
                 if notes:
                     activity = f"counting {notes[-1].label}"
                 if silence.is_told(bool(notes)):
-                    self.measured.tell_activity(activity)
+                    self.measured.report_activity(activity)
                 if silence.is_over:
                     process.end("silent")
                     process.result()
@@ -240,7 +240,7 @@ class _Pass:
         self.launched += [note.configuration_index for note in notes if note.step is LaunchStep.LAUNCHED]
         self.failed += [note for note in notes if note.step is LaunchStep.FAILED]
 
-    def _tell(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
+    def _report(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
         """Report the counters if there are any, and what went wrong. Raises UnmetConditionError: there are none."""
         for note in self.failed[:MAX_FAILURE_COUNT]:
             _warn(self.measured, f"No counters of {note.label}: {note.message}")

@@ -23,7 +23,7 @@ class EventSink(Protocol):
     def write(self, payload: EventPayload) -> None: ...
 
 
-class Unheard:
+class NullSink:
     """A sink that drops every event."""
 
     def write(self, payload: EventPayload) -> None:

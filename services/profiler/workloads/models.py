@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPlace:
+class ModelContext:
     """Context that a worker gives a model to run with."""
 
     open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
@@ -58,7 +58,7 @@ class ModelWorkload(Protocol):
         """Refuse, in the service, what cannot be run as written. Raises InvalidRequestError."""
         ...
 
-    def run(self, work: ModelRun, place: ModelPlace) -> None:
+    def run(self, work: ModelRun, context: ModelContext) -> None:
         """Run the model, in the worker. Raises KernalyseError."""
         ...
 

@@ -8,7 +8,7 @@ from functools import partial
 from services.core.errors import KernalyseError
 from services.core.model import PairedComparison, StopReason
 from services.profiler.measuring.busy import DeviceUse
-from services.profiler.turn_note import Turn, TurnNote
+from services.profiler.turn_note import CrashMarker, Turn
 from services.profiler.workloads.configuration_run import ActivitySink, Bench, ConfigurationRun
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 from services.profiler.workloads.sweep_progress import SweepProgress
@@ -28,15 +28,15 @@ def measure_pairs(to_measure: Iterable[PlannedConfiguration], block_count: int, 
         ProblemRun([ConfigurationRun(planned, bench) for planned in sides], bench, progress).measure(block_count)
 
 
-def start_pair(baseline: ConfigurationRun, judged: ConfigurationRun, on_activity: ActivitySink) -> None:
+def start_pair(baseline: ConfigurationRun, candidate: ConfigurationRun, on_activity: ActivitySink) -> None:
     """Start two configurations that are to alternate, with the buffers of both on the device.
 
     Raises:
         MemoryLimitError: the device does not hold the buffers of both.
         KernalyseError: what `ConfigurationRun.start` raises.
     """
-    _share_device(baseline, judged)
-    for side in (baseline, judged):
+    _share_device(baseline, candidate)
+    for side in (baseline, candidate):
         side.start(on_activity)
 
 
@@ -64,14 +64,14 @@ class ProblemRun:
 
     def _compare(self, block_count: int) -> PairedComparison | None:
         """Compare both sides. None: one has failed meanwhile."""
-        baseline, judged = self._sides
-        note = TurnNote(self._bench.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
-        turns = Turns(baseline, judged, self._progress.report, note.write)
+        baseline, candidate = self._sides
+        note = CrashMarker(self._bench.folder, [Turn(side.configuration_index, side.label, is_measurement=True) for side in self._sides])
+        turns = Turns(baseline, candidate, self._progress.report, note.write)
         try:
             with note:
                 comparison = turns.compare(block_count)
         except KernalyseError as error:
-            failed = baseline if turns.whose is baseline else judged
+            failed = baseline if turns.whose is baseline else candidate
             self._sides.remove(failed)
             self._progress.fail(failed.planned, error)
             if failed.is_session_lost:

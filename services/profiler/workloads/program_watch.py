@@ -15,7 +15,7 @@ from typing import Final
 
 from services.core.model import LogLevel, LogLines
 from services.profiler import supervisor
-from services.profiler.collectors.collector import PROGRAM_MARK, Collector, ToolEnd, Workplace
+from services.profiler.collectors.collector import PROGRAM_MARK, Collector, CollectorContext, ToolEnd
 from services.profiler.collectors.supervised_process import SupervisedProcess
 from services.profiler.output_lines import OutputLines
 from services.profiler.workloads.events import EventSink
@@ -92,24 +92,24 @@ class Watcher:
     """Runs tools one after the other.
 
     Args:
-        tell_activity: says what is being done, now and again while it is.
+        report_activity: says what is being done, now and again while it is.
     """
 
     def __init__(
-        self, workplace: Workplace, budget: TimeBudget, sink: EventSink, tell_activity: Callable[[str], None], cancelling: Cancelling
+        self, context: CollectorContext, budget: TimeBudget, sink: EventSink, report_activity: Callable[[str], None], cancelling: Cancelling
     ) -> None:
-        self._workplace = workplace
+        self._context = context
         self._budget = budget
         self._cancelling = cancelling
         self._sink = sink
-        self._tell_activity = tell_activity
+        self._report_activity = report_activity
 
     def run(self, command: Sequence[str], activity: str) -> ToolEnd:
         """Run a tool alone, on what was collected."""
         with self._started(command, {}) as (process, output):
-            silence = _Silence(self._workplace)
+            silence = _Silence(self._context)
             while not process.wait(POLL_S):
-                self._tell_activity(activity)
+                self._report_activity(activity)
                 if self._is_over(time.monotonic()) or silence.is_over():
                     return self._ended(process, output, is_over_time=True)
             return self._ended(process, output)
@@ -129,8 +129,8 @@ class Watcher:
                         program.end(now + self._budget.grace_s)
                 program.keep_ending(now, collector.is_finishing())
                 # Not only after the program: a tool can hang before it, and a short program begins and ends between two looks.
-                silence = None if is_running else silence or _Silence(self._workplace)
-                self._tell_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
+                silence = None if is_running else silence or _Silence(self._context)
+                self._report_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
                 if self._is_over(now) or (silence is not None and silence.is_over()):
                     return ProgramEnd(cause, self._ended(process, output, is_over_time=True))
             if self._cancelling.is_told():
@@ -155,8 +155,8 @@ class Watcher:
         try:
             process = SupervisedProcess(
                 command,
-                folder=self._workplace.program,
-                environment={**self._workplace.environment, **variables},
+                folder=self._context.program,
+                environment={**self._context.environment, **variables},
                 output_fd=write_fd,
                 grace_s=self._budget.grace_s,
             )
@@ -199,11 +199,11 @@ class _Listener(threading.Thread):
     def run(self) -> None:
         with suppress(BrokenPipeError):  # the service is gone
             while data := os.read(self._read_fd, READ_BYTES):
-                self._tell(self._lines.take(data))
-            self._tell(self._lines.end())
+                self._report(self._lines.take(data))
+            self._report(self._lines.end())
         os.close(self._read_fd)
 
-    def _tell(self, lines: tuple[str, ...]) -> None:
+    def _report(self, lines: tuple[str, ...]) -> None:
         if lines:
             self._sink.write(LogLines(LogLevel.INFO, "program", lines))
 
@@ -251,8 +251,8 @@ class _Program:
 class _Silence:
     """Timer of a tool that has changed no file for too long."""
 
-    def __init__(self, workplace: Workplace) -> None:
-        self._folders = (workplace.collected, workplace.temporary)
+    def __init__(self, context: CollectorContext) -> None:
+        self._folders = (context.collected, context.temporary)
         self._state: object = None
         self._change_time = self._look_time = time.monotonic()
 

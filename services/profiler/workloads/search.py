@@ -48,7 +48,7 @@ def search_at_random(
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
         contests.enter(planned, measure_configuration(planned, _limited(bench, searching.left_ns()), progress))
-    _tell_left(len(waiting), bench)
+    _report_left(len(waiting), bench)
     contests.confirm(bench, progress, budget)
 
 
@@ -69,7 +69,7 @@ def search_by_halving(
     for position, contest in enumerate(by_contest.values()):
         halving = _Halving(bench, progress, searching.part(1 / (len(by_contest) - position)), contests)
         left_count += halving.hold(contest)
-    _tell_left(left_count, bench)
+    _report_left(left_count, bench)
     contests.confirm(bench, progress, budget)
 
 
@@ -94,7 +94,7 @@ def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
     return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
 
 
-def _tell_left(left_count: int, bench: Bench) -> None:
+def _report_left(left_count: int, bench: Bench) -> None:
     if left_count:
         budget_s = (bench.sweep.budget_ns or 0) / 1e9
         text = f"The budget of {budget_s:g} s is spent: {left_count} configuration{'s were' if left_count > 1 else ' was'} not measured."

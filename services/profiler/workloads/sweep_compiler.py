@@ -41,7 +41,7 @@ class SweepCompiler:
             self._refusals[key] = error
             raise
         if planned.process_index == 0:  # later processes would tell the same
-            self._tell(planned, compiled)
+            self._report(planned, compiled)
         return compiled
 
     def _build(self, planned: PlannedConfiguration) -> Build:
@@ -55,7 +55,7 @@ class SweepCompiler:
             include_folders=() if digest is None else include_folders_of(bundle_folder(self._folder, digest)),
         )
 
-    def _tell(self, planned: PlannedConfiguration, compiled: CompiledKernel) -> None:
+    def _report(self, planned: PlannedConfiguration, compiled: CompiledKernel) -> None:
         log = compiled.compiler_log.strip()
         if log and self._is_new("log", log):
             self._sink.write(LogLines(LogLevel.WARNING, "compiler", tuple(log.splitlines())))

@@ -73,7 +73,7 @@ class Turns:
     def __init__(
         self,
         baseline: Contender,
-        judged: Contender,
+        candidate: Contender,
         on_activity: Callable[[str], None],
         on_turn: Callable[[int], None] = lambda configuration_index: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
@@ -82,7 +82,7 @@ class Turns:
         self.stop_reason = StopReason.TIME_LIMIT
         self._is_cpu = baseline.device.kind is DeviceKind.CPU
         self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
-        self._judged = _Side(judged, np.min if self._is_cpu else np.median)
+        self._candidate = _Side(candidate, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
         self._on_turn = on_turn
         self._clock_ns = clock_ns
@@ -95,16 +95,16 @@ class Turns:
         max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
             rules, once it is.
         """
-        baseline, judged = self._baseline, self._judged
-        activity = f"comparing {judged.run.label} with {baseline.run.label}"
+        baseline, candidate = self._baseline, self._candidate
+        activity = f"comparing {candidate.run.label} with {baseline.run.label}"
         self._on_activity(activity)
         turns_a_block = self._time_alike()
         start_ns = told_ns = sign_ns = self._clock_ns()
-        limit_ns = baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns
+        limit_ns = baseline.run.rule.max_duration_ns + candidate.run.rule.max_duration_ns
         pair_count, next_look_count = 0, block_count
         while True:
             for turn in range(pair_count * turns_a_block, (pair_count + 1) * turns_a_block):
-                for side in (baseline, judged) if turn % 2 == 0 else (judged, baseline):
+                for side in (baseline, candidate) if turn % 2 == 0 else (candidate, baseline):
                     self._with_device(side).take_turn()
             pair_count += 1
             now_ns = self._clock_ns()
@@ -112,7 +112,7 @@ class Turns:
             is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
             if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
                 baseline.keep_blocks(turns_a_block)
-                judged.keep_blocks(turns_a_block)
+                candidate.keep_blocks(turns_a_block)
                 told_ns = now_ns
             if now_ns - sign_ns >= SIGN_OF_LIFE_NS:
                 self._on_activity(activity)
@@ -130,7 +130,7 @@ class Turns:
         turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
         where programs beside stretch some of them by far.
         """
-        sides = (self._baseline, self._judged)
+        sides = (self._baseline, self._candidate)
         timings = [side.run.benchmark.timing for side in sides]
         batching = next((timing.method for timing in timings if timing.launches_per_sample > 1), None)
         for side, timing in zip(sides, timings, strict=True):
@@ -148,15 +148,15 @@ class Turns:
         return side
 
     def _is_full(self) -> bool:
-        return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._judged))
+        return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._candidate))
 
     def _look(self, pair_count: int) -> Comparison | None:
         """Compare the pairs of which throttling has left something on both sides; None: it has left no pair."""
-        kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._judged.has_block(index)]
+        kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._candidate.has_block(index)]
         self._kept_pair_count = len(kept)
         if not kept:
             return None
-        return compare_pairs(self._judged.timings(kept), self._baseline.timings(kept), self._margin_ratio)
+        return compare_pairs(self._candidate.timings(kept), self._baseline.timings(kept), self._margin_ratio)
 
     def _is_narrow(self, ratio: RatioInterval) -> bool:
         return ratio.half_width_ratio <= max(TARGET_MARGIN_SHARE * self._margin_ratio, abs(math.log(ratio.ratio)) / CLEAR_WIDTH_COUNT)
@@ -164,7 +164,7 @@ class Turns:
     def _result(self, comparison: Comparison | None, is_over: bool) -> PairedComparison:
         if comparison is None:
             raise throttled_error(
-                f"comparison of {self._judged.run.label} with {self._baseline.run.label}", "no pair of blocks at an undisturbed clock"
+                f"comparison of {self._candidate.run.label} with {self._baseline.run.label}", "no pair of blocks at an undisturbed clock"
             )
         if not is_over:
             self.stop_reason = StopReason.CONFIDENCE_REACHED
@@ -172,7 +172,7 @@ class Turns:
             self.stop_reason = StopReason.SAMPLE_LIMIT
         duration, cycles = comparison.duration, comparison.cycles
         return PairedComparison(
-            configuration_index=self._judged.run.configuration_index,
+            configuration_index=self._candidate.run.configuration_index,
             baseline_configuration_index=self._baseline.run.configuration_index,
             block_count=self._kept_pair_count,
             duration_ratio=duration.ratio,

@@ -39,12 +39,12 @@ class PlannedPass:
     """A variant of a model: its launches, and the complete pass as a configuration of its own."""
 
     variant: str
-    whole: Configuration
+    pass_configuration: Configuration
     steps: tuple[PlannedStep, ...]
 
     @property
     def name(self) -> str:
-        return f"{self.whole.kernel_name} {self.variant}"
+        return f"{self.pass_configuration.kernel_name} {self.variant}"
 
     @property
     def configuration_count(self) -> int:
@@ -71,7 +71,7 @@ def plan_pass(problem: Problem, variant: str, first_index: int, cache_mode: Cach
         _planned_step(operation, variant, first_index + 1 + position, cache_mode, shared)
         for position, operation in enumerate(operations(problem, variant))
     )
-    whole = Configuration(
+    pass_configuration = Configuration(
         configuration_index=first_index,
         kernel_name=problem.architecture.model_name,
         parameters=(*shared, *parameters),
@@ -85,7 +85,7 @@ def plan_pass(problem: Problem, variant: str, first_index: int, cache_mode: Cach
         cache_mode=cache_mode,
         variant=variant,
     )
-    return PlannedPass(variant, whole, steps)
+    return PlannedPass(variant, pass_configuration, steps)
 
 
 def _planned_step(

@@ -51,7 +51,7 @@ class LoadedModel:
             PassStep(step.operation.layer_path, self._session.prepare(kernel, self._arguments(step), step.plan.launch))
             for step, kernel in zip(planned.steps, kernels, strict=True)
         )
-        return LoadedPass(planned, LaunchPass(planned.whole.kernel_name, steps), kernels)
+        return LoadedPass(planned, LaunchPass(planned.pass_configuration.kernel_name, steps), kernels)
 
     def logits(self, loaded: LoadedPass) -> Array:
         """Return what one pass writes, float32, shape (batch, sequence, vocabulary); NaN where it writes nothing."""

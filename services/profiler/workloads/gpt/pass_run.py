@@ -26,7 +26,7 @@ class PassRun:
         self._planned = loaded.planned
         self.verification: Final = verification
         self._bench = bench
-        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
         self.benchmark: Final = Benchmark(_PassTimer(bench.session), loaded.launches, bench.method, bench.clock_meter, observer)
 
     @property
@@ -35,7 +35,7 @@ class PassRun:
 
     @property
     def configuration_index(self) -> int:
-        return self._planned.whole.configuration_index
+        return self._planned.pass_configuration.configuration_index
 
     @property
     def device(self) -> Device:
@@ -69,7 +69,7 @@ class PassRun:
             )
         )
 
-    def _tell_batch(self, batch: Batch) -> None:
+    def _report_batch(self, batch: Batch) -> None:
         self._bench.sink.write(batch.event(self.configuration_index))
 
 

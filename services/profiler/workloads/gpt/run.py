@@ -28,7 +28,7 @@ from services.profiler.measuring.benchmark import Method
 from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.verification import SWITCHED_OFF
-from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
 from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
 from services.profiler.workloads.events import ProgressReporter, store_artifact
 from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
@@ -45,7 +45,7 @@ from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.turns import Turns
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelPlace
+    from services.profiler.workloads.models import ModelContext
 
 PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
 PAIR_LIMIT_FACTOR: Final = 4
@@ -55,7 +55,7 @@ cut short, the comparison comes out as undecided and the measurements stand."""
 MODEL_ARTIFACT: Final = "model.json"
 
 
-def run_gpt(work: ModelRun, place: ModelPlace) -> None:
+def run_gpt(work: ModelRun, context: ModelContext) -> None:
     """Report configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
 
     Raises:
@@ -63,24 +63,24 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
         VerificationFailedError: a variant's logits differ from the reference; nothing has been timed then.
         KernalyseError: what opening the device, compiling and launching raise.
     """
-    progress = ProgressReporter(place.sink, 0)
+    progress = ProgressReporter(context.sink, 0)
     progress.report("opening the device")
-    session = _pass_session(place.open_session())
+    session = _pass_session(context.open_session())
     method = Method.of(work.measuring, session.device)
     if work.measuring.cache_mode is CacheMode.DEFAULT:  # inside a pass a layer finds what the one before has left
         method = method.with_cache(CacheMode.HOT)
     problem = _problem(work, session.device)
     variants = variants_of(work)
-    need = check_memory(problem, variants, session.device, place.limits)
+    need = check_memory(problem, variants, session.device, context.limits)
     passes = _plan(problem, variants, method.cache_mode)
     progress.total_count = sum(planned.configuration_count for planned in passes)
     progress.device_id = session.device.device_id
     sources = load_sources()
-    are_settled = tell_ceilings_before_sweep(session, sources, place.sink, place.ceilings_file, progress.total_count)
+    are_complete = report_ceilings_before_sweep(session, sources, context.sink, context.ceilings_file, progress.total_count)
 
     bench = PassBench(
         session=session,
-        sink=place.sink,
+        sink=context.sink,
         clock_meter=open_clock_meter(session.device),
         neighbours=Neighbours(open_use_meter(session.device)),
         method=method,
@@ -88,16 +88,16 @@ def run_gpt(work: ModelRun, place: ModelPlace) -> None:
     )
     bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
     for planned in passes:
-        place.sink.write(planned.whole)
+        context.sink.write(planned.pass_configuration)
         for step in planned.steps:
-            place.sink.write(step.configuration)
+            context.sink.write(step.configuration)
     model = LoadedModel(problem, passes, session)
-    loaded, verifications = _load(work, problem, model, passes, bench, place, progress)
-    _tell_model(problem, need, passes, verifications, place)
+    loaded, verifications = _load(work, problem, model, passes, bench, context, progress)
+    _report_model(problem, need, passes, verifications, context)
     _measure(loaded, verifications, lambda: _recheck(work, problem, model, loaded, progress), bench, progress)
     model.release()
-    if not are_settled:
-        tell_ceilings_after_sweep(session, sources, place.sink, place.ceilings_file)
+    if not are_complete:
+        report_ceilings_after_sweep(session, sources, context.sink, context.ceilings_file)
 
 
 # ---------------------------------------------------------------- before anything is timed
@@ -139,14 +139,14 @@ def _load(
     model: LoadedModel,
     passes: Sequence[PlannedPass],
     bench: PassBench,
-    place: ModelPlace,
+    context: ModelContext,
     progress: ProgressReporter,
 ) -> tuple[list[LoadedPass], list[Verification]]:
     """Compile, fill and verify every variant."""
     progress.report("making weights")
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
     model.fill(weights, tokens)
-    compiler = SweepCompiler((), bench.session, place.sink, place.folder)
+    compiler = SweepCompiler((), bench.session, context.sink, context.folder)
     loaded: list[LoadedPass] = []
     for planned in passes:
         progress.report(f"compiling {planned.name}")
@@ -184,8 +184,8 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
         )
 
 
-def _tell_model(
-    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelPlace
+def _report_model(
+    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], context: ModelContext
 ) -> None:
     """Report what the model consists of, in numbers: for people in the log, all of it as an artifact."""
     variants = {
@@ -206,16 +206,16 @@ def _tell_model(
         "memory_bytes": need.device_bytes,
         "variants": variants,
     }
-    place.sink.write(store_artifact(place.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
+    context.sink.write(store_artifact(context.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
     sources = {step.plan.planned.kernel.source.file_name: step.plan.planned.kernel.source.text for one in passes for step in one.steps}
-    place.sink.write(store_artifact(place.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
+    context.sink.write(store_artifact(context.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
     lines = []
     for planned, verification in zip(passes, verifications, strict=True):
         error = verification.max_relative_error
         checked = "not verified" if error is None else f"logits within {error:.2g} of the reference"
         size_bytes = planned.device_memory_bytes
         lines.append(f"{planned.name}: {len(planned.steps)} launches, {size_bytes} bytes of tensors, {checked}.")
-    place.sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
+    context.sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
 
 
 # ---------------------------------------------------------------- timing

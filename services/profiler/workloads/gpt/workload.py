@@ -9,7 +9,7 @@ from services.core.gpt_models import MODEL_NAMES, find_architecture
 from services.core.model import BackendName, CacheMode, Device, ModelRun, TimingMethod
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelPlace
+    from services.profiler.workloads.models import ModelContext
 
 BASELINE: Final = "baseline"  # one naive kernel for each operation
 FUSED: Final = "fused"  # tiled products with bias, GELU and residual in them, attention in one kernel
@@ -67,10 +67,10 @@ class GptWorkload:
                 remedy="Leave it out.",
             )
 
-    def run(self, work: ModelRun, place: ModelPlace) -> None:
+    def run(self, work: ModelRun, context: ModelContext) -> None:
         from services.profiler.workloads.gpt.run import run_gpt
 
-        run_gpt(work, place)
+        run_gpt(work, context)
 
 
 def variants_of(work: ModelRun) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
     file = read_model_file(_path(work, bundle, cache_folder or folder), work.model_name)
     tokens = _tokens(work, bundle, file, sink) if work.prompt else None
     size = extents(work, file, tokens)
-    _tell_fixed(work, size, sink)
+    _report_fixed(work, size, sink)
     return PreparedModel(work.model_name, file, make_feeds(work, file, size, tokens), size)
 
 
@@ -47,7 +47,7 @@ def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
     return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.extents, None)
 
 
-def _tell_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
+def _report_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
     """Report requested sizes that the file does not allow, not to be taken for what was measured."""
     if size.batch != work.batch_size:
         text = f"The model's file fixes the batch at {size.batch}: {work.batch_size} is not what runs."

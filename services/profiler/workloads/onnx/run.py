@@ -35,9 +35,9 @@ from services.profiler.measuring.benchmark import Method, Recorder
 from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingRule
 from services.profiler.measuring.verification import joined
-from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
 from services.profiler.workloads.events import EventSink, ProgressReporter, store_artifact
-from services.profiler.workloads.models import ModelPlace
+from services.profiler.workloads.models import ModelContext
 from services.profiler.workloads.onnx.announcing import GROUP_COUNT, PlannedPass, plan_pass
 from services.profiler.workloads.onnx.layers import layer_paths
 from services.profiler.workloads.onnx.memory import ResidentPeak
@@ -55,24 +55,24 @@ COLD_COUNT: Final = 1  # passes at the beginning of each profile: a fresh sessio
 TRACE_FILE: Final = "profile.json"
 
 
-def run_onnx(work: ModelRun, place: ModelPlace) -> None:
+def run_onnx(work: ModelRun, context: ModelContext) -> None:
     """Measure an ONNX model. Raises KernalyseError: what of model, prompt or device cannot be used, in ONNX Runtime's own words."""
-    sink = place.sink
+    sink = context.sink
     progress = ProgressReporter(sink, total_count=1)
     progress.report(f"preparing {work.model_name}")
-    model = prepare(work, place.folder, place.cache_folder, sink)
-    device_session = place.open_session()
+    model = prepare(work, context.folder, context.cache_folder, sink)
+    device_session = context.open_session()
     device = device_session.device
-    with tempfile.TemporaryDirectory(dir=place.folder) as name:
+    with tempfile.TemporaryDirectory(dir=context.folder) as name:
         passes = _Passes(model, Provider.of(device), Path(name))
         progress.device_id = device.device_id
         progress.report(f"loading {work.model_name}")
         plan = passes.plan(max(work.measuring.warm_up_count, 1))
         progress.total_count += len(plan.nodes)
-        are_settled = tell_ceilings_before_sweep(device_session, load_sources(), sink, place.ceilings_file, progress.total_count)
-        _Run(work, place, device, passes, plan, progress).measure()
-    if not are_settled:
-        tell_ceilings_after_sweep(device_session, load_sources(), sink, place.ceilings_file)
+        are_complete = report_ceilings_before_sweep(device_session, load_sources(), sink, context.ceilings_file, progress.total_count)
+        _Run(work, context, device, passes, plan, progress).measure()
+    if not are_complete:
+        report_ceilings_after_sweep(device_session, load_sources(), sink, context.ceilings_file)
     with suppress(Exception):  # what has been measured is told; a runtime's trouble at its end changes nothing
         device_session.close()
 
@@ -135,11 +135,11 @@ class _Run:
     """Interleaved measurement of passes and layers, until the pass is known well enough."""
 
     def __init__(
-        self, work: ModelRun, place: ModelPlace, device: Device, passes: _Passes, plan: PlannedPass, progress: ProgressReporter
+        self, work: ModelRun, context: ModelContext, device: Device, passes: _Passes, plan: PlannedPass, progress: ProgressReporter
     ) -> None:
         self._work = work
-        self._place = place
-        self._sink = place.sink
+        self._context = context
+        self._sink = context.sink
         self._device = device
         self._passes = passes
         self._plan = plan
@@ -215,7 +215,7 @@ class _Run:
 
     def _store(self, profile: Path) -> None:
         """Store the trace of the last turn."""
-        self._sink.write(store_artifact(self._place.folder, TRACE_FILE, profile.read_bytes()))
+        self._sink.write(store_artifact(self._context.folder, TRACE_FILE, profile.read_bytes()))
         self._sink.write(TraceStored((TRACE_FILE,), FORMAT))
 
     def _report_measurements(self, stop_reason: StopReason) -> None:

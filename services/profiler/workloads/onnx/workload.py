@@ -10,7 +10,7 @@ from services.core.errors import BackendUnavailableError, InvalidParameterError
 from services.core.model import BUILT_IN_ONNX_MODEL, BackendName, CacheMode, Device, DeviceKind, ModelRun
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelPlace
+    from services.profiler.workloads.models import ModelContext
 
 INSTALLING: Final = "pip install 'kernalyse[onnx]'; onnxruntime-gpu in the place of onnxruntime for NVIDIA GPUs."
 PACKAGES: Final = ("onnxruntime", "onnx", "tokenizers")
@@ -54,10 +54,10 @@ class OnnxWorkload:
         _check_extent("batch_size", work.batch_size, MAX_BATCH_SIZE, work)
         _check_extent("sequence_length", work.sequence_length, MAX_SEQUENCE_LENGTH, work)
 
-    def run(self, work: ModelRun, place: ModelPlace) -> None:
+    def run(self, work: ModelRun, context: ModelContext) -> None:
         from services.profiler.workloads.onnx.run import run_onnx
 
-        run_onnx(work, place)
+        run_onnx(work, context)
 
 
 def missing_packages() -> list[str]:

@@ -1,4 +1,4 @@
-"""The launches behind a ceiling: of every form of its work, as many as it takes to see the device at its best."""
+"""The launches behind a ceiling: of every variant of its work, as many as it takes to see the device at its best."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_LAUNCH_COUNT: Final = 5
 MIN_REPETITION_NS: Final = 80_000_000  # shorter may lie within one slice of a busy neighbour, longer makes a sweep wait
 BLOCK_THREAD_COUNT: Final = 256
 
-FIRST_ROUNDS: Final = 64  # every form's loop takes at most 32 rounds at once
+FIRST_ROUNDS: Final = 64  # every variant's loop takes at most 32 rounds at once
 MAX_ROUNDS: Final = 2**24
 ROUND_GUESSES: Final = 3  # a GPU that was idle needs some to reach its clock
 CPU_LAUNCH_NS: Final = 10_000_000  # long beside the launch itself and a slice of the scheduler
@@ -39,10 +39,10 @@ CeilingSources = Mapping[str, KernelSource]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class KernelVariant:
     """A kernel variant that can reach a ceiling."""
 
-    form_name: str  # as notes call it
+    variant_name: str  # as notes call it
     file_name: str
     function_name: str
     options: tuple[str, ...] = ()  # of the compiler, as nvcc names them
@@ -72,7 +72,7 @@ class CeilingPlan(Protocol):
     def path(self) -> str: ...
 
     @property
-    def forms(self) -> Sequence[Form]: ...
+    def variants(self) -> Sequence[KernelVariant]: ...
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
         """Return the rates by the name of the variant. Raises KernalyseError: none of them works on this device."""
@@ -92,12 +92,12 @@ def capability_of(device: Device) -> tuple[int, int]:
     return int(major), int(minor or 0)
 
 
-AnyForm = TypeVar("AnyForm", bound=Form)
+AnyVariant = TypeVar("AnyVariant", bound=KernelVariant)
 
 
 @dataclass(slots=True)
 class CeilingBench:
-    """An open device and the kernels to measure it with. problems: why forms have no rate, one sentence each."""
+    """An open device and the kernels to measure it with. problems: why variants have no rate, one sentence each."""
 
     session: DeviceSession
     sources: CeilingSources
@@ -108,7 +108,7 @@ class CeilingBench:
     def device(self) -> Device:
         return self.session.device
 
-    def rates(self, forms: Sequence[AnyForm], rate: Callable[[AnyForm], Rate]) -> dict[str, Rate]:
+    def rates(self, variants: Sequence[AnyVariant], rate: Callable[[AnyVariant], Rate]) -> dict[str, Rate]:
         """Return the rate of every variant that works, by name.
 
         Raises:
@@ -116,9 +116,9 @@ class CeilingBench:
         """
         rates: dict[str, Rate] = {}
         errors: list[KernalyseError] = []
-        for form in forms:
+        for variant in variants:
             try:
-                rates[form.form_name] = rate(form)
+                rates[variant.variant_name] = rate(variant)
             except KernalyseError as error:
                 errors.append(error)
         if not rates:
@@ -127,10 +127,10 @@ class CeilingBench:
         return rates
 
     def prepare(
-        self, form: Form, arguments: Sequence[Argument], block_count: int, thread_count: int = BLOCK_THREAD_COUNT
+        self, variant: KernelVariant, arguments: Sequence[Argument], block_count: int, thread_count: int = BLOCK_THREAD_COUNT
     ) -> PreparedLaunch:
         configuration = LaunchConfiguration(block=Dim3(thread_count), grid=Dim3(block_count))
-        kernel = self.session.compile(form.build(self.sources), configuration.block)
+        kernel = self.session.compile(variant.build(self.sources), configuration.block)
         return self.session.prepare(kernel, arguments, configuration)
 
     def best(self, launch: PreparedLaunch, work: float) -> Rate:

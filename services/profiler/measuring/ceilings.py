@@ -66,7 +66,7 @@ def measure_ceilings(
 
 def _ceiling(device: Device, plan: CeilingPlan, rates: dict[str, Rate]) -> Ceiling:
     best = max(rates.values(), key=lambda rate: rate.per_s)
-    shown = ", ".join(f"{form_name} {ceiling_rate(rate.per_s, plan.unit, plan.ceiling_name)}" for form_name, rate in rates.items())
+    shown = ", ".join(f"{variant_name} {ceiling_rate(rate.per_s, plan.unit, plan.ceiling_name)}" for variant_name, rate in rates.items())
     clock = "" if best.sm_clock_hz is None else f" SM clock {best.sm_clock_hz / 1e6:.0f} MHz."
     return Ceiling(
         device_id=device.device_id,

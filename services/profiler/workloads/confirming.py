@@ -15,7 +15,7 @@ from typing import Final
 from services.core.errors import KernalyseError
 from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, SearchStrategy, StopReason, VerificationState
 from services.profiler.turn_note import CrashMarker, Turn
-from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.workloads.configuration_run import ConfigurationRun, MeasurementContext
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import start_pair
 from services.profiler.workloads.search_budget import SearchBudget
@@ -59,7 +59,7 @@ class Contests:
     def _enter(self, candidate: Candidate) -> None:
         self._candidates[candidate.planned.contest].append(candidate)
 
-    def confirm(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+    def confirm(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
         """Compare the fastest two of each contest, after everything is measured.
 
         A comparison that takes longer than thought must cost no configuration its look.
@@ -67,12 +67,12 @@ class Contests:
         Raises:
             KernalyseError: a kernel has taken the session with it.
         """
-        if bench.sweep.skip_confirmation:
+        if context.sweep.skip_confirmation:
             return
         contested = self._contested()
         for position, two in enumerate(contested):
             least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
-            confirm_best(two, bench, progress, budget.part(1 / (len(contested) - position), least_ns))
+            confirm_best(two, context, progress, budget.part(1 / (len(contested) - position), least_ns))
 
     def shortest_comparison_ns(self) -> float:
         """Return the time of the shortest comparison. Infinity: there is none to make."""
@@ -89,7 +89,7 @@ def confirming_ns(measuring_ns: float) -> float:
     return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
 
 
-def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
+def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
     """Compare the fastest two of one contest, if the budget allows it; a search says so where it does not.
 
     Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
@@ -97,29 +97,29 @@ def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProg
     Raises:
         KernalyseError: a kernel has taken the session with it.
     """
-    verified = replace(bench.sweep.measuring, skip_verification=True)  # when they were measured
-    quiet = replace(bench, sink=_WithoutSamples(bench.sink), sweep=replace(bench.sweep, measuring=verified))
+    verified = replace(context.sweep.measuring, skip_verification=True)  # when they were measured
+    quiet = replace(context, sink=_WithoutSamples(context.sink), sweep=replace(context.sweep, measuring=verified))
     best, runner_up = (ConfigurationRun(one.planned, quiet) for one in fastest)
     shortest_ns = _shortest_comparison_ns(fastest)
     try:
         if budget.left_ns() >= shortest_ns:
             start_pair(runner_up, best, progress.report)
         if budget.left_ns() < shortest_ns:  # also when starting has taken it
-            _report_unconfirmed(best, runner_up, "the budget is spent.", bench)
+            _report_unconfirmed(best, runner_up, "the budget is spent.", context)
             return
         with CrashMarker(
-            bench.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
+            context.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
         ) as note:
             comparison = Turns(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise
-        _report_unconfirmed(best, runner_up, error.message, bench)
+        _report_unconfirmed(best, runner_up, error.message, context)
     else:
         if comparison.block_count < MIN_BLOCK_COUNT:  # the intervals of so few say nothing
-            _report_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", bench)
+            _report_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", context)
         else:
-            bench.sink.write(comparison)
+            context.sink.write(comparison)
 
 
 def _can_win(measurement: Measurement) -> bool:
@@ -130,12 +130,12 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
     return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.duration_median_ns) for one in fastest)
 
 
-def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:
+def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, context: MeasurementContext) -> None:
     """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
-    if bench.sweep.strategy is SearchStrategy.ALL:
+    if context.sweep.strategy is SearchStrategy.ALL:
         return
     line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"
-    bench.sink.write(LogLines(LogLevel.WARNING, "worker", tuple(line.splitlines())))
+    context.sink.write(LogLines(LogLevel.WARNING, "worker", tuple(line.splitlines())))
 
 
 class _WithoutSamples:

@@ -25,7 +25,7 @@ from services.profiler.workloads.events import NullSink
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.configuration_run import MeasurementContext
     from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 CUDA_LIBRARY = "libcuda.so.1"
@@ -59,7 +59,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     from services.profiler.measuring.busy import Neighbours, NoUseMeter
     from services.profiler.measuring.clocks import NoClockMeter
     from services.profiler.measuring.device_buffers import DeviceBuffers
-    from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.configuration_run import MeasurementContext
     from services.profiler.workloads.sweep_compiler import SweepCompiler
     from services.profiler.workloads.sweep_plan import plan_sweep
 
@@ -68,7 +68,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     planned_by_index = {planned.configuration_index: planned for planned in plan.configurations()}
     backend = open_backend_for(sweep.backend, sweep.device_id, order.cache_folder)
     session = backend.open(sweep.device_id)
-    bench = Bench(
+    context = MeasurementContext(
         sweep=sweep,
         session=session,
         sink=NullSink(),
@@ -80,16 +80,16 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     )
     record = LaunchRecord(order.record_file)
     for configuration_index in wanted:
-        launch_once(planned_by_index[configuration_index], bench, record, has_ranges=backend.name is BackendName.PYCUDA)
-    bench.buffers.release()
+        launch_once(planned_by_index[configuration_index], context, record, has_ranges=backend.name is BackendName.PYCUDA)
+    context.buffers.release()
     session.close()
 
 
-def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecord, *, has_ranges: bool) -> None:
+def launch_once(planned: PlannedConfiguration, context: MeasurementContext, record: LaunchRecord, *, has_ranges: bool) -> None:
     """Prepare one configuration and launch it; what goes wrong is recorded and goes no further."""
     from services.profiler.workloads.configuration_run import ConfigurationRun
 
-    run = ConfigurationRun(planned, bench)
+    run = ConfigurationRun(planned, context)
     index, label = planned.configuration_index, planned.kernel.definition.kernel_name
     try:
         label = run.label
@@ -97,11 +97,11 @@ def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecor
         run.announce()
         launch = run.prepare()
         if has_ranges:
-            bench.session.run(launch)
+            context.session.run(launch)
             with profiled_range():
-                bench.session.run(launch)
+                context.session.run(launch)
         else:
-            bench.session.run(launch)
+            context.session.run(launch)
     except KernalyseError as error:
         record.write(LaunchNote(index, LaunchStep.FAILED, label, error.message))
     else:

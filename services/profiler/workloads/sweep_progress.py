@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from services.core.errors import KernalyseError
 from services.core.model import Measurement
-from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.workloads.configuration_run import ConfigurationRun, MeasurementContext
 from services.profiler.workloads.events import ProgressReporter
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
@@ -57,9 +57,9 @@ class SweepProgress:
             raise self._first_error
 
 
-def measure_configuration(planned: PlannedConfiguration, bench: Bench, progress: SweepProgress) -> Measurement | None:
+def measure_configuration(planned: PlannedConfiguration, context: MeasurementContext, progress: SweepProgress) -> Measurement | None:
     """Announce and measure one configuration. None: it failed, which is reported and goes no further."""
-    run = ConfigurationRun(planned, bench)
+    run = ConfigurationRun(planned, context)
 
     def measure() -> None:
         run.announce()

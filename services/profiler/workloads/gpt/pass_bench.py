@@ -15,7 +15,7 @@ INPUT_DISTRIBUTION: Final = "normal"  # of the weights
 
 
 @dataclass(frozen=True, slots=True)
-class PassBench:
+class PassContext:
     session: PassSession
     sink: EventSink
     clock_meter: ClockMeter

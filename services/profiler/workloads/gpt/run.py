@@ -35,7 +35,7 @@ from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.memory import MemoryNeed, check_memory
 from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.pass_bench import PassBench
+from services.profiler.workloads.gpt.pass_bench import PassContext
 from services.profiler.workloads.gpt.pass_run import PassRun
 from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
 from services.profiler.workloads.gpt.step_samples import StepSampling
@@ -78,7 +78,7 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
     sources = load_sources()
     are_complete = report_ceilings_before_sweep(session, sources, context.sink, context.ceilings_file, progress.total_count)
 
-    bench = PassBench(
+    pass_context = PassContext(
         session=session,
         sink=context.sink,
         clock_meter=open_clock_meter(session.device),
@@ -86,15 +86,15 @@ def run_gpt(work: ModelRun, context: ModelContext) -> None:
         method=method,
         seed=work.seed,
     )
-    bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
+    pass_context.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
     for planned in passes:
         context.sink.write(planned.pass_configuration)
         for step in planned.steps:
             context.sink.write(step.configuration)
     model = LoadedModel(problem, passes, session)
-    loaded, verifications = _load(work, problem, model, passes, bench, context, progress)
+    loaded, verifications = _load(work, problem, model, passes, pass_context, context, progress)
     _report_model(problem, need, passes, verifications, context)
-    _measure(loaded, verifications, lambda: _recheck(work, problem, model, loaded, progress), bench, progress)
+    _measure(loaded, verifications, lambda: _recheck(work, problem, model, loaded, progress), pass_context, progress)
     model.release()
     if not are_complete:
         report_ceilings_after_sweep(session, sources, context.sink, context.ceilings_file)
@@ -138,7 +138,7 @@ def _load(
     problem: Problem,
     model: LoadedModel,
     passes: Sequence[PlannedPass],
-    bench: PassBench,
+    pass_context: PassContext,
     context: ModelContext,
     progress: ProgressReporter,
 ) -> tuple[list[LoadedPass], list[Verification]]:
@@ -146,7 +146,7 @@ def _load(
     progress.report("making weights")
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
     model.fill(weights, tokens)
-    compiler = SweepCompiler((), bench.session, context.sink, context.folder)
+    compiler = SweepCompiler((), pass_context.session, context.sink, context.folder)
     loaded: list[LoadedPass] = []
     for planned in passes:
         progress.report(f"compiling {planned.name}")
@@ -225,28 +225,28 @@ def _measure(
     loaded: Sequence[LoadedPass],
     verifications: Sequence[Verification],
     recheck: Callable[[], Sequence[Verification | None]],
-    bench: PassBench,
+    pass_context: PassContext,
     progress: ProgressReporter,
 ) -> None:
     """Time a few complete passes, so that a latency shows early; then each launch; then complete passes until there are enough."""
-    runs = [PassRun(one, verification, bench, progress.report) for one, verification in zip(loaded, verifications, strict=True)]
+    runs = [PassRun(one, verification, pass_context, progress.report) for one, verification in zip(loaded, verifications, strict=True)]
     for run in runs:
         run.start()
-    samplings = _sample_steps(loaded, bench, progress)
+    samplings = _sample_steps(loaded, pass_context, progress)
     stop_reasons, comparison = _sample_passes(runs, progress)
-    use = bench.neighbours.read()
+    use = pass_context.neighbours.read()
     for sampling, run, stop_reason, rechecked in zip(samplings, runs, stop_reasons, recheck(), strict=True):
         progress.complete(sampling.finish(run.verification, rechecked, use))
         run.finish(stop_reason, rechecked, use)
         progress.complete()
     if comparison is not None:
-        bench.sink.write(comparison)
+        pass_context.sink.write(comparison)
 
 
-def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: ProgressReporter) -> list[StepSampling]:
+def _sample_steps(loaded: Sequence[LoadedPass], pass_context: PassContext, progress: ProgressReporter) -> list[StepSampling]:
     """Sample launch by launch; variants alternate, two of them so often that their layers can be compared."""
     block_count = PAIR_BLOCK_COUNT if len(loaded) == 2 else 0
-    samplings = [StepSampling(one, bench, block_count) for one in loaded]
+    samplings = [StepSampling(one, pass_context, block_count) for one in loaded]
     while not all(sampling.is_finished for sampling in samplings):
         for one, sampling in zip(loaded, samplings, strict=True):
             if not sampling.is_finished:

@@ -18,7 +18,7 @@ from services.profiler.measuring.clocks import ClockReading
 from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import joined
 from services.profiler.workloads.gpt.loading import LoadedPass
-from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassBench
+from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassContext
 
 TARGET_BATCH_NS: Final = 200_000_000
 """Wall clock of the passes between two events for each launch. A pass has a hundred launches: shorter batches flood whoever watches with
@@ -43,10 +43,10 @@ class StepSampling:
         block_count: batches that a comparison with the other needs; they are taken as far as the time allows. 0: there is none.
     """
 
-    def __init__(self, loaded: LoadedPass, bench: PassBench, block_count: int) -> None:
+    def __init__(self, loaded: LoadedPass, pass_context: PassContext, block_count: int) -> None:
         self._loaded = loaded
-        self._bench = bench
-        rule = replace(bench.method.rule, max_duration_ns=bench.method.rule.max_duration_ns // LIMIT_DIVISOR)
+        self._pass_context = pass_context
+        rule = replace(pass_context.method.rule, max_duration_ns=pass_context.method.rule.max_duration_ns // LIMIT_DIVISOR)
         self._rule = rule
         self._sums = _LaunchSamples(rule)
         self._steps = [_LaunchSamples(rule) for _ in loaded.planned.steps]
@@ -75,7 +75,7 @@ class StepSampling:
             samples.recorder.criterion.resume()
         self._taken_block_count += 1
         count = min(self._batch_count, self._rule.max_sample_count - self._sums.recorder.taken_count)
-        durations_ns = self._bench.session.time_steps(self._loaded.launches, self._bench.method.cache_mode, max(1, count))
+        durations_ns = self._pass_context.session.time_steps(self._loaded.launches, self._pass_context.method.cache_mode, max(1, count))
         self._report(durations_ns)
         batch_ns = max(1, time.perf_counter_ns() - start_ns)
         size = durations_ns.shape[0]
@@ -86,28 +86,28 @@ class StepSampling:
         self._sums.recorder.check_clock(f"launches of {self._loaded.planned.name}")
 
     def _report(self, durations_ns: npt.NDArray[np.float64]) -> None:
-        reading = self._bench.clock_meter.read()
+        reading = self._pass_context.clock_meter.read()
         for samples, planned, step_ns in zip(self._steps, self._loaded.planned.steps, durations_ns.T, strict=True):
             batch = samples.add(np.ascontiguousarray(step_ns), reading)
-            self._bench.sink.write(batch.event(planned.configuration.configuration_index))
+            self._pass_context.sink.write(batch.event(planned.configuration.configuration_index))
         self._sums.add(durations_ns.sum(axis=1), reading)
 
     def finish(self, verification: Verification, recheck: Verification | None, use: DeviceUse) -> int:
         """Report the measurement of each launch, and return their number. Arguments as of `PassRun.finish`."""
-        bench = self._bench
-        timing = Timing(TimingMethod.SINGLE, bench.method.cache_mode)
+        pass_context = self._pass_context
+        timing = Timing(TimingMethod.SINGLE, pass_context.method.cache_mode)
         for samples, planned, kernel in zip(self._steps, self._loaded.planned.steps, self._loaded.kernels, strict=True):
             stop_reason = samples.stop_reason or StopReason.TIME_LIMIT  # the pass's time was up
             result = samples.recorder.result(stop_reason, joined(verification, recheck), timing)
             index = planned.configuration.configuration_index
-            measured = result.measurement(index, bench.method, bench.session.device, use)
-            bench.sink.write(
+            measured = result.measurement(index, pass_context.method, pass_context.session.device, use)
+            pass_context.sink.write(
                 replace(
                     measured,
                     compile_ns=kernel.compile_ns,
                     compiler_options=kernel.compiler_options,
-                    resources=bench.session.resources(kernel, planned.plan.launch),
-                    seed=bench.seed,
+                    resources=pass_context.session.resources(kernel, planned.plan.launch),
+                    seed=pass_context.seed,
                     input_distribution=INPUT_DISTRIBUTION,
                     recheck=recheck,
                     device_memory_bytes=planned.device_memory_bytes,

@@ -40,6 +40,8 @@ BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL)  # 
 
 @dataclass(frozen=True, slots=True)
 class NodeLimits:
+    """Limits that the node sets for every run."""
+
     run_time_limit_ns: int
     run_memory_limit_bytes: int
     max_configuration_count: int

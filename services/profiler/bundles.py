@@ -40,6 +40,8 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
+    """Limits of one bundle and of all bundles together."""
+
     max_bytes: int  # packed
     max_unpacked_bytes: int
     max_file_count: int  # files and folders
@@ -49,6 +51,8 @@ class BundleLimits:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
+    """An uploaded archive that has been checked and unpacked."""
+
     digest: str  # "sha256:…" of the archive
     size_bytes: int  # of the archive
     file_count: int

@@ -58,7 +58,7 @@ _NO_SPEC: Final = RunSpec(CeilingMeasurement())
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """The journal's identity and its next event index."""
+    """Identity of the journal, and the event indexes up to which it has reserved and expired."""
 
     journal_id: str
     reserved_index: int
@@ -87,12 +87,14 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open the journal for queries alone."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
 
 def read_head(connection: sqlite3.Connection) -> JournalHead:
+    """Read the journal's head."""
     return JournalHead(*connection.execute("SELECT journal_id, reserved_index, expired_index FROM journal").fetchone())
 
 
@@ -167,6 +169,7 @@ def encoded_run(run: Run) -> bytes:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return the size of the pages in use."""
     page_bytes, page_count, free_count = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_size", "page_count", "freelist_count")
     )
@@ -174,6 +177,7 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def end_unix_ns(run: Run) -> int | None:
+    """Return when a run has ended; None: it has not."""
     return None if run.end_time is None else int(run.end_time.timestamp() * 1_000_000_000)
 
 

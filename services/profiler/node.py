@@ -75,6 +75,7 @@ def describe_node(data_folder: Path, journal_id: str, probed: ProbedDevices, pol
 
 
 def with_state(node: Node, running_run_ids: Sequence[str], queued_run_ids: Sequence[str], storage_problem: str) -> Node:
+    """Return the node with its runs and the state of its journal."""
     return replace(node, running_run_ids=tuple(running_run_ids), queued_run_ids=tuple(queued_run_ids), storage_problem=storage_problem)
 
 

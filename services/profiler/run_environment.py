@@ -32,6 +32,7 @@ pools read. One too few, and a toolkit that only a variable leads to is not foun
 
 
 def is_secret(name: str) -> bool:
+    """Return whether a variable's name looks like that of a secret."""
     return SECRET_NAME.search(name) is not None and name not in NO_SECRETS
 
 

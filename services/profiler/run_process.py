@@ -34,6 +34,8 @@ Record = Callable[[Sequence[run_pb2.RunEvent]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
+    """Limits of time, memory and silence for the processes of a run."""
+
     time_limit_s: float
     memory_limit_bytes: int
     silence_limit_s: float  # without any event from the worker

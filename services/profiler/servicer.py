@@ -27,6 +27,8 @@ MAX_PAGE_SIZE: Final = 1000
 
 
 class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
+    """The RPCs of ProfilerService."""
+
     def __init__(
         self,
         *,

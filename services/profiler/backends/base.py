@@ -16,6 +16,8 @@ from services.core.model import BackendName, CacheMode, Device, Dim3, KernelReso
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfiguration:
+    """Grid, block and dynamic shared memory of a launch."""
+
     block: Dim3
     grid: Dim3
     dynamic_shared_memory_bytes: int = 0

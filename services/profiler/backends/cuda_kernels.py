@@ -22,6 +22,8 @@ DEFAULT_SHARED_BYTES: Final = 48 * 1024  # of a block, static and dynamic togeth
 
 @dataclass(frozen=True, slots=True)
 class CudaKernel:
+    """A kernel loaded through PyCUDA, and how it was compiled."""
+
     function_name: str
     compile_ns: int
     compiler_options: str
@@ -37,6 +39,7 @@ class CudaKernel:
 
 
 def architecture_of(device: Device) -> str:
+    """Return the name that nvcc has for the device's architecture, such as sm_90."""
     return "sm_" + (device.compute_capability or "").replace(".", "")
 
 

@@ -36,12 +36,16 @@ MAX_SOURCE_BYTES: Final = 4 * 2**20  # far above any kernel file; parsing stays 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
+    """A place in a .cu text that the grammar cannot read."""
+
     line: int
     text: str  # what stands there
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSource:
+    """A .cu text with its syntax tree, its functions, and what could not be read."""
+
     source: KernelSource
     tree: Tree
     kernels: tuple[SourceFunction, ...]

@@ -55,6 +55,8 @@ WARP_SIZE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class NvccKernel:
+    """A kernel compiled into a program of its own."""
+
     function_name: str
     compile_ns: int
     compiler_options: str
@@ -80,6 +82,8 @@ class NvccKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvccLaunch:
+    """A launch prepared for a kernel's program."""
+
     kernel: NvccKernel
     configuration: LaunchConfiguration
     arguments: tuple[Argument, ...]

@@ -31,6 +31,8 @@ AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # in nvcc's words: no instanc
 
 @dataclass(frozen=True, slots=True)
 class BuiltProgram:
+    """An executable, and how nvcc made it."""
+
     executable: Path
     options: str  # of the kernel's own file, as nvcc got them
     log: str  # the compiler's remarks; empty when it had nothing to say

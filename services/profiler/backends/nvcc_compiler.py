@@ -28,6 +28,7 @@ HEADERS_FILE: Final = "headers.d"
 
 
 def toolkit_version() -> str | None:
+    """Return the version of nvcc's toolkit, such as 12.4; None: there is no nvcc, or it does not answer."""
     nvcc = find_nvcc()
     found = re.search(r"release (\d+\.\d+)", compiler_version(nvcc)) if nvcc is not None else None
     return found[1] if found else None

@@ -28,6 +28,7 @@ def build_options(build: Build, architecture: str) -> list[str]:
 
 
 def names_architecture(options: Sequence[str]) -> bool:
+    """Return whether options choose an architecture by themselves."""
     return any(option.split("=", maxsplit=1)[0] in ARCHITECTURE_OPTIONS for option in options)
 
 

@@ -46,6 +46,7 @@ def build_subject(build: Build, architecture: str) -> str:
 
 
 def reads_hidden_files(build: Build) -> bool:
+    """Return whether an option makes nvcc read files that its list of headers does not name."""
     return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in build.options)
 
 

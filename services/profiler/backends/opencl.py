@@ -47,12 +47,16 @@ LOG_NOISE: Final = ("Compilation ", "Linking ", "Device build ", "Options used "
 
 @dataclass(slots=True)
 class OpenCLBuffer:
+    """Device memory of one buffer."""
+
     handle: Any
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCLKernel:
+    """A kernel built by an OpenCL runtime."""
+
     function_name: str
     compile_ns: int
     compiler_options: str
@@ -66,6 +70,8 @@ class OpenCLKernel:
 
 @dataclass(frozen=True, slots=True)
 class OpenCLLaunch:
+    """A launch prepared for an OpenCL queue."""
+
     kernel: Any
     configuration: LaunchConfiguration
     global_size: tuple[int, int, int]
@@ -109,6 +115,8 @@ class OpenCLBackend:
 
 
 class OpenCLSession:
+    """An open OpenCL device with its context and queue."""
+
     def __init__(self, cl: Any, one: OpenCLDevice) -> None:
         self._cl = cl
         self._one = one

@@ -39,6 +39,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class KernelScope:
+    """The items of a .cu file by whether the kernel reaches them."""
+
     kernel: SourceFunction
     kept: tuple[Item, ...]  # in the order of the file, the kernel included
     dropped: tuple[Item, ...]

@@ -49,6 +49,8 @@ DYNAMIC_SHARED: Final = "kernalyse_dynamic_shared"  # the kernel argument that c
 
 @dataclass(frozen=True, slots=True)
 class Translation:
+    """OpenCL text of a kernel, and what its launch has to know."""
+
     text: str
     uses_dynamic_shared_memory: bool  # one more argument, of local memory, after the source's own
     uses_warps: bool  # built for sub-groups of 32

@@ -45,6 +45,7 @@ def _read_device(entry: dict[str, Any]) -> Device:
 
 
 def main() -> None:
+    """Print the devices of this machine as JSON, and nothing else."""
     output = os.dup(1)
     os.dup2(2, 1)  # runtimes print on stdout too; that belongs to the JSON alone
     from services.profiler.backends import available_devices

@@ -54,12 +54,16 @@ MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not tell the size of it
 
 @dataclass(slots=True)
 class CudaBuffer:
+    """Device memory of one buffer."""
+
     handle: Any
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class CudaLaunch:
+    """A launch prepared for the driver."""
+
     kernel: CudaKernel
     configuration: LaunchConfiguration
     arguments: bytes  # as the driver takes them

@@ -24,12 +24,16 @@ COMPILE_LIMIT_S: Final = 60.0
 
 
 class Ranges(Protocol):
+    """Named ranges of launches, as a tool around the process shows them."""
+
     def around(self, name: str) -> AbstractContextManager[None]:
         """Return a context: what this thread launches inside belongs to the range."""
         ...
 
 
 class NoRanges:
+    """Ranges that nobody sees."""
+
     def around(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -40,6 +40,7 @@ def is_mentioned(root: Node, name: str) -> bool:
 
 
 def has_includes(root: Node) -> bool:
+    """Return whether there is an #include below `root`."""
     return any(node.type == "preproc_include" for node in descendants(root))
 
 

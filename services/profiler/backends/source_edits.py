@@ -18,6 +18,7 @@ class Edit:
 
 
 def insert_before(node: Node, text: str) -> Edit:
+    """Return an edit that puts `text` in front of `node`."""
     return Edit(node.start_byte, node.start_byte, text)
 
 
@@ -28,6 +29,7 @@ def replace(node: Node, text: str) -> Edit:
 
 
 def remove(node: Node) -> Edit:
+    """Return an edit that removes `node` but keeps its line ends."""
     return replace(node, " ")
 
 

@@ -53,12 +53,14 @@ def place_of(node: Node, file_name: str) -> Place:
 
 
 def root_of(node: Node) -> Node:
+    """Return the root of the tree that `node` is in."""
     while node.parent is not None:
         node = node.parent
     return node
 
 
 def node_text(node: Node) -> str:
+    """Return the text of `node`."""
     return (node.text or b"").decode(errors="replace")
 
 
@@ -77,6 +79,7 @@ def descendants(node: Node) -> Iterator[Node]:
 
 
 def has_qualifier(node: Node, qualifier: str) -> bool:
+    """Return whether a declaration has the qualifier, outside of its body."""
     return any(node_text(child) == qualifier for child in node.children if child.type != "compound_statement")
 
 
@@ -111,6 +114,7 @@ def declarator_name(node: Node) -> Node | None:
 
 
 def type_node(declaration: Node) -> Node | None:
+    """Return the type of a declaration; None: it has none."""
     return next((child for child in declaration.children if child.type in TYPE_NODES), None)
 
 

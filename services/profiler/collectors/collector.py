@@ -96,6 +96,7 @@ class Collector(Protocol):
 
 
 def last_lines(output: str) -> str:
+    """Return the last lines of a tool's output that are not empty."""
     lines = [line for line in output.splitlines() if line.strip()]
     return "\n".join(lines[-SHOWN_LINE_COUNT:])
 

@@ -52,6 +52,7 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
 
 
 def not_counted(refused: Iterable[str]) -> str:
+    """Return the notice on metrics that were left out."""
     return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
 
 

@@ -44,6 +44,7 @@ def check_cpu_sampling(setting: Path = PERF_EVENT_PARANOID) -> None:
 
 
 def is_noexec(folder: Path) -> bool:
+    """Return whether the folder's file system lets no program start."""
     return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 

@@ -149,6 +149,7 @@ def open_python_collector(profile: CommandProfile, context: CollectorContext) ->
 
 
 def absent(collector: str, module_name: str, python: str) -> CollectorUnavailableError:
+    """Return the error for a module that the command's Python lacks."""
     return CollectorUnavailableError(
         f"collector {collector}",
         found=f"no {module_name} in {python}",

@@ -255,6 +255,7 @@ class Beginning(importlib.abc.MetaPathFinder):
 
 
 def watch() -> None:
+    """Start the collector in this process, as the variables of its environment say."""
     folder, collector_name = os.environ[FOLDER_VARIABLE], os.environ[COLLECTOR_VARIABLE]
     with open(os.path.join(folder, SEEN_FILE), "a", encoding="utf-8"):
         pass

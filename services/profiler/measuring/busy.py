@@ -36,6 +36,8 @@ class DeviceUse:
 
 
 class UseMeter(Protocol):
+    """A meter of the device's use by others."""
+
     def read(self) -> DeviceUse: ...
 
 
@@ -84,6 +86,8 @@ class NvidiaUseMeter:
 
 
 class NoUseMeter:
+    """A meter for devices that nobody can be asked about."""
+
     def read(self) -> DeviceUse:
         return DeviceUse()
 

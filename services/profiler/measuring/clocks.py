@@ -46,6 +46,8 @@ class ClockReading:
 
 
 class ClockMeter(Protocol):
+    """A meter of a device's clocks, temperature and power."""
+
     def read(self) -> ClockReading | None:
         """Return the device now; None when it cannot be asked."""
         ...

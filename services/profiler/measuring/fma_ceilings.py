@@ -19,11 +19,15 @@ HALF2_CAPABILITY: Final = (7, 0)  # before it, two half-precision values a regis
 
 @dataclass(frozen=True, slots=True)
 class FmaVariant(KernelVariant):
+    """A variant that multiplies and adds in registers."""
+
     values_per_register: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class FmaPlan:
+    """The ceiling of multiply-adds of one type."""
+
     ceiling_name: str
     variants: tuple[FmaVariant, ...]
     unit: str = "flop_per_s"

@@ -124,6 +124,8 @@ class WindowVariant(KernelVariant):
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
+    """The ceiling of a cache, by windows that stay in it."""
+
     ceiling_name: str
     variants: tuple[WindowVariant, ...]
     unit: str = "bytes_per_s"

@@ -92,6 +92,8 @@ _ELEMENT_BYTES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
+    """The ceiling of tile products of one type."""
+
     ceiling_name: str
     variants: tuple[TensorVariant, ...]
     unit: str = "flop_per_s"

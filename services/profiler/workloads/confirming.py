@@ -36,6 +36,8 @@ SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and bet
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A configuration that may be the fastest of its contest."""
+
     planned: PlannedConfiguration
     duration_median_ns: float
 

@@ -44,6 +44,7 @@ class LaunchOrder:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Launch what the command line names, under ncu; return the exit status."""
     order = _read_command_line(arguments)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)

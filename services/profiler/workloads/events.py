@@ -20,6 +20,8 @@ BINARY_ENDINGS: Final = (".nsys-rep", ".qdstrm", ".ncu-rep", ".parquet", ".sqlit
 
 
 class EventSink(Protocol):
+    """A receiver of the events of a run."""
+
     def write(self, payload: EventPayload) -> None: ...
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 
 class LaunchStep(StrEnum):
+    """The state of a counted launch."""
+
     PREPARING = "preparing"
     LAUNCHED = "launched"
     FAILED = "failed"
@@ -16,6 +18,8 @@ class LaunchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchNote:
+    """A line of the record."""
+
     configuration_index: int
     step: LaunchStep
     label: str

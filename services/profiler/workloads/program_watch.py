@@ -69,6 +69,8 @@ class EndCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
+    """The end of the program and of the tool around it."""
+
     cause: EndCause
     tool: ToolEnd
 

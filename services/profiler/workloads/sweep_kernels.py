@@ -17,6 +17,8 @@ from services.profiler.definition_checks import BLOCK_NAMES, expressions_of
 
 @dataclass(frozen=True, slots=True)
 class ResolvedKernel:
+    """Definition and source of a selection. notices: what was assumed to derive the definition."""
+
     definition: KernelDefinition
     source: KernelSource
     bundle_digest: str | None = None

@@ -24,6 +24,8 @@ FLOAT64_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
+    """Device and host memory that a run needs."""
+
     device_bytes: int  # of all tensors, those that variants share once
     largest_tensor: str
     largest_bytes: int

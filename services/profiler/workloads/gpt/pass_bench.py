@@ -16,6 +16,8 @@ INPUT_DISTRIBUTION: Final = "normal"  # of the weights
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
+    """Session, sink, meters and method of one model run."""
+
     session: PassSession
     sink: EventSink
     clock_meter: ClockMeter

@@ -58,6 +58,7 @@ def weight_shapes(problem: Problem) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def parameter_count(problem: Problem) -> int:
+    """Return the number of weights of the model."""
     return sum(math.prod(shape) for _, shape in weight_shapes(problem))
 
 

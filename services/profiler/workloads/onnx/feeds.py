@@ -30,6 +30,7 @@ class Extents:
 
 
 def takes_tokens(model: ModelFile) -> bool:
+    """Return whether the model has an input for tokens."""
     return any(part.name == WORDS_INPUT for part in model.inputs)
 
 

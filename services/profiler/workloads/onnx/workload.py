@@ -61,6 +61,7 @@ class OnnxWorkload:
 
 
 def missing_packages() -> list[str]:
+    """Return the packages that running ONNX models needs and this Python lacks."""
     return [name for name in PACKAGES if find_spec(name) is None]
 
 

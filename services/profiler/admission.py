@@ -1,4 +1,4 @@
-"""What this node takes on: policy, validity and place of a requested run, before it is queued."""
+"""Admission of requested runs: policy, validity and placement, before a run is queued."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ from services.profiler.command_checks import check_command
 from services.profiler.workloads.models import ModelSpec, find_model_spec
 from services.profiler.workloads.sweep_plan import plan_sweep
 
-CPU_LANE: Final = "cpu"
+CPU_QUEUE: Final = "cpu"
 BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL)  # AUTO takes the first that has a device
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLimits:
+    """Limits that the node sets for every run."""
+
     run_time_limit_ns: int
     run_memory_limit_bytes: int
     max_configuration_count: int
@@ -47,9 +49,9 @@ class NodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a run is to be run. spec: with backend, device and limits settled, as the worker gets it."""
+    """The device queue, device and limits of a run. spec: with backend, device and limits settled, as the worker gets it."""
 
-    lane: str  # runs of one lane follow each other
+    queue_name: str  # of the device queue: its runs follow each other
     device_id: str | None  # None: a command on a node without devices
     spec: RunSpec
     limits: NodeLimits
@@ -70,7 +72,7 @@ class Admission:
     allowed_commands: Sequence[str] = ()  # patterns of command lines; empty: all
 
     def check(self, spec: RunSpec) -> Placement:
-        """Everything that can be refused without running.
+        """Return everything that can be refused without running.
 
         Raises:
             ForbiddenError: the node's policy does not allow it.
@@ -90,7 +92,7 @@ class Admission:
         return replace(self.place(spec), configuration_count=configuration_count)
 
     def place(self, spec: RunSpec) -> Placement:
-        """Where an admitted spec runs, with the node's present devices."""
+        """Return where an admitted spec runs, with the node's present devices."""
         work = spec.work
         if isinstance(work, CommandProfile):
             return self._place_command(spec, work)
@@ -103,7 +105,7 @@ class Admission:
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
-            lane=_lane(device),
+            queue_name=_queue_name(device),
             device_id=device.device_id,
             spec=replace(spec, work=replace(work, backend=backend, device_id=device.device_id), limits=settled),
             limits=limits,
@@ -111,12 +113,12 @@ class Admission:
         )
 
     def _place_command(self, spec: RunSpec, work: CommandProfile) -> Placement:
-        """With the node's first device: a command may use any, and what shares that one would disturb it."""
+        """Place a command on the node's first device: it may use any, and what shares that one would disturb it."""
         device = self.devices[0] if self.devices else None
         limits = self._limits(spec.limits)
         settled = RunLimits(limits.run_time_limit_ns, limits.run_memory_limit_bytes)
         return Placement(
-            lane=CPU_LANE if device is None else _lane(device),
+            queue_name=CPU_QUEUE if device is None else _queue_name(device),
             device_id=None if device is None else device.device_id,
             spec=replace(spec, limits=settled),
             limits=limits,
@@ -145,7 +147,7 @@ class Admission:
                 pass
 
     def _check_allowed(self, work: CommandProfile) -> None:
-        """With patterns set, nothing else of a request may change what an allowed command does."""
+        """Raise ForbiddenError for a command line that is not allowed. Nothing else of a request may change what an allowed one does."""
         command_line = shlex.join(work.arguments)
         if not any(fnmatchcase(command_line, pattern) for pattern in self.allowed_commands):
             raise ForbiddenError(
@@ -158,7 +160,7 @@ class Admission:
             raise _forbidden("variables and bundles for commands", "allowed_commands")
 
     def _device(self, backend: BackendName, device_id: str | None, workload: ModelSpec | None) -> tuple[Device, BackendName]:
-        """workload: of a model, which says what it can run on; None: kernels can run on anything."""
+        """Return the device and backend to use. workload: of a model, which says what it can run on; None: kernels can run on anything."""
         backends = BACKENDS if workload is None else workload.backends
         if backend is not BackendName.AUTO and backend not in backends:
             raise BackendUnavailableError(
@@ -223,10 +225,10 @@ class Admission:
         )
 
 
-def _lane(device: Device) -> str:
+def _queue_name(device: Device) -> str:
     # All CPU devices are the same cores, and a GPU that two runtimes offer is one GPU: runs on them would disturb each other.
     if device.kind is DeviceKind.CPU:
-        return CPU_LANE
+        return CPU_QUEUE
     return device.uuid or device.device_id
 
 

@@ -40,6 +40,8 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
+    """Limits of one bundle and of all bundles together."""
+
     max_bytes: int  # packed
     max_unpacked_bytes: int
     max_file_count: int  # files and folders
@@ -49,6 +51,8 @@ class BundleLimits:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
+    """An uploaded archive that has been checked and unpacked."""
+
     digest: str  # "sha256:…" of the archive
     size_bytes: int  # of the archive
     file_count: int
@@ -63,7 +67,7 @@ class BundleStore:
         self._lock = threading.Lock()  # a bundle is used, or it goes: not both at once
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> Bundle:
-        """Stores a tar.gz that arrives in chunks. The same archive twice is stored once.
+        """Store a tar.gz that arrives in chunks. The same archive twice is stored once.
 
         Raises:
             InvalidBundleError: it is no tar.gz, or a member must not be unpacked; names the member.
@@ -83,7 +87,7 @@ class BundleStore:
         return Bundle(digest, size_bytes, file_count)
 
     def path(self, digest: str) -> Path:
-        """Folder of an unpacked bundle. Raises InvalidBundleError when there is none."""
+        """Return the folder of an unpacked bundle. Raises InvalidBundleError when there is none."""
         path = self._path(digest) if _DIGEST.fullmatch(digest) else None
         if path is None or not self._use(path):
             raise InvalidBundleError(
@@ -92,7 +96,7 @@ class BundleStore:
         return path
 
     def expire(self, in_use: Collection[str], now_s: Callable[[], float] = time.time) -> tuple[str, ...]:
-        """Deletes bundles over the limits of age and size, and what an upload cut off has left; answers with their digests.
+        """Delete bundles over the limits of age and size, and what an upload cut off has left; return their digests.
 
         Args:
             in_use: digests that queued and running runs name.
@@ -114,7 +118,7 @@ class BundleStore:
         return tuple(digests)
 
     def _use(self, path: Path) -> bool:
-        """Whether the bundle is there; it counts as used from now on."""
+        """Return whether the bundle is there; it counts as used from now on."""
         with self._lock:
             if path.is_dir():
                 os.utime(path)
@@ -161,7 +165,7 @@ class _Kept:
 
 
 class _Unpacking:
-    """One archive on its way into a folder."""
+    """An archive that is being unpacked into a folder."""
 
     def __init__(self, limits: BundleLimits, content: Path) -> None:
         self._limits = limits

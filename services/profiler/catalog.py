@@ -45,7 +45,7 @@ class Catalog:
         return tuple(self.definitions)
 
     def definition(self, kernel_name: str) -> KernelDefinition:
-        """Raises UnknownKernelError, naming the closest there are."""
+        """Return the definition of a kernel. Raises UnknownKernelError, naming the closest there are."""
         if kernel_name not in self.definitions:
             close = get_close_matches(kernel_name, self.kernel_names, n=3)
             raise UnknownKernelError(
@@ -57,12 +57,12 @@ class Catalog:
         return self.definitions[kernel_name]
 
     def source(self, kernel_name: str) -> KernelSource:
-        """Raises UnknownKernelError."""
+        """Return the source of a kernel. Raises UnknownKernelError."""
         return self.sources[self.definition(kernel_name).source_file_name]
 
 
 def catalog_folder() -> Path:
-    """Where the packaged kernels lie: inside the installed wheel, or in the checkout."""
+    """Return where the packaged kernels lie: inside the installed wheel, or in the checkout."""
     services = Path(__file__).resolve().parents[1]
     installed = services / "kernels"
     return installed if (installed / CATALOG_FILE_NAME).is_file() else services.parent / "kernels"
@@ -70,7 +70,7 @@ def catalog_folder() -> Path:
 
 @lru_cache(maxsize=4)
 def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Reads a catalogue; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
+    """Read a catalogue; None: the packaged one. Sources lie beside the file. macro_names: that its expressions may use.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -90,7 +90,7 @@ def load_catalog(path: Path | None = None, macro_names: tuple[str, ...] = ()) ->
 
 
 def parse_catalog(text: str, file_name: str, source_folder: Path, macro_names: tuple[str, ...] = ()) -> Catalog:
-    """Reads the text of a catalogue whose sources lie in `source_folder`. Raises as `load_catalog` does."""
+    """Read the text of a catalogue whose sources lie in `source_folder`. Raises as `load_catalog` does."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -149,7 +149,7 @@ def _read_definition(file_name: str, kernel_name: str, entry: dict[str, Any]) ->
 
 
 def _read_parameters(fields: _Fields) -> tuple[ParameterDefinition, ...]:
-    """`N = [1, 2]`, or `N = { values = [1, 2], min = 1 }`."""
+    """Read parameters: `N = [1, 2]`, or `N = { values = [1, 2], min = 1 }`."""
     parameters = []
     for name, value in fields.entry.items():
         if isinstance(value, dict):

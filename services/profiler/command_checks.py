@@ -1,4 +1,4 @@
-"""Whether a command can be profiled as it is asked for, before anything is looked up on the node."""
+"""Checks of a command to be profiled, before anything is looked up on the node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 
 
 def check_command(profile: CommandProfile) -> None:
-    """Raises InvalidParameterError for the first field that no run could use."""
+    """Raise InvalidParameterError for the first field that no run could use."""
     if profile.collector not in ("", *COLLECTORS):
         raise _invalid("collector", repr(profile.collector), f"one of {', '.join(COLLECTORS)}", "Choose one of them.")
     _check_arguments(profile)

@@ -1,4 +1,4 @@
-"""Whether a kernel definition can be used: its expressions, its names, and its agreement with the .cu signature."""
+"""Checks of a kernel definition: its expressions, its names, and its agreement with the .cu signature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHOLE_TYPES: Final = (DataType.INT8, DataType.INT32, DataType.INT64, DataType.UI
 
 
 def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expected: str) -> InvalidCatalogError:
-    """The one way in which a catalogue entry is refused: file, kernel, field, found, expected."""
+    """Return the error of a catalogue entry: file, kernel, field, found, expected."""
     return InvalidCatalogError(
         f"{file_name}, kernel {kernel_name}, field {field}",
         found=found,
@@ -31,7 +31,7 @@ def catalog_error(file_name: str, kernel_name: str, field: str, found: str, expe
 def check_definition(
     definition: KernelDefinition, source: KernelSource | None = None, file_name: str = "request", *, macro_names: tuple[str, ...] = ()
 ) -> None:
-    """Checks one definition, against its source where there is one. macro_names: that its expressions may use beside the source's own.
+    """Check one definition, against its source where there is one. macro_names: that its expressions may use beside the source's own.
 
     Raises:
         InvalidCatalogError: names file, kernel, field, found and expected.
@@ -69,7 +69,7 @@ def check_definition(
 
 
 def expressions_of(definition: KernelDefinition) -> Iterator[tuple[str, Iterable[str]]]:
-    """Every field that is an expression, or several, with its texts."""
+    """Yield every field that is an expression, or several, with its texts."""
     launch = definition.launch
     yield "block", launch.block
     yield "grid", launch.grid

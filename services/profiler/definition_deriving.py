@@ -40,7 +40,7 @@ def derive_definition(
     bytes: str | None = None,
     macro_names: tuple[str, ...] = (),
 ) -> tuple[KernelDefinition, tuple[str, ...]]:
-    """The definition, and one sentence for each assumption in it.
+    """Return the definition, and one sentence for each assumption in it.
 
     Integer scalars become parameters, other scalars arguments (1.0 unless given). A pointer without a size gets as many
     elements as the product of the two largest integer parameters. Which two these are depends on the configuration; the
@@ -171,6 +171,6 @@ def _arguments(kernel: SourceFunction, whole: list[str], given: Mapping[str, str
 
 
 def _arithmetic_type(kernel: SourceFunction) -> DataType:
-    """The widest floating type of a pointer, for want of a better guess; float32 where there is none."""
+    """Return the widest floating type of a pointer, for want of a better guess; float32 where there is none."""
     types = {parameter.dtype for parameter in kernel.parameters if parameter.is_pointer}
     return next((dtype for dtype in (DataType.FLOAT64, DataType.FLOAT32, DataType.FLOAT16) if dtype in types), DataType.FLOAT32)

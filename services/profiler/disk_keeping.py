@@ -19,7 +19,7 @@ INTERVAL_S: Final = 600.0
 
 
 async def keep_disk(runs: Runs, bundles: BundleStore, runs_folder: Path, artifacts_max_bytes: int) -> None:
-    """Looks again and again, without end."""
+    """Look again and again, without end."""
     while True:
         for digest in await asyncio.to_thread(bundles.expire, runs.bundle_digests):
             logger.info("Bundle %s is deleted: nobody has used it for long, or others need the room.", digest)
@@ -30,7 +30,7 @@ async def keep_disk(runs: Runs, bundles: BundleStore, runs_folder: Path, artifac
 
 
 def drop_artifacts(runs_folder: Path, max_bytes: int, active_run_ids: Collection[str]) -> tuple[str, ...]:
-    """Deletes artifacts of finished runs, the oldest first, until all together are within the limit; answers with their ids."""
+    """Delete artifacts of finished runs, the oldest first, until all together are within the limit; return their ids."""
     folders = sorted((path for path in runs_folder.glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime)
     sizes = {path.name: RunFolder(runs_folder, path.name).artifacts_size_bytes() for path in folders}
     total_bytes = sum(sizes.values())

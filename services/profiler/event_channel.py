@@ -41,7 +41,7 @@ class EventWriter:
         self._lock = threading.Lock()
 
     def write(self, payload: EventPayload) -> None:
-        """Sends one event; waits while the pipe is full.
+        """Send one event; wait while the pipe is full.
 
         Raises:
             InternalError: the event is larger than a frame may be.
@@ -59,12 +59,12 @@ class EventWriter:
 
 
 def event_data(payload: EventPayload) -> bytes:
-    """The serialized RunEvent with this payload alone."""
+    """Return the serialized RunEvent with this payload alone."""
     return wire.encode_bytes(RunEvent(event_index=0, journal_id="", run_id="", event_unix_ns=0, payload=payload))
 
 
 def event_message(payload: EventPayload) -> run_pb2.RunEvent:
-    """The same as a message."""
+    """Return the RunEvent with this payload as a message."""
     return run_pb2.RunEvent.FromString(event_data(payload))
 
 
@@ -77,7 +77,7 @@ def open_pipe() -> tuple[int, int]:
 
 
 async def read_events(reader: asyncio.StreamReader) -> AsyncIterator[list[run_pb2.RunEvent]]:
-    """Everything that has arrived, batch by batch, until the worker's end closes.
+    """Yield everything that has arrived, batch by batch, until the worker's end closes.
 
     A frame cut off by the end of the stream is dropped: its writer died, which its exit status tells.
 
@@ -100,7 +100,7 @@ async def read_events(reader: asyncio.StreamReader) -> AsyncIterator[list[run_pb
 
 
 def _parse(buffer: bytearray, events: list[run_pb2.RunEvent]) -> int:
-    """Adds the complete frames at the start of `buffer` to `events`; returns the bytes they take."""
+    """Add the complete frames at the start of `buffer` to `events`; return the bytes they take."""
     position = 0
     with memoryview(buffer) as view:
         while len(buffer) - position >= _LENGTH_BYTES:

@@ -13,7 +13,7 @@ _EVENTS_FIELD_TAG: Final = b"\x0a"
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
-    """One committed event. frame: field `events` of a watch response, as it goes on the wire."""
+    """A committed event. frame: field `events` of a watch response, as it goes on the wire."""
 
     event_index: int
     run_id: str
@@ -21,7 +21,7 @@ class JournalEvent:
 
 
 def framed(event_data: bytes) -> bytes:
-    """A serialized RunEvent as element of `events`; frames joined parse as one response."""
+    """Return a serialized RunEvent as element of `events`; frames joined parse as one response."""
     size = len(event_data)
     length = bytearray()
     while size > 0x7F:
@@ -54,7 +54,7 @@ class EventTail:
             self._drop_older_half()
 
     def read(self, position: int, run_id: str | None, limit_bytes: int) -> tuple[list[bytes], int]:
-        """Frames from `position` on, at least one where there is one, and the position after them."""
+        """Return frames from `position` on, at least one where there is one, and the position after them."""
         frames: list[bytes] = []
         size_bytes = 0
         for place in range(bisect_left(self._indexes, position), len(self._events)):

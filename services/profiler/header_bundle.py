@@ -23,7 +23,7 @@ from services.profiler.backends.source_nodes import parse_text
 
 @dataclass(frozen=True, slots=True)
 class HeaderBundle:
-    """data: a tar.gz, the same bytes for the same files wherever and whenever it is packed."""
+    """Headers packed for one source. data: a tar.gz, the same bytes for the same files wherever and whenever it is packed."""
 
     data: bytes = field(repr=False)
     header_names: tuple[str, ...]  # within the bundle
@@ -34,7 +34,7 @@ class HeaderBundle:
 
 
 def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBundle | None:
-    """The source's headers that lie beside it or in these folders, and what those include; None: there are none.
+    """Return the source's headers that lie beside it or in these folders, and what those include; None: there are none.
 
     What is found nowhere is left to the node: a header of its compiler, or an error there.
 
@@ -56,7 +56,7 @@ def pack_headers(source_file: Path, include_folders: Sequence[Path]) -> HeaderBu
 
 
 def repack_headers(bundle: Path) -> HeaderBundle | None:
-    """What `pack_headers` had made before it was unpacked, byte for byte; None: something else was unpacked here."""
+    """Return what `pack_headers` had made before it was unpacked, byte for byte; None: something else was unpacked here."""
     listed = bundle / FOLDER_LIST
     if not listed.is_file():
         return None
@@ -66,12 +66,12 @@ def repack_headers(bundle: Path) -> HeaderBundle | None:
 
 
 def bundle_folder(run_folder: Path, digest: str) -> Path:
-    """Where a run finds a bundle, unpacked."""
+    """Return where a run finds a bundle, unpacked."""
     return run_folder / "bundles" / digest.removeprefix("sha256:")
 
 
 def include_folders_of(bundle: Path) -> tuple[Path, ...]:
-    """The folders of an unpacked bundle to search: those it lists, else the bundle itself.
+    """Return the folders of an unpacked bundle to search: those it lists, else the bundle itself.
 
     Raises InvalidBundleError for a folder outside it.
     """

@@ -1,4 +1,4 @@
-"""What has happened on this node, on disk before anyone sees it.
+"""The journal of this node: what has happened, on disk before anyone sees it.
 
 Events are numbered through the whole journal. A watcher holds a cursor and reads at its own pace, from the memory of recent
 events or from the database; nothing is pushed, so a watcher that stalls costs nothing.
@@ -74,7 +74,7 @@ class Journal:
 
     @classmethod
     async def open(cls, folder: Path, limits: JournalLimits, news: News, forget: Callable[[str], None]) -> Self:
-        """Opens the journal in `folder`, which is made where it is missing.
+        """Open the journal in `folder`, which is made where it is missing.
 
         Args:
             news: told of every commit.
@@ -93,7 +93,7 @@ class Journal:
         return journal
 
     async def close(self) -> None:
-        """Everything submitted is committed; then the file is closed."""
+        """Commit everything submitted; then close the file."""
         self._writer.submit(None)
         await asyncio.to_thread(self._writer.join)
         self._reading.shutdown()
@@ -108,11 +108,11 @@ class Journal:
     # ------------------------------------------------------------ writing
 
     async def create(self, run: Run, body_digest: str, events: Sequence[run_pb2.RunEvent]) -> None:
-        """Adds a run with its first events, synced. Raises StorageFullError."""
+        """Add a run with its first events, synced. Raises StorageFullError."""
         await self._submit(run.run_id, run, events, is_synced=True, body_digest=body_digest)
 
     async def append(self, run_id: str, events: Sequence[run_pb2.RunEvent], run: Run | None = None, *, is_synced: bool = False) -> None:
-        """Adds events of a run, and records the run as it is after them; returns once they are committed.
+        """Add events of a run, and record the run as it is after them; return once they are committed.
 
         Takes the messages over and stamps them. run: None where they do not change it.
         Raises StorageFullError: none of them is in the journal.
@@ -127,12 +127,12 @@ class Journal:
         try:
             await committed
         except StorageFullError as error:
-            self._tell_problem(error.message)
+            self._report_problem(error.message)
             raise
-        self._tell_problem("")
+        self._report_problem("")
 
     def check_space(self) -> None:
-        """Raises StorageFullError when the last write failed, or so little space is left that the next ones will."""
+        """Raise StorageFullError when the last write failed, or so little space is left that the next ones will."""
         free_bytes = shutil.disk_usage(self._path.parent).free
         if self.problem or free_bytes < MIN_FREE_BYTES:
             raise StorageFullError(
@@ -142,7 +142,7 @@ class Journal:
                 remedy="Free space on that disk; the service goes on by itself.",
             )
 
-    def _tell_problem(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
             self._news.announce()
@@ -154,7 +154,7 @@ class Journal:
     # ------------------------------------------------------------ watching
 
     async def cursor(self, next_event_index: int, run_id: str | None = None) -> Cursor:
-        """A cursor at an index, 0 for the oldest kept; over one run's events or, without `run_id`, over all.
+        """Return a cursor at an index, 0 for the oldest kept; over one run's events or, without `run_id`, over all.
 
         Raises:
             RunNotFoundError: there is no such run.
@@ -167,7 +167,7 @@ class Journal:
         return Cursor(next_event_index, run_id, self._writer.expired_index)
 
     async def read(self, cursor: Cursor, limit_bytes: int) -> bytes:
-        """The next events, as frames of a watch response; empty when there is none yet. Moves the cursor.
+        """Return the next events, as frames of a watch response; empty when there is none yet. Moves the cursor.
 
         Raises:
             EventExpiredError: the watcher was so slow that its next events have been dropped meanwhile.
@@ -198,7 +198,7 @@ class Journal:
     # ------------------------------------------------------------ runs
 
     async def run(self, run_id: str) -> tuple[Run, bool]:
-        """The run as journalled, and whether its events have been dropped. Raises RunNotFoundError."""
+        """Return the run as journalled, and whether its events have been dropped. Raises RunNotFoundError."""
         found = await self._query(database.read_run, run_id)
         if found is None:
             raise RunNotFoundError(
@@ -207,7 +207,7 @@ class Journal:
         return found
 
     async def request(self, request_id: str) -> tuple[Run, str] | None:
-        """The run that a request made, and the digest of that request's body."""
+        """Return the run that a request made, and the digest of that request's body."""
         return await self._query(database.read_request, request_id)
 
     async def runs(self, before_run_number: int | None, limit: int) -> database.RunsPage:

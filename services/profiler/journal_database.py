@@ -58,7 +58,7 @@ _NO_SPEC: Final = RunSpec(CeilingMeasurement())
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """Where the journal stands."""
+    """Identity of the journal, and the event indexes up to which it has reserved and expired."""
 
     journal_id: str
     reserved_index: int
@@ -67,14 +67,14 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class RunsPage:
-    """next_run_number: for the page after; None: this is the last."""
+    """One page of runs. next_run_number: for the page after; None: this is the last."""
 
     runs: tuple[Run, ...]
     next_run_number: int | None
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Opens the journal, creating it when there is none. Event indexes start at 1: 0 asks for the oldest."""
+    """Open the journal, creating it when there is none. Event indexes start at 1: 0 asks for the oldest."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode = WAL")
@@ -87,17 +87,19 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
+    """Open the journal for queries alone."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
 
 def read_head(connection: sqlite3.Connection) -> JournalHead:
+    """Read the journal's head."""
     return JournalHead(*connection.execute("SELECT journal_id, reserved_index, expired_index FROM journal").fetchone())
 
 
 def read_frames(connection: sqlite3.Connection, position: int, run_id: str | None, limit_bytes: int) -> tuple[list[bytes], int, bool]:
-    """Frames from `position` on, at least one where there is one; the position after them; and whether those were all."""
+    """Return frames from `position` on, at least one where there is one; the position after them; and whether those were all."""
     where, values = ("", ()) if run_id is None else (" AND run_id = ?", (run_id,))
     rows = connection.execute(
         f"SELECT event_index, event FROM events WHERE event_index >= ?{where} ORDER BY event_index", (position, *values)
@@ -116,25 +118,25 @@ def read_frames(connection: sqlite3.Connection, position: int, run_id: str | Non
 
 
 def read_first_index(connection: sqlite3.Connection, above: int) -> int | None:
-    """Index of the oldest event above `above`."""
+    """Return the index of the oldest event above `above`."""
     found: int | None = connection.execute("SELECT min(event_index) FROM events WHERE event_index > ?", (above,)).fetchone()[0]
     return found
 
 
 def read_run(connection: sqlite3.Connection, run_id: str) -> tuple[Run, bool] | None:
-    """The run, and whether its events have been dropped."""
+    """Return the run, and whether its events have been dropped."""
     row = connection.execute("SELECT run, spec, is_expired FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else (_decoded(row[0], row[1]), bool(row[2]))
 
 
 def read_request(connection: sqlite3.Connection, request_id: str) -> tuple[Run, str] | None:
-    """The run that a request made, and the digest of the request's body."""
+    """Return the run that a request made, and the digest of the request's body."""
     row = connection.execute("SELECT run, spec, body_digest FROM runs WHERE request_id = ?", (request_id,)).fetchone()
     return None if row is None else (_decoded(row[0], row[1]), row[2])
 
 
 def read_runs(connection: sqlite3.Connection, before_run_number: int | None, limit: int) -> RunsPage:
-    """Runs, newest first, below `before_run_number`; fewer than `limit` when they are large."""
+    """Return runs, newest first, below `before_run_number`; fewer than `limit` when they are large."""
     rows = connection.execute(
         "SELECT run_number, run, spec FROM runs WHERE run_number < ? ORDER BY run_number DESC LIMIT ?",
         (2**62 if before_run_number is None else before_run_number, limit + 1),
@@ -153,13 +155,13 @@ def read_runs(connection: sqlite3.Connection, before_run_number: int | None, lim
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[Run]:
-    """Queued and running ones, oldest first."""
+    """Return queued and running runs, oldest first."""
     rows = connection.execute("SELECT run, spec FROM runs WHERE state IN ('QUEUED', 'RUNNING') ORDER BY run_number")
     return [_decoded(run, spec) for run, spec in rows]
 
 
 def encoded_run(run: Run) -> bytes:
-    """The run without its spec."""
+    """Return the run without its spec."""
     message = wire.encode(replace(run, spec=_NO_SPEC))
     message.ClearField("spec")
     data: bytes = message.SerializeToString()
@@ -167,6 +169,7 @@ def encoded_run(run: Run) -> bytes:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return the size of the pages in use."""
     page_bytes, page_count, free_count = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_size", "page_count", "freelist_count")
     )
@@ -174,11 +177,12 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def end_unix_ns(run: Run) -> int | None:
+    """Return when a run has ended; None: it has not."""
     return None if run.end_time is None else int(run.end_time.timestamp() * 1_000_000_000)
 
 
 def storage_error(error: sqlite3.Error, path: Path) -> StorageFullError | InternalError:
-    """What a failed write means for the caller."""
+    """Return what a failed write means for the caller."""
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if primary_code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return StorageFullError(

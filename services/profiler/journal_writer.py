@@ -42,7 +42,7 @@ MAX_COMMIT_COUNT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class JournalLimits:
-    """max_bytes: of the database in use; max_age_s: since a run's end. The oldest finished runs go first."""
+    """Limits of the journal. max_bytes: of the database in use; max_age_s: since a run's end. The oldest finished runs go first."""
 
     max_bytes: int
     max_age_s: float
@@ -93,7 +93,7 @@ class JournalWriter(threading.Thread):
         self._uncounted_bytes = 0
 
     def submit(self, request: WriteRequest | None) -> None:
-        """None: finish and close."""
+        """Hand a request to the writer. None: finish and close."""
         self._requests.put(request)
 
     def run(self) -> None:
@@ -107,7 +107,7 @@ class JournalWriter(threading.Thread):
         self._connection.close()
 
     def _take(self) -> list[WriteRequest] | None:
-        """What waits, after waiting for the first; empty when it is time to look for expired runs."""
+        """Return what waits, after waiting for the first; empty when it is time to look for expired runs."""
         requests: list[WriteRequest] = []
         try:
             item = self._requests.get(timeout=max(0.0, self._next_expiry_time - time.monotonic()))
@@ -181,7 +181,7 @@ class JournalWriter(threading.Thread):
             )
 
     def _reserve(self, count: int) -> None:
-        """Makes sure, on disk, that these indexes will not be given again, whatever happens to the commits that use them."""
+        """Make sure, on disk, that these indexes will not be given again, whatever happens to the commits that use them."""
         reserved_index = self._next_index + max(count, INDEX_BLOCK_SIZE)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("UPDATE journal SET reserved_index = ?", (reserved_index,))
@@ -193,7 +193,7 @@ class JournalWriter(threading.Thread):
         return time.monotonic() >= self._next_expiry_time or self._uncounted_bytes > self._limits.max_bytes // 16
 
     def _expire(self) -> None:
-        """Drops one chunk of what is over the limits; comes back at once while there is more."""
+        """Drop one chunk of what is over the limits; come back at once while there is more."""
         self._uncounted_bytes = 0
         self._next_expiry_time = time.monotonic() + EXPIRY_INTERVAL_S
         try:
@@ -208,14 +208,14 @@ class JournalWriter(threading.Thread):
             logger.error("Expired runs could not be dropped from the journal: %s", error)
 
     def _expiring_run(self) -> str | None:
-        """A run marked as expired that still has events."""
+        """Return a run marked as expired that still has events."""
         row = self._connection.execute(
             "SELECT run_id FROM runs WHERE is_expired AND EXISTS (SELECT 1 FROM events WHERE events.run_id = runs.run_id) LIMIT 1"
         ).fetchone()
         return None if row is None else row[0]
 
     def _mark_expired_run(self) -> str | None:
-        """Marks the oldest finished run when it is over age or the journal over size."""
+        """Mark the oldest finished run when it is over age or the journal over size."""
         oldest_ns = -1 if database.used_bytes(self._connection) <= self._limits.max_bytes else time.time_ns()
         oldest_ns = max(oldest_ns, self._oldest_end_unix_ns())
         row = self._connection.execute(
@@ -243,7 +243,7 @@ class JournalWriter(threading.Thread):
         )
 
     def _drop_old_runs(self) -> None:
-        """Runs over age lose their record too; those that only had to make room keep it."""
+        """Drop the record of runs over age too; those that only had to make room keep theirs."""
         self._connection.execute("DELETE FROM runs WHERE is_expired AND end_unix_ns <= ?", (self._oldest_end_unix_ns(),))
 
     def _oldest_end_unix_ns(self) -> int:

@@ -26,14 +26,14 @@ PROBE_TIME_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProbedDevices:
-    """notices: what is missing and its remedy, one sentence each."""
+    """Devices that were found. notices: what is missing and its remedy, one sentence each."""
 
     devices: tuple[Device, ...]
     notices: tuple[str, ...]
 
 
 async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
-    """Asks a process of its own, so that a runtime that crashes takes nothing down and none stays in the service's memory."""
+    """Ask a process of its own, so that a runtime that crashes takes nothing down and none stays in the service's memory."""
     process = await asyncio.create_subprocess_exec(
         *(command or (sys.executable, "-P", "-m", "services.profiler.backends.probe")),
         stdin=asyncio.subprocess.DEVNULL,
@@ -56,7 +56,7 @@ async def probe_devices(command: Sequence[str] | None = None) -> ProbedDevices:
 
 
 def describe_node(data_folder: Path, journal_id: str, probed: ProbedDevices, policy: NodePolicy) -> Node:
-    """The node without its runs and the state of its journal."""
+    """Return the node without its runs and the state of its journal."""
     return Node(
         node_id=_read_or_make_node_id(data_folder / "node_id"),
         hostname=socket.gethostname(),
@@ -75,6 +75,7 @@ def describe_node(data_folder: Path, journal_id: str, probed: ProbedDevices, pol
 
 
 def with_state(node: Node, running_run_ids: Sequence[str], queued_run_ids: Sequence[str], storage_problem: str) -> Node:
+    """Return the node with its runs and the state of its journal."""
     return replace(node, running_run_ids=tuple(running_run_ids), queued_run_ids=tuple(queued_run_ids), storage_problem=storage_problem)
 
 

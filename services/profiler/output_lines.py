@@ -1,4 +1,4 @@
-"""What a program prints, cut into lines, within a limit, with its last words kept."""
+"""Output of a program, cut into lines, within a limit, with its last lines kept."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class OutputLines:
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """The last lines so far, shown or not."""
+        """Return the last lines so far, shown or not."""
         return tuple(self._tail)
 
     def take(self, data: bytes) -> tuple[str, ...]:
-        """The lines that `data` completes, as long as the limit lets them through."""
+        """Return the lines that `data` completes, as long as the limit lets them through."""
         if self._bytes_left <= 0:  # a gigabyte more costs next to nothing: only its end will be looked at
             self._rest = (self._rest + data)[-TAIL_BYTES:]
             return ()
@@ -42,7 +42,7 @@ class OutputLines:
         return (*lines, f"Further output is left out: it has written {MAX_LOG_BYTES} bytes.") if self._bytes_left <= 0 else lines
 
     def end(self) -> tuple[str, ...]:
-        """What the stream ended with: its last line without end and, where lines were left out, the last ones of them."""
+        """Return what the stream ended with: its last line without end and, where lines were left out, the last ones of them."""
         lines = self._kept(self._rest.removesuffix(b"\n").split(b"\n") if self._rest else [])
         self._rest = b""
         return ("It ended with:", *self.tail) if self._bytes_left <= 0 else lines

@@ -27,7 +27,7 @@ class ProcessSeries:
         self._is_ended = False
 
     def run(self) -> int:
-        """The exit status: 0 when all have ended so, else that of the first that has not. Passes SIGTERM on."""
+        """Return the exit status: 0 when all have ended so, else that of the first that has not. Passes SIGTERM on."""
         signal.signal(signal.SIGTERM, self._end)
         for command in self._commands:
             # Not close_fds: the event pipe, and the lock by which the service knows that a process of the run still lives.
@@ -49,7 +49,7 @@ class ProcessSeries:
 
 
 def _die_of(number: int) -> None:
-    """Ends by the signal that has ended the child, so that whoever waits for this process learns of the crash."""
+    """End by the signal that has ended the child, so that whoever waits for this process learns of the crash."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left its own
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)

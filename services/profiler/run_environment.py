@@ -1,4 +1,4 @@
-"""Which variables of the service's environment the processes of a run get.
+"""The variables of the service's environment that the processes of a run get.
 
 Whatever a run executes was sent by somebody. Names are all there is to judge by, so what looks like a secret is withheld; a run that
 needs such a variable carries its own value.
@@ -32,6 +32,7 @@ pools read. One too few, and a toolkit that only a variable leads to is not foun
 
 
 def is_secret(name: str) -> bool:
+    """Return whether a variable's name looks like that of a secret."""
     return SECRET_NAME.search(name) is not None and name not in NO_SECRETS
 
 

@@ -1,4 +1,4 @@
-"""What a run has on disk beside the journal: its spec for the worker, its working folder, and the artifacts it leaves."""
+"""Files of a run beside the journal: its spec for the worker, its working folder, and the artifacts it leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunFolder:
         self._artifacts = self.working_folder / "artifacts"
 
     def prepare(self, spec: RunSpec, bundles: dict[str, Path]) -> None:
-        """Makes the folder. bundles: unpacked bundles by digest, which appear under `bundles/` in the working folder."""
+        """Make the folder. bundles: unpacked bundles by digest, which appear under `bundles/` in the working folder."""
         self._folder.mkdir(parents=True, mode=0o700)
         self.spec_file.write_bytes(wire.encode_bytes(spec))
         for folder in (self.temporary_folder, self._artifacts):
@@ -41,13 +41,13 @@ class RunFolder:
             link.symlink_to(path, target_is_directory=True)
 
     def lock(self) -> int:
-        """A descriptor that every process of the run inherits; the lock on it falls when the last of them has ended."""
+        """Return a descriptor that every process of the run inherits; the lock on it falls when the last of them has ended."""
         lock_file = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         return lock_file
 
     async def wait_for_processes(self, time_limit_s: float) -> bool:
-        """Waits until no process of the run is left; False when one still is after `time_limit_s`."""
+        """Wait until no process of the run is left; False when one still is after `time_limit_s`."""
         deadline = time.monotonic() + time_limit_s
         try:
             lock_file = os.open(self._folder / "lock", os.O_RDWR)
@@ -66,7 +66,7 @@ class RunFolder:
             os.close(lock_file)
 
     def keep_artifacts_only(self) -> None:
-        """Deletes what the run has no more use for."""
+        """Delete what the run has no more use for."""
         if not self.working_folder.is_dir():
             return
         for path in self.working_folder.iterdir():
@@ -88,7 +88,7 @@ class RunFolder:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def artifact(self, artifact_name: str) -> Path:
-        """A file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the folder."""
+        """Return a file that the run has left. Raises ArtifactNotFoundError for anything else, in or out of the folder."""
         path = self._artifacts / artifact_name
         top = self._artifacts.resolve()
         if "\0" in artifact_name or not path.resolve().is_relative_to(top) or not path.is_file():

@@ -1,4 +1,4 @@
-"""One run in its processes, from exec to the end of the last of them, seen from the service."""
+"""A run in its processes, from exec to the end of the last of them, seen from the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.core.rpc import run_error
 from services.profiler import supervisor
 from services.profiler.event_channel import event_message, open_pipe, read_events
 from services.profiler.output_lines import OutputLines
-from services.profiler.turn_note import noted_turn
+from services.profiler.turn_note import read_crash_marker
 
 CANCELLED: Final = "cancelled"
 HUNG: Final = "hung"
@@ -34,6 +34,8 @@ Record = Callable[[Sequence[run_pb2.RunEvent]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
+    """Limits of time, memory and silence for the processes of a run."""
+
     time_limit_s: float
     memory_limit_bytes: int
     silence_limit_s: float  # without any event from the worker
@@ -74,13 +76,13 @@ class RunProcess:
         self._progress: run_pb2.Progress | None = None  # the last; hardly ever asked for, so not decoded
 
     def end(self, cause: str) -> None:
-        """Asks the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
+        """Ask the supervisor to end the run: TERM, grace, KILL. The first cause counts."""
         if self._cause_to_send is None:
             self._cause_to_send = cause
             self._send_cause()
 
     async def run(self, environment: dict[str, str], lock_file: int) -> Outcome:
-        """Returns when no process of the run is left and all it said is recorded."""
+        """Run the worker; return when no process of the run is left and all it said is recorded."""
         events_fd, worker_events_fd = open_pipe()
         status_fd, supervisor_status_fd = os.pipe()
         supervisor_control_fd, control_fd = os.pipe()
@@ -124,7 +126,7 @@ class RunProcess:
             os.close(control_fd)
         outcome = self._outcome(status_line)
         if outcome.is_over_configuration and outcome.error is not None:
-            await self._tell_failed(outcome.error)
+            await self._report_failed(outcome.error)
         return outcome
 
     def _send_cause(self) -> None:
@@ -153,12 +155,12 @@ class RunProcess:
         told = (event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress")
         self._progress = next(told, self._progress)
 
-    async def _tell_failed(self, error: RunError) -> None:
-        """The configuration that was being measured, if it was one."""
+    async def _report_failed(self, error: RunError) -> None:
+        """Report the configuration that was being measured as failed, if it was one."""
         progress = None if self._progress is None else wire.decode(self._progress, Progress)
         if progress is None:
             return
-        turn = noted_turn(self._folder)
+        turn = read_crash_marker(self._folder)
         failed_index = turn.configuration_index if turn is not None and turn.is_measurement else progress.configuration_index
         if failed_index is None:
             return
@@ -175,7 +177,7 @@ class RunProcess:
         )
 
     def _is_outcome(self, event: run_pb2.RunEvent) -> bool:
-        """The worker's last word on a failure is kept back: the final state is the service's to say, once all processes are gone."""
+        """Return whether the event is the worker's last word on a failure, kept back: the service sets the final state at the very end."""
         if event.WhichOneof("payload") != "state_changed":
             return False
         changed = wire.decode(event.state_changed, StateChanged)
@@ -257,7 +259,7 @@ class RunProcess:
                 return _failed(self._problem or InternalError("the run", found=f"ended for {status['cause']}"))
 
     def _doing(self) -> str:
-        activity, turn = self._activity() or "starting", noted_turn(self._folder)
+        activity, turn = self._activity() or "starting", read_crash_marker(self._folder)
         return activity if turn is None else f"{activity}, in a turn of {turn.label}"
 
     def _outcome_of_exit(self, exit_code: int | None, signal_number: int | None) -> Outcome:

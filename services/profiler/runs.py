@@ -1,4 +1,4 @@
-"""The queue of this node and the life of each run: QUEUED, RUNNING, then one final state, each journalled before it shows."""
+"""The device queues of this node and the life of each run: QUEUED, RUNNING, then one final state, each journaled before it shows."""
 
 from __future__ import annotations
 
@@ -41,12 +41,15 @@ logger = logging.getLogger(__name__)
 
 MAX_REQUEST_ID_LENGTH: Final = 100
 REWRITE_INTERVAL_S: Final = 1.0
-"""Between attempts to journal a final state that a full disk has refused."""
+"""Pause between attempts to journal a final state that a full disk has refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunsSettings:
-    """worker_command: to which each run's own arguments are added."""
+    """Limits, folder and worker command of the node's runs.
+
+    worker_command: each run's own arguments are added to it.
+    """
 
     folder: Path
     worker_command: tuple[str, ...]
@@ -56,11 +59,37 @@ class RunsSettings:
     command_grace_s: float
 
 
+@dataclass(slots=True, eq=False)
+class ActiveRun:
+    """A run that is queued or running, or that has ended without its final state in the journal.
+
+    placement: None for a run of an earlier process of the service that is not run again.
+    unjournaled: the run in its final state, which a full disk refuses.
+    """
+
+    run: Run  # as journaled
+    placement: Placement | None = None
+    process: RunProcess | None = None
+    is_cancel_requested: bool = False
+    unjournaled: Run | None = None
+
+    @property
+    def latest(self) -> Run:
+        """Return the run as it is, journaled or not."""
+        return self.unjournaled or self.run
+
+    def cancel(self) -> None:
+        """End the worker, or keep one from being started."""
+        self.is_cancel_requested = True
+        if self.process is not None:
+            self.process.end(CANCELLED)
+
+
 @dataclass(slots=True)
-class _Lane:
+class DeviceQueue:
     """Runs that follow each other on one device."""
 
-    queued: deque[str] = field(default_factory=deque)
+    pending: deque[ActiveRun] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
@@ -72,21 +101,17 @@ class Runs:
         self._journal = journal
         self._admission = admission
         self._node = node
-        self._active: dict[str, Run] = {}  # as journalled; a run leaves when its final state is
-        self._placements: dict[str, Placement] = {}
-        self._processes: dict[str, RunProcess] = {}
-        self._cancelled: set[str] = set()
-        self._lanes: dict[str, _Lane] = {}
-        self._unwritten: dict[str, Run] = {}  # ended, but the full disk does not take it
+        self._active: dict[str, ActiveRun] = {}  # a run leaves when its final state is journaled
+        self._device_queues: dict[str, DeviceQueue] = {}
         self._rewriting: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._is_open = False  # lanes wait until `recover` is through
+        self._is_open = False  # device queues wait until `recover` is through
         self.is_draining = False
 
     # ------------------------------------------------------------ what is asked for
 
     async def start(self, spec: RunSpec, request_id: str) -> Run:
-        """Queues a run; for a request_id seen before, answers with the run it made.
+        """Queue a run and return it; for a request_id seen before, return the run that it made.
 
         Raises what `Admission.check` raises, and:
             RequestConflictError: the request_id was used for another body.
@@ -115,7 +140,7 @@ class Runs:
         return run
 
     async def checked(self, spec: RunSpec) -> Run:
-        """The run that `start` would make, without id; nothing is queued. Raises what `Admission.check` raises."""
+        """Return the run that `start` would make, without id; nothing is queued. Raises what `Admission.check` raises."""
         placement = await asyncio.to_thread(self._admission.check, spec)
         return Run(
             run_id="",
@@ -129,29 +154,30 @@ class Runs:
         )
 
     async def get(self, run_id: str) -> Run:
-        """Raises RunNotFoundError."""
-        return self._unwritten.get(run_id) or self._active.get(run_id) or (await self._journal.run(run_id))[0]
+        """Return one run. Raises RunNotFoundError."""
+        active = self._active.get(run_id)
+        return (await self._journal.run(run_id))[0] if active is None else active.latest
 
     async def list(self, before_run_number: int | None, limit: int) -> RunsPage:
-        """Newest first."""
+        """Return one page of runs, the newest first."""
         page = await self._journal.runs(before_run_number, limit)
-        return replace(page, runs=tuple(self._unwritten.get(run.run_id) or self._active.get(run.run_id) or run for run in page.runs))
+        return replace(page, runs=tuple(active.latest if (active := self._active.get(run.run_id)) else run for run in page.runs))
 
     async def cancel(self, run_id: str) -> Run:
-        """Ends a run that has not ended; answers with it as it is then, which for a running one is still RUNNING.
+        """End a run that has not ended; return it as it is then, which for a running one is still RUNNING.
 
         Raises RunNotFoundError.
         """
         run = await self.get(run_id)
-        for lane in self._lanes.values():
-            if run_id in lane.queued:
-                lane.queued.remove(run_id)
-                await self._finish(run_id, Outcome(RunState.CANCELLED))
+        active = self._active.get(run_id)
+        if active is None:
+            return run
+        for queue in self._device_queues.values():
+            if active in queue.pending:
+                queue.pending.remove(active)
+                await self._finalize(active, Outcome(RunState.CANCELLED))
                 return await self.get(run_id)
-        if run_id in self._active:
-            self._cancelled.add(run_id)
-            if run_id in self._processes:
-                self._processes[run_id].end(CANCELLED)
+        active.cancel()
         return run
 
     def folder(self, run_id: str) -> RunFolder:
@@ -159,91 +185,85 @@ class Runs:
 
     @property
     def running_run_ids(self) -> tuple[str, ...]:
-        return tuple(run.run_id for run in self._active.values() if run.state is RunState.RUNNING)
+        return tuple(run_id for run_id, active in self._active.items() if active.run.state is RunState.RUNNING)
 
     @property
     def queued_run_ids(self) -> tuple[str, ...]:
-        return tuple(run_id for lane in self._lanes.values() for run_id in lane.queued)
+        return tuple(active.run.run_id for queue in self._device_queues.values() for active in queue.pending)
 
     @property
     def bundle_digests(self) -> frozenset[str]:
-        """Of the bundles that queued and running runs name."""
-        return frozenset(digest for placement in self._placements.values() for digest in placement.bundles)
+        """Return the digests of the bundles that queued and running runs name."""
+        return frozenset(digest for active in self._active.values() if active.placement is not None for digest in active.placement.bundles)
 
     def check_complete(self, run_id: str) -> None:
-        """Raises StorageFullError for a run whose end could not be journalled yet: what was read of it is not all."""
-        if run_id in self._unwritten:
+        """Raise StorageFullError for a run whose end could not be journaled yet: what was read of it is not all."""
+        active = self._active.get(run_id)
+        if active is not None and active.unjournaled is not None:
             raise StorageFullError(
                 f"end of run {run_id}", found="a full disk", expected="room in the journal", remedy="Free space; then watch on from here."
             )
 
     async def record_telemetry(self, readings: Sequence[Telemetry]) -> None:
-        """Journals readings with each run that goes on: the host's, and those of its device."""
-        for run_id in tuple(self._processes):
-            device_id = self._placements[run_id].device_id
-            events = [event_message(reading) for reading in readings if reading.device_id in (None, device_id)]
+        """Journal readings with each run that has a process: the host's, and those of its device."""
+        for active in [active for active in self._active.values() if active.process is not None]:
+            events = [event_message(reading) for reading in readings if reading.device_id in (None, active.run.device_id)]
             try:
-                await self._journal.append(run_id, events)
+                await self._journal.append(active.run.run_id, events)
             except KernalyseError:
                 return  # the run's own events meet the same journal, and end it
 
     # ------------------------------------------------------------ start and end of the service
 
     async def recover(self) -> asyncio.Task[None]:
-        """After a restart: a run that was running is LOST, queued ones are queued again. Never starts a run a second time.
+        """Mark runs that were running before a restart as LOST, and queue queued ones again. No run is started a second time.
 
-        Answers with the task that opens the lanes once no process of a lost run is left.
+        Returns the task that opens the device queues once no process of a lost run is left.
         """
         lost: list[str] = []
         for run in await self._journal.unfinished():
             if run.state is RunState.RUNNING:
                 lost.append(run.run_id)
-                self._active[run.run_id] = run
                 error = RunLostError(
                     f"run {run.run_id}",
                     found="the profiler service ended while it was running",
                     remedy="What was measured before is kept; submit it again for the rest.",
                 )
-                await self._finish(run.run_id, Outcome(RunState.LOST, run_error(error)))
+                await self._finalize(self._activate(run), Outcome(RunState.LOST, run_error(error)))
             else:
                 await self._requeue(run)
-        return asyncio.create_task(self._open_lanes_after(lost))
+        return asyncio.create_task(self._open_queues_after(lost))
 
     async def _requeue(self, run: Run) -> None:
         try:
             placement = self._admission.place(run.spec)
         except KernalyseError as error:  # its device or bundle has gone
-            self._active[run.run_id] = run
-            await self._finish(run.run_id, Outcome(RunState.FAILED, run_error(error)))
-            return
-        self._active[run.run_id] = run
-        self._placements[run.run_id] = placement
-        self._lanes.setdefault(placement.lane, _Lane()).queued.append(run.run_id)
+            await self._finalize(self._activate(run), Outcome(RunState.FAILED, run_error(error)))
+        else:
+            self._enqueue(run, placement)
 
-    async def _open_lanes_after(self, lost: Sequence[str]) -> None:
+    async def _open_queues_after(self, lost: Sequence[str]) -> None:
         for run_id in lost:
             if not await self.folder(run_id).wait_for_processes(self._settings.grace_s + 5.0):
                 logger.warning("Processes of run %s, which was lost, are still there.", run_id)
             self.folder(run_id).keep_artifacts_only()
         self._is_open = True
-        for lane in self._lanes.values():
-            self._feed(lane)
+        for queue in self._device_queues.values():
+            self._feed(queue)
 
-    async def drain(self, limit_s: float, hurry: asyncio.Event) -> None:
-        """Lets running runs end, for `limit_s` or until `hurry`; then cancels them. Queued ones stay queued in the journal."""
+    async def drain(self, limit_s: float, force: asyncio.Event) -> None:
+        """Let running runs end, for `limit_s` or until `force` is set; then cancel them. Queued ones stay queued in the journal."""
         self.is_draining = True
         if self.running_run_ids:
             logger.info("Waiting for %d run(s), %g s at most.", len(self.running_run_ids), limit_s)
-        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        tasks = [queue.task for queue in self._device_queues.values() if queue.task is not None]
         if tasks:
-            hurried = asyncio.create_task(hurry.wait())
+            forced = asyncio.create_task(force.wait())
             ended = asyncio.create_task(asyncio.wait(tasks))
-            await asyncio.wait((hurried, ended), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
+            await asyncio.wait((forced, ended), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            forced.cancel()
             for run_id in self.running_run_ids:
-                self._cancelled.add(run_id)
-                if run_id in self._processes:
-                    self._processes[run_id].end(CANCELLED)
+                self._active[run_id].cancel()
             await ended
         if self._rewriting is not None:
             self._rewriting.cancel()
@@ -262,42 +282,48 @@ class Runs:
 
     # ------------------------------------------------------------ the life of a run
 
+    def _activate(self, run: Run, placement: Placement | None = None) -> ActiveRun:
+        active = self._active[run.run_id] = ActiveRun(run, placement)
+        return active
+
     def _enqueue(self, run: Run, placement: Placement) -> None:
-        self._active[run.run_id] = run
-        self._placements[run.run_id] = placement
-        lane = self._lanes.setdefault(placement.lane, _Lane())
-        lane.queued.append(run.run_id)
-        self._feed(lane)
+        queue = self._device_queues.setdefault(placement.queue_name, DeviceQueue())
+        queue.pending.append(self._activate(run, placement))
+        self._feed(queue)
 
-    def _feed(self, lane: _Lane) -> None:
-        if lane.task is None and lane.queued and self._is_open and not self.is_draining:
-            lane.task = asyncio.create_task(self._work(lane))
+    def _feed(self, queue: DeviceQueue) -> None:
+        if queue.task is None and queue.pending and self._is_open and not self.is_draining:
+            queue.task = asyncio.create_task(self._work(queue))
 
-    async def _work(self, lane: _Lane) -> None:
-        while lane.queued and not self.is_draining:
-            run_id = lane.queued.popleft()
+    async def _work(self, queue: DeviceQueue) -> None:
+        while queue.pending and not self.is_draining:
+            active = queue.pending.popleft()
+            run_id = active.run.run_id
             try:
-                outcome = await self._execute(run_id)
+                outcome = await self._execute(active)
             except KernalyseError as error:
                 outcome = Outcome(RunState.FAILED, run_error(error))
             except Exception as error:
                 logger.exception("Run %s could not be carried out", run_id)
                 outcome = Outcome(RunState.FAILED, run_error(InternalError(f"run {run_id}", found=f"{type(error).__name__}: {error}")))
-            self._processes.pop(run_id, None)
-            await self._finish(run_id, outcome)
-        lane.task = None
+            active.process = None
+            await self._finalize(active, outcome)
+        queue.task = None
 
-    async def _execute(self, run_id: str) -> Outcome:
-        placement = self._placements[run_id]
-        await self._change(run_id, RunState.RUNNING, start_time=datetime.now(UTC), device_id=placement.device_id)
-        if run_id in self._cancelled:
+    async def _execute(self, active: ActiveRun) -> Outcome:
+        placement = active.placement
+        assert placement is not None
+        running = replace(active.run, state=RunState.RUNNING, start_time=datetime.now(UTC), device_id=placement.device_id)
+        await self._journal_state(running)
+        active.run = running
+        if active.is_cancel_requested:
             return Outcome(RunState.CANCELLED)
-        folder = self.folder(run_id)
+        folder = self.folder(active.run.run_id)
         folder.prepare(placement.spec, placement.bundles)
         notice = withheld_notice(placement.spec, os.environ)
         if notice is not None:
-            await self._record(run_id, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
-        process = RunProcess(
+            await self._record(active, [event_message(LogLines(LogLevel.INFO, "service", (notice,)))])
+        process = active.process = RunProcess(
             (*self._settings.worker_command, "--spec", str(folder.spec_file), "--folder", str(folder.working_folder)),
             folder.working_folder,
             ProcessLimits(
@@ -307,10 +333,9 @@ class Runs:
                 grace_s=self._settings.grace_s,
                 cancel_grace_s=self._settings.command_grace_s if isinstance(placement.spec.work, CommandProfile) else 0.0,
             ),
-            record=lambda events: self._record(run_id, events),
-            activity=lambda: self._active[run_id].activity,
+            record=lambda events: self._record(active, events),
+            activity=lambda: active.run.activity,
         )
-        self._processes[run_id] = process
         lock_file = folder.lock()
         try:
             return await process.run(self._environment(placement.spec, folder), lock_file)
@@ -319,7 +344,7 @@ class Runs:
             await asyncio.to_thread(folder.keep_artifacts_only)
 
     def _environment(self, spec: RunSpec, folder: RunFolder) -> dict[str, str]:
-        """Return that of a worker. It has to know how long it may be silent, to end what it has started itself before that."""
+        """Return a worker's environment. A worker has to know how long it may be silent, to end in time what it has started."""
         return {
             **inherited_environment(spec, os.environ),
             "PYTHONUNBUFFERED": "1",
@@ -327,49 +352,45 @@ class Runs:
             SILENCE_LIMIT_VARIABLE: str(self._settings.configuration_time_limit_s),
         }
 
-    async def _record(self, run_id: str, events: Sequence[run_pb2.RunEvent]) -> None:
+    async def _record(self, active: ActiveRun, events: Sequence[run_pb2.RunEvent]) -> None:
         progress = next((event.progress for event in reversed(events) if event.WhichOneof("payload") == "progress"), None)
         if progress is None:
-            await self._journal.append(run_id, events)
+            await self._journal.append(active.run.run_id, events)
             return
-        run = wire.decode(progress, Progress).of(self._active[run_id])
-        await self._journal.append(run_id, events, run)
-        self._active[run_id] = run
+        run = wire.decode(progress, Progress).of(active.run)
+        await self._journal.append(run.run_id, events, run)
+        active.run = run
 
-    async def _change(self, run_id: str, state: RunState, **changes: object) -> None:
-        run: Run = replace(self._active[run_id], state=state, **changes)  # type: ignore[arg-type]
-        await self._journal.append(run_id, [event_message(StateChanged(state, run.error))], run, is_synced=True)
-        self._active[run_id] = run
+    async def _journal_state(self, run: Run) -> None:
+        await self._journal.append(run.run_id, [event_message(StateChanged(run.state, run.error))], run, is_synced=True)
 
-    async def _finish(self, run_id: str, outcome: Outcome) -> None:
-        """The one place where a run gets its final state."""
-        changes = {"error": outcome.error, "end_time": datetime.now(UTC), "activity": ""}
+    async def _finalize(self, active: ActiveRun, outcome: Outcome) -> None:
+        """Give a run its final state. There is no other place that does."""
+        run = replace(active.run, state=outcome.state, error=outcome.error, end_time=datetime.now(UTC), activity="")
         try:
-            await self._change(run_id, outcome.state, **changes)
+            await self._journal_state(run)
         except KernalyseError:
-            self._unwritten[run_id] = replace(self._active[run_id], state=outcome.state, **changes)  # type: ignore[arg-type]
+            active.unjournaled = run
             if self._rewriting is None:
-                self._rewriting = asyncio.create_task(self._write_the_unwritten())
+                self._rewriting = asyncio.create_task(self._journal_final_states())
         else:
-            self._forget(run_id)
-        logger.info("Run %s %s%s", run_id, outcome.state.lower(), f": {outcome.error.message}" if outcome.error else "")
+            del self._active[run.run_id]
+        logger.info("Run %s %s%s", run.run_id, outcome.state.lower(), f": {outcome.error.message}" if outcome.error else "")
 
-    async def _write_the_unwritten(self) -> None:
-        while self._unwritten:
+    async def _journal_final_states(self) -> None:
+        """Try again and again to journal what a full disk has refused, until nothing of it is left."""
+        while self._unjournaled_runs():
             await asyncio.sleep(REWRITE_INTERVAL_S)
-            for run_id, run in tuple(self._unwritten.items()):
+            for run in self._unjournaled_runs():
                 try:
-                    await self._journal.append(run_id, [event_message(StateChanged(run.state, run.error))], run, is_synced=True)
+                    await self._journal_state(run)
                 except KernalyseError:
                     break
-                del self._unwritten[run_id]
-                self._forget(run_id)
+                del self._active[run.run_id]
         self._rewriting = None
 
-    def _forget(self, run_id: str) -> None:
-        self._active.pop(run_id, None)
-        self._placements.pop(run_id, None)
-        self._cancelled.discard(run_id)
+    def _unjournaled_runs(self) -> tuple[Run, ...]:
+        return tuple(active.unjournaled for active in self._active.values() if active.unjournaled is not None)
 
 
 def _same_body(request_id: str, known: tuple[Run, str], body_digest: str) -> str:

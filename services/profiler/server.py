@@ -42,7 +42,7 @@ CLOSE_GRACE_S: Final = 2.0
 async def serve(
     settings: ProfilerSettings, *, worker_command: Sequence[str] | None = None, probe_command: Sequence[str] | None = None
 ) -> None:
-    """Serves until SIGTERM or SIGINT; then drains and returns. A second signal cancels what still runs.
+    """Serve until SIGTERM or SIGINT; then drain and return. A second signal cancels what still runs.
 
     Args:
         worker_command: runs instead of the worker; for tests of what a worker can do wrong.
@@ -72,7 +72,7 @@ async def serve(
 
 
 class _Signals:
-    """first and second: set by the first and second SIGTERM or SIGINT."""
+    """Shutdown signals. first and second: set by the first and second SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
@@ -95,7 +95,7 @@ class _Service:
 async def _open_service(
     settings: ProfilerSettings, worker_command: Sequence[str] | None, probe_command: Sequence[str] | None
 ) -> AsyncIterator[_Service]:
-    """All parts of the service, at work; closed in the opposite order."""
+    """Yield all parts of the service, at work; closed in the opposite order."""
     news = News()
     runs_folder = settings.data_folder / "runs"
     limits = JournalLimits(settings.journal_max_bytes, settings.journal_max_age_s)
@@ -147,7 +147,7 @@ async def _open_service(
 
 
 async def _background(stack: contextlib.AsyncExitStack, task: asyncio.Task[None]) -> None:
-    """Cancels the task when the stack closes, and waits until it has ended."""
+    """Have the task cancelled when the stack closes, and wait until it has ended."""
 
     async def end() -> None:
         task.cancel()

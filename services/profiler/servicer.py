@@ -27,6 +27,8 @@ MAX_PAGE_SIZE: Final = 1000
 
 
 class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
+    """The RPCs of ProfilerService."""
+
     def __init__(
         self,
         *,
@@ -48,7 +50,7 @@ class ProfilerServicer(profiler_service_pb2_grpc.ProfilerServiceServicer):
         self._is_closing = False
 
     def close_watches(self) -> None:
-        """Ends every watch stream that has nothing left to send."""
+        """End every watch stream that has nothing left to send."""
         self._is_closing = True
         self._news.announce()
 

@@ -12,14 +12,14 @@ from services.profiler.catalog import derive_definition
 
 @dataclass(frozen=True, slots=True)
 class SourceKernels:
-    """notices: what was assumed, and of kernels without a definition the reason, one sentence each."""
+    """Kernels of a source. notices: what was assumed, and of kernels without a definition the reason, one sentence each."""
 
     definitions: tuple[KernelDefinition, ...]
     notices: tuple[str, ...]
 
 
 def kernels_of_source(source: KernelSource) -> SourceKernels:
-    """Every __global__ function with the definition that is derived of it; of a template its explicit instance, if it has one.
+    """Return every __global__ function with the definition that is derived of it; of a template its explicit instance, if it has one.
 
     Raises:
         InvalidSourceError: the text is empty, too long or binary.

@@ -69,7 +69,7 @@ class Supervisor:
         self._worker_grace_s = 0.0
 
     def run(self, worker_fds: list[int]) -> dict[str, object]:
-        """Starts the worker with `worker_fds` open, sees it through, and returns the status once no process is left."""
+        """Start the worker with `worker_fds` open, see it through, and return the status once no process is left."""
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
         # Whether the run ends is the service's decision; a Ctrl-C in its terminal must not cost the run its drain time.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -111,7 +111,7 @@ class Supervisor:
         os._exit(EXEC_FAILED_EXIT_CODE)
 
     def _wait_for_cause(self) -> str:
-        """Blocks until there is a reason to end the tree, and names it."""
+        """Block until there is a reason to end the tree, and return its name."""
         poll = select.poll()
         poll.register(self._control_fd, select.POLLIN | select.POLLHUP)
         poll.register(self._wakeup_fd, select.POLLIN)
@@ -153,7 +153,7 @@ class Supervisor:
         return resident_bytes > self._memory_limit_bytes and sum(map(_proportional_bytes, tree)) > self._memory_limit_bytes
 
     def _await_worker(self) -> None:
-        """TERM to the worker alone, for as long as the service gives it."""
+        """Send TERM to the worker alone, and wait for as long as the service gives it."""
         end_time = time.monotonic() + self._worker_grace_s
         if self._worker_grace_s > 0 and self._worker_status is None:
             os.kill(self._worker_id, signal.SIGTERM)
@@ -174,7 +174,7 @@ class Supervisor:
             _drain(self._wakeup_fd)
 
     def _reap(self) -> bool:
-        """Collects the dead; whether any child is left."""
+        """Collect the dead; return whether any child is left."""
         while True:
             try:
                 process_id, status, usage = os.wait4(-1, os.WNOHANG)
@@ -198,7 +198,7 @@ class Supervisor:
 
 
 def descendants(root_id: int) -> list[int]:
-    """Ids of all processes below `root_id`. A process that ends meanwhile may be missing."""
+    """Return the ids of all processes below `root_id`. A process that ends meanwhile may be missing."""
     children_of = _children_from_files if _HAS_CHILDREN_FILES else _children_from_scan()
     found: list[int] = []
     pending = [root_id]
@@ -220,7 +220,7 @@ def _children_from_files(process_id: int) -> list[int]:
 
 
 def _children_from_scan() -> Callable[[int], list[int]]:
-    """For kernels without CONFIG_PROC_CHILDREN."""
+    """Return a function that finds children on kernels without CONFIG_PROC_CHILDREN."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
@@ -274,7 +274,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S COMMAND…; WORKER_FDS: joined by commas, or empty."""
+    """Run STATUS_FD CONTROL_FD WORKER_FDS TIME_LIMIT_S MEMORY_LIMIT_BYTES GRACE_S COMMAND…; WORKER_FDS: joined by commas, or empty."""
     status_fd, control_fd = int(arguments[0]), int(arguments[1])
     for fd in (status_fd, control_fd):
         os.set_inheritable(fd, False)

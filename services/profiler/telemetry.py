@@ -1,4 +1,4 @@
-"""What devices and host are doing, read now and then.
+"""Telemetry of devices and host, sampled at intervals.
 
 While runs go on their readings are journalled with them; those of an idle node stay in a ring of an hour in memory.
 """
@@ -23,7 +23,7 @@ RING_DURATION_S: Final = 3600.0
 
 
 class TelemetryReader(Protocol):
-    """One thing that can be read."""
+    """A source of telemetry, the host or one device."""
 
     def read(self) -> Telemetry: ...
 
@@ -92,7 +92,7 @@ class NvmlReader:
 
 
 def open_readers(devices: Sequence[Device]) -> tuple[TelemetryReader, ...]:
-    """Readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA."""
+    """Return readers for the host and for each NVIDIA device, which NVML knows by its UUID: its order is not that of CUDA."""
     host = HostReader()
     nvidia = [device for device in devices if device.device_id.startswith("cuda:") and device.uuid is not None]
     if not nvidia:
@@ -136,7 +136,7 @@ class TelemetrySampler:
         self._reading_count = 0  # ever put into the ring
 
     async def sample(self) -> None:
-        """Never returns."""
+        """Sample without end."""
         next_idle_time = time.monotonic()
         while True:
             started = time.monotonic()
@@ -150,7 +150,7 @@ class TelemetrySampler:
             await asyncio.sleep(max(0.0, self._interval_s - (time.monotonic() - started)))
 
     def idle_after(self, position: int) -> tuple[list[Telemetry], int]:
-        """Readings of the idle node after a position (0: all that are kept), and the position after them."""
+        """Return readings of the idle node after a position (0: all that are cached), and the position after them."""
         new_count = min(self._reading_count - position, len(self._ring))
         readings = list(self._ring)[len(self._ring) - new_count :]
         return [telemetry for reading in readings for telemetry in reading], self._reading_count

@@ -1,4 +1,4 @@
-"""Whose turn it is while two configurations alternate on the device, noted where it outlives the worker.
+"""Crash marker: whose turn it is while two configurations alternate on the device, noted where it outlives the worker.
 
 A turn takes milliseconds. An event for each would cost a core what it is to measure with; writing over some bytes of a file
 takes about a microsecond, and what a process has written is there also after a kernel has ended it.
@@ -17,7 +17,7 @@ TURN_FILE: Final = "turn"  # in the run's working folder
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Of one configuration on the device."""
+    """A turn of one configuration on the device."""
 
     configuration_index: int
     label: str
@@ -27,7 +27,7 @@ class Turn:
         return f"{self.configuration_index} {self.is_measurement:d} {self.label}\n".encode()
 
 
-class TurnNote:
+class CrashMarker:
     """Open while turns are taken.
 
     Args:
@@ -49,12 +49,12 @@ class TurnNote:
         self._file.unlink(missing_ok=True)
 
     def write(self, configuration_index: int) -> None:
-        """Its turn begins."""
+        """Note that a configuration's turn begins."""
         os.pwrite(self._descriptor, self._records[configuration_index], 0)
 
 
-def noted_turn(folder: Path) -> Turn | None:
-    """The one in which the run's worker has ended. None: nobody took turns then."""
+def read_crash_marker(folder: Path) -> Turn | None:
+    """Return the turn in which the run's worker has ended. None: nothing alternated then."""
     try:
         index, is_measurement, label = (folder / TURN_FILE).read_text().split(maxsplit=2)
     except (OSError, ValueError):

@@ -43,7 +43,7 @@ from services.profiler.workloads.events import EventSink, run_error
 
 if TYPE_CHECKING:
     from services.profiler.backends.base import DeviceSession
-    from services.profiler.workloads.models import ModelContext
+    from services.profiler.workloads.events import ModelContext
 
 FAILURE_EXIT_CODE: Final = 1
 FINISHING_NS: Final = 30_000_000_000  # to open a device, compile and verify; a run over its limit loses what it was doing
@@ -52,7 +52,7 @@ MAX_FLUSH_S: Final = 1.0  # a service that no longer reads must not keep the wor
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """What the command line says."""
+    """The worker's command line."""
 
     spec_file: Path
     events_fd: int
@@ -79,12 +79,12 @@ class WholeEvents:
             self._writer.write(payload)
 
     def close(self) -> None:
-        """Waits until the event being written is complete, and lets no other begin."""
+        """Wait until the event being written is complete, and let no other begin."""
         self._lock.acquire(timeout=MAX_FLUSH_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carries out one run; the exit status."""
+    """Carry out one run; return the exit status."""
     order = _read_command_line(arguments)
     # Read by NumPy when it is first imported. More threads would go on spinning after each reference product, beside the
     # very kernels that are being measured on a CPU device.
@@ -139,7 +139,7 @@ def _carry_out(spec: RunSpec, order: WorkOrder, sink: EventSink) -> None:
 def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink) -> None:
     from services.core.repeating import SPEC_ARTIFACT, bundle_artifact_name
     from services.profiler.catalog import load_catalog
-    from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+    from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
     from services.profiler.workloads.counters import CountingFiles, MeasuredLaunches, count_launches, prepare_counting
     from services.profiler.workloads.counting_trial import try_counting
     from services.profiler.workloads.events import store_artifact
@@ -160,14 +160,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
     session = _open_session(sweep.backend, sweep.device_id, order.cache_folder)
     sources = load_sources()
     # The first process tells the ceilings for all of them, and has counted what it measures.
-    are_settled = process_index > 0 or tell_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
+    are_complete = process_index > 0 or report_ceilings_before_sweep(session, sources, sink, order.ceilings_file, plan.configuration_count)
     counting = prepare_counting(session.device, sink) if sweep.with_counters and process_index == 0 else None
     if counting is not None:
         counting = try_counting(counting, sweep, order.folder, sink)
     measured = MeasuredLaunches(sink)
     counts.write(run_sweep(_budgeted(sweep, spec.limits), plan, session, measured, order.folder, process_index, counts.read()))
-    if not are_settled:
-        tell_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
+    if not are_complete:
+        report_ceilings_after_sweep(session, sources, sink, order.ceilings_file)
     if counting is not None:
         with suppress(Exception):  # a context that a faulty kernel has lost cannot be closed; this process ends soon
             session.close()  # a device in exclusive mode takes one process at a time, and this one has what it came for
@@ -176,14 +176,14 @@ def _sweep(spec: RunSpec, sweep: KernelSweep, order: WorkOrder, sink: EventSink)
 
 
 def _budgeted(sweep: KernelSweep, limits: RunLimits) -> KernelSweep:
-    """A search without a budget takes the run's time limit, less what it may need to finish the configuration under way."""
+    """Give a search without a budget the run's time limit, less what it may need to finish the configuration in progress."""
     if sweep.strategy is SearchStrategy.ALL or sweep.budget_ns is not None or limits.time_limit_ns is None:
         return sweep
     return replace(sweep, budget_ns=max(limits.time_limit_ns // 2, limits.time_limit_ns - sweep.measuring.max_duration_ns - FINISHING_NS))
 
 
 class FailedCounts:
-    """How many configurations have failed so far, passed on from process to process in the run's folder.
+    """The number of configurations that have failed so far, passed on from process to process in the run's folder.
 
     Args:
         earlier_count: of an earlier run of the sweep.
@@ -201,7 +201,7 @@ class FailedCounts:
 
 
 def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, sink: EventSink) -> int:
-    """The exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
+    """Return the exit status. SIGTERM ends the program; what its collector leaves is told nevertheless."""
     from services.profiler.workloads.command import CommandOrder, run_command
 
     is_told_to_end = threading.Event()
@@ -213,7 +213,7 @@ def _profile_command(spec: RunSpec, profile: CommandProfile, order: WorkOrder, s
 
 
 def _own_age_s() -> float:
-    """How long the run has been going on, as its supervisor counts: this process is its first."""
+    """Return how long the run has been going on, as its supervisor counts: this process is its first."""
     import psutil
 
     return max(0.0, time.time() - psutil.Process().create_time())
@@ -228,7 +228,8 @@ def _measure_ceilings(work: CeilingMeasurement, order: WorkOrder, sink: EventSin
 
 
 def _run_model(spec: RunSpec, work: ModelRun, order: WorkOrder, sink: EventSink) -> None:
-    from services.profiler.workloads.models import ModelContext, find_model_spec
+    from services.profiler.workloads.events import ModelContext
+    from services.profiler.workloads.models import find_model_spec
 
     context = ModelContext(
         open_session=lambda: _open_session(work.backend, work.device_id, order.cache_folder),
@@ -267,7 +268,7 @@ def _open_session(backend: BackendName, device_id: str | None, cache_folder: Pat
 
 
 def _end_on_sigterm(sink: WholeEvents) -> None:
-    """Lets a thread end the process on SIGTERM, after the event being written.
+    """Let a thread end the process on SIGTERM, after the event being written.
 
     Python runs signal handlers on the main thread, which may sit in a runtime's library for as long as a kernel takes. So
     the handler does nothing, and the thread is woken through the pipe to which Python's own C handler writes.
@@ -288,7 +289,7 @@ def _await_sigterm(wake_fd: int, close: Callable[[], None]) -> None:
 
 
 def _exit(status: int) -> None:
-    """Ends without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
+    """End without the runtimes' clean-up, which may wait for kernels or crash after all has been told."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

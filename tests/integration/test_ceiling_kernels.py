@@ -14,7 +14,7 @@ from services.core.cuda_tools import find_nvcc
 from services.core.model import BackendName, Device, DeviceKind
 from services.profiler.backends.disassembly import find_disassembler
 from services.profiler.catalog import catalog_folder
-from services.profiler.measuring.ceiling_bench import Form
+from services.profiler.measuring.ceiling_bench import KernelVariant
 from services.profiler.measuring.ceilings import plan_ceilings
 from services.profiler.workloads.ceilings import CEILINGS_FOLDER, load_sources
 from tests.integration.nvcc_stand_in import kept_of_nvcc, needs_nvcc
@@ -42,19 +42,19 @@ def planned_builds() -> dict[tuple[str, tuple[str, ...]], dict[str, set[str]]]:
     """Architectures and kernels by file and options: nvcc compiles each text once, for all of its architectures."""
     builds: dict[tuple[str, tuple[str, ...]], dict[str, set[str]]] = defaultdict(lambda: {"architectures": set(), "kernels": set()})
     for capability in CAPABILITIES:
-        for form in (form for plan in plan_ceilings(device(capability)) for form in plan.forms):
-            build = builds[form.file_name, _macros(form)]
-            build["architectures"].add(_architecture(form, capability))
-            build["kernels"].add(form.function_name)
+        for variant in (variant for plan in plan_ceilings(device(capability)) for variant in plan.variants):
+            build = builds[variant.file_name, _macros(variant)]
+            build["architectures"].add(_architecture(variant, capability))
+            build["kernels"].add(variant.function_name)
     return builds
 
 
-def _macros(form: Form) -> tuple[str, ...]:
-    return tuple(option for option in form.options if option.startswith("-D"))
+def _macros(variant: KernelVariant) -> tuple[str, ...]:
+    return tuple(option for option in variant.options if option.startswith("-D"))
 
 
-def _architecture(form: Form, capability: str) -> str:
-    own = [option.removeprefix("-arch=sm_") for option in form.options if option.startswith("-arch=")]
+def _architecture(variant: KernelVariant, capability: str) -> str:
+    own = [option.removeprefix("-arch=sm_") for option in variant.options if option.startswith("-arch=")]
     return own[0] if own else capability.replace(".", "")
 
 

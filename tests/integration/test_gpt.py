@@ -39,6 +39,7 @@ from services.core.model import (
 from services.profiler.backends.base import DeviceSession
 from services.profiler.backends.passes import PassSession
 from services.profiler.backends.registry import open_backend_for
+from services.profiler.workloads.events import ModelContext
 from services.profiler.workloads.gpt.launches import plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel
 from services.profiler.workloads.gpt.operations import Problem
@@ -46,7 +47,6 @@ from services.profiler.workloads.gpt.reference import LogitsCheck, reference_log
 from services.profiler.workloads.gpt.run import run_gpt
 from services.profiler.workloads.gpt.spec import VARIANTS
 from services.profiler.workloads.gpt.weights import random_tokens, random_weights
-from services.profiler.workloads.models import ModelContext
 from services.profiler.workloads.sweep_compiler import SweepCompiler
 from tests.integration.devices import device_parameters
 from tests.integration.profiler_node import Calls, ProfilerNode, calls_to
@@ -155,13 +155,13 @@ def test_layers_have_paths_and_both_variants_count_the_same_work() -> None:
     ]
     products = 2 * 2 * 16 * (48 * 144 + 48 * 48 + 2 * 48 * 192 + 48 * 64)
     for planned in (baseline, fused):
-        assert planned.whole.flop == sum(step.configuration.flop or 0 for step in planned.steps)
-        assert planned.whole.flop is not None
-        assert products < planned.whole.flop < 1.2 * products
-    assert fused.whole.flop == pytest.approx(baseline.whole.flop, rel=0.01)
-    assert fused.whole.bytes is not None
-    assert baseline.whole.bytes is not None
-    assert fused.whole.bytes < baseline.whole.bytes
+        assert planned.pass_configuration.flop == sum(step.configuration.flop or 0 for step in planned.steps)
+        assert planned.pass_configuration.flop is not None
+        assert products < planned.pass_configuration.flop < 1.2 * products
+    assert fused.pass_configuration.flop == pytest.approx(baseline.pass_configuration.flop, rel=0.01)
+    assert fused.pass_configuration.bytes is not None
+    assert baseline.pass_configuration.bytes is not None
+    assert fused.pass_configuration.bytes < baseline.pass_configuration.bytes
 
 
 # ---------------------------------------------------------------- a run
@@ -239,7 +239,7 @@ async def test_a_running_model_is_cancelled_promptly(node: ProfilerNode) -> None
 # ---------------------------------------------------------------- what goes wrong
 
 
-def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelContext:
+def context_of(session: DeviceSession, folder: Path, events: Events, limits: RunLimits | None = None) -> ModelContext:
     ceilings_file = folder / "ceilings.json"
     return ModelContext(lambda: session, events, folder, limits or RunLimits(), ceilings_file, cache_folder=None)
 
@@ -260,7 +260,7 @@ def place_of(session: DeviceSession, folder: Path, events: Events, limits: RunLi
 def test_what_is_too_large_is_refused_with_what_fits(session: PassSession, tmp_path: Path, work: ModelRun, words: str) -> None:
     limits = RunLimits(memory_limit_bytes=2 * 2**30)
     with pytest.raises(KernalyseError, match=words):
-        run_gpt(work, place_of(session, tmp_path, Events(), limits))
+        run_gpt(work, context_of(session, tmp_path, Events(), limits))
 
 
 @dataclass(slots=True)
@@ -283,8 +283,8 @@ class Forgetful:
 
 def test_wrong_logits_end_the_run_before_anything_is_timed(session: PassSession, tmp_path: Path, ceilings_file: Path) -> None:
     events = Events()
-    place = replace(place_of(Forgetful(session), tmp_path, events), ceilings_file=ceilings_file)
+    context = replace(context_of(Forgetful(session), tmp_path, events), ceilings_file=ceilings_file)
     with pytest.raises(VerificationFailedError, match="baseline: found Logits differ by") as refusal:
-        run_gpt(ModelRun("gpt-nano", sequence_length=5, batch_size=2), place)
+        run_gpt(ModelRun("gpt-nano", sequence_length=5, batch_size=2), context)
     assert "tolerance 0.0001" in refusal.value.found
     assert not [one for one in events if isinstance(one, SampleBatch | Measurement)]

@@ -206,7 +206,7 @@ def test_ceilings_of_a_busy_host_say_so_and_are_measured_again_as_soon_as_it_is_
         sink = Told()
         scripted = ScriptedHost(*host)
         monkeypatch.setattr(ceilings, "open_host_meter", lambda _device: scripted)
-        is_settled = ceilings.tell_ceilings_before_sweep(session, {}, sink, file, 1)
+        is_settled = ceilings.report_ceilings_before_sweep(session, {}, sink, file, 1)
         ((ceiling,),) = (told.ceilings for told in sink.of(CeilingsMeasured))
         return is_settled, ceiling, [line for told in sink.of(LogLines) for line in told.lines]
 
@@ -222,7 +222,7 @@ def test_ceilings_of_a_busy_host_say_so_and_are_measured_again_as_soon_as_it_is_
 def test_after_a_sweep_on_a_host_that_stays_busy_it_is_said_that_nothing_was_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "open_host_meter", lambda _device: ScriptedHost(0.7))
     sink, session = Told(), SimpleNamespace(device=DEVICE)
-    ceilings.tell_ceilings_after_sweep(cast(DeviceSession, session), {}, sink, None)
+    ceilings.report_ceilings_after_sweep(cast(DeviceSession, session), {}, sink, None)
     assert [line for told in sink.of(LogLines) for line in told.lines] == [
         "The host is 70% busy still: its ceilings are not measured again before the next sweep that finds it quiet."
     ]

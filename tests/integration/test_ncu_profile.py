@@ -15,7 +15,7 @@ import pytest
 from services.core.errors import CollectorUnavailableError
 from services.core.model import CommandProfile, RunLimits
 from services.profiler.collectors import ncu_profile
-from services.profiler.collectors.collector import Collected, Workplace
+from services.profiler.collectors.collector import Collected, CollectorContext
 from services.profiler.collectors.ncu_profile import NcuProfile, open_ncu
 from services.profiler.workloads import command
 from services.profiler.workloads.command import CommandOrder
@@ -59,7 +59,7 @@ def stand_in(tmp_path: Path, refusal: str) -> dict[str, str]:
 def collected(tmp_path: Path, refusal: str = "", **options: Any) -> tuple[Collected, Sequence[str], Told]:
     """What the profile of a command leaves, ncu's options, and what was told meanwhile."""
     program = tmp_path / "ncu"
-    workplace = Workplace(tmp_path, tmp_path / "collected", tmp_path, stand_in(tmp_path, refusal))
+    workplace = CollectorContext(tmp_path, tmp_path / "collected", tmp_path, stand_in(tmp_path, refusal))
     workplace.collected.mkdir()
     profile = CommandProfile(("sh", "-c", "echo mark $KERNALYSE_PROGRAM"), "ncu", **options)
     told = Told()
@@ -120,7 +120,7 @@ def test_metrics_that_ncu_does_not_know_are_named_and_the_rest_is_counted(tmp_pa
 
 
 def test_without_ncu_or_gpu_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workplace = Workplace(tmp_path, tmp_path, tmp_path, {})
+    workplace = CollectorContext(tmp_path, tmp_path, tmp_path, {})
     profile = CommandProfile(("true",), "ncu")
     monkeypatch.setattr("services.profiler.collectors.ncu.find_ncu", lambda: None)
     with pytest.raises(CollectorUnavailableError, match="collector ncu: found no ncu on this node"):

@@ -32,7 +32,7 @@ from services.core.model import (
 )
 from services.profiler.backends.base import DeviceSession, PreparedLaunch, TimedSamples, Timing
 from services.profiler.catalog import load_catalog
-from services.profiler.turn_note import Turn, TurnNote, noted_turn
+from services.profiler.turn_note import CrashMarker, Turn, read_crash_marker
 from services.profiler.workloads import turns as turns_module
 from services.profiler.workloads.sweep import run_sweep
 from services.profiler.workloads.sweep_plan import plan_sweep
@@ -258,12 +258,12 @@ def test_a_side_that_ends_the_worker_in_its_turn_is_the_one_that_failed(server: 
 
 def test_whose_turn_it_was_is_left_by_a_process_that_was_ended(tmp_path: Path) -> None:
     turns = [Turn(0, "one with a longer name N=4096", is_measurement=True), Turn(1, "two N=4096", is_measurement=False)]
-    with TurnNote(tmp_path, turns) as note:
-        assert noted_turn(tmp_path) is None
+    with CrashMarker(tmp_path, turns) as note:
+        assert read_crash_marker(tmp_path) is None
         for index in (0, 1, 0, 1):
             note.write(index)
-            assert noted_turn(tmp_path) == turns[index]
-    assert noted_turn(tmp_path) is None
+            assert read_crash_marker(tmp_path) == turns[index]
+    assert read_crash_marker(tmp_path) is None
 
 
 def test_a_comparison_without_samples_gives_signs_of_life(session: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

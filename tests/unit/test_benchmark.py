@@ -35,7 +35,7 @@ from services.profiler.backends.base import (
     TimedSamples,
     Timing,
 )
-from services.profiler.measuring.benchmark import Batch, Benchmark, BenchmarkResult, Method, Observer
+from services.profiler.measuring.benchmark import Batch, Benchmark, BenchmarkResult, Method, Observer, Recorder
 from services.profiler.measuring.clocks import ClockReading, ClockRecord, NoClockMeter, open_clock_meter, reason_names
 from services.profiler.measuring.device_buffers import DeviceBuffers
 from services.profiler.measuring.inputs import Array, BufferPlan
@@ -264,6 +264,21 @@ def test_device_that_stays_throttled_fails_the_configuration_at_the_time_limit()
     with pytest.raises(UnmetConditionError, match="hw_slowdown"):
         run_benchmark(session, meter=ScriptedMeter(ClockReading(throttle_reasons=("hw_slowdown",))))
     assert 15_000 * MILLISECOND_NS <= session.now_ns < 16_000 * MILLISECOND_NS
+
+
+def test_recorder_refuses_where_throttling_has_left_nothing_and_the_time_is_up() -> None:
+    session = ClockedSession(MILLISECOND_NS)
+    rule = replace(Method.of(MeasuringOptions(), session.device).rule, max_duration_ns=2 * MILLISECOND_NS)
+    recorder = Recorder(rule, session.clock_ns, session.clock_ns)
+    recorder.criterion.resume()
+    for _ in range(2):
+        recorder.check_clock("launches of a pass")
+        timed = session.time(Launch(), Timing(TimingMethod.SINGLE, CacheMode.HOT), 1)
+        batch = recorder.record(timed, ClockReading(throttle_reasons=("hw_slowdown",)))
+        recorder.criterion.keep(batch.counted_ns)
+    assert (recorder.taken_count, recorder.discarded_count, recorder.criterion.sample_count) == (2, 2, 0)
+    with pytest.raises(UnmetConditionError, match="launches of a pass: found a clock held back by hw_slowdown"):
+        recorder.check_clock("launches of a pass")
 
 
 def test_clocks_are_averaged_and_unknown_ones_stay_unknown() -> None:

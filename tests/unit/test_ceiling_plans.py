@@ -42,16 +42,20 @@ def test_a_gpu_gets_what_its_generation_has(compute_capability: str, tensor: lis
 
 
 def test_hopper_multiplies_by_wgmma_and_has_no_float8_by_mma() -> None:
-    forms = {plan.ceiling_name: [form.form_name for form in plan.forms] for plan in plan_ceilings(gpu("9.0", BackendName.PYCUDA))}
-    assert forms["bfloat16"] == ["mma", "wgmma"]
-    assert forms["float8"] == ["wgmma"]
-    wgmma = [form for plan in plan_ceilings(gpu("9.0", BackendName.PYCUDA)) for form in plan.forms if form.form_name == "wgmma"]
-    assert {form.options[-1] for form in wgmma} == {"-arch=sm_90a"}
+    variants = {
+        plan.ceiling_name: [variant.variant_name for variant in plan.variants] for plan in plan_ceilings(gpu("9.0", BackendName.PYCUDA))
+    }
+    assert variants["bfloat16"] == ["mma", "wgmma"]
+    assert variants["float8"] == ["wgmma"]
+    wgmma = [
+        variant for plan in plan_ceilings(gpu("9.0", BackendName.PYCUDA)) for variant in plan.variants if variant.variant_name == "wgmma"
+    ]
+    assert {variant.options[-1] for variant in wgmma} == {"-arch=sm_90a"}
 
 
 def test_off_cuda_there_are_only_plain_kernels() -> None:
     assert names(gpu("9.0", BackendName.OPENCL)) == [*MEMORY, "float32 fma", "float64 fma"]
-    files = {form.file_name for plan in plan_ceilings(gpu(None, BackendName.OPENCL)) for form in plan.forms}
+    files = {variant.file_name for plan in plan_ceilings(gpu(None, BackendName.OPENCL)) for variant in plan.variants}
     assert files == {"memory.cu", "cache.cu", "fma.cu"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from services.core.errors import ForbiddenError, InvalidParameterError
 from services.core.model import CommandProfile, EnvironmentVariable, NodePolicy, RunSpec
-from services.profiler.admission import CPU_LANE, Admission, NodeLimits
+from services.profiler.admission import CPU_QUEUE, Admission, NodeLimits
 from services.profiler.command_checks import check_command
 
 GIVEN = EnvironmentVariable("A", "1")
@@ -57,7 +57,7 @@ def admission(*patterns: str) -> Admission:
 
 def test_a_node_without_devices_takes_commands() -> None:
     placement = admission().check(RunSpec(CommandProfile(("true",), "nsys")))
-    assert (placement.lane, placement.device_id) == (CPU_LANE, None)
+    assert (placement.queue_name, placement.device_id) == (CPU_QUEUE, None)
     assert placement.spec.limits.time_limit_ns == 10**12
 
 

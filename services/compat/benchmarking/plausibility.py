@@ -13,7 +13,7 @@ from services.core.model import CacheMode, Ceiling, CeilingsMeasured, Configurat
 from services.core.quantities import rate
 from services.core.settings import ProfilerSettings
 from services.profiler.backends.base import DeviceSession
-from services.profiler.workloads.ceilings import load_sources, tell_ceilings_before_sweep
+from services.profiler.workloads.ceilings import load_sources, report_ceilings_before_sweep
 
 MAX_PLAUSIBLE_RATIO: Final = 1.05
 """Of the highest ceiling, as the analyzer has it: below, honest kernels on a device that boosts would be marked."""
@@ -32,7 +32,7 @@ def device_ceilings(session: DeviceSession) -> tuple[Ceiling, ...]:
         return device_peaks(session.device).ceilings
     told = _Told()
     try:
-        tell_ceilings_before_sweep(session, load_sources(), told, ProfilerSettings.load().ceilings_file, 1)
+        report_ceilings_before_sweep(session, load_sources(), told, ProfilerSettings.load().ceilings_file, 1)
     except KernalyseError as error:  # settings of a profiler that this process does not start
         LOGGER.info("No ceilings: %s", error.message)
     return told.ceilings

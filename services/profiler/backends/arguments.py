@@ -1,4 +1,4 @@
-"""Whether kernel arguments fit the signature that the source declares; the same for every backend."""
+"""Checks that kernel arguments fit the signature that the source declares; the same for every backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.profiler.backends.kernel_source import SourceFunction, SourceParam
 
 
 def check_arguments(kernel: SourceFunction, arguments: Sequence[Argument]) -> None:
-    """Raises InvalidParameterError naming the first argument that does not fit."""
+    """Raise InvalidParameterError naming the first argument that does not fit."""
     if len(arguments) != len(kernel.parameters):
         raise InvalidParameterError(
             f"arguments of kernel {kernel.name}",

@@ -1,4 +1,4 @@
-"""What every backend can do, and the checks that are the same for all of them."""
+"""The interface of backends, and the checks that are the same for all of them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from services.core.model import BackendName, CacheMode, Device, Dim3, KernelReso
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfiguration:
+    """Grid, block and dynamic shared memory of a launch."""
+
     block: Dim3
     grid: Dim3
     dynamic_shared_memory_bytes: int = 0
@@ -30,7 +32,7 @@ class DeviceBuffer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What is compiled, and how.
+    """A source to compile, and the options.
 
     function_name may carry template arguments ("scale<float, 4>"): then that instance is built. Folders of headers are
     searched in their order, after the standard ones of the compiler.
@@ -51,7 +53,7 @@ class CompiledKernel(Protocol):
 
     @property
     def compile_ns(self) -> int:
-        """Wall-clock time of the compilation; 0 when it came from a cache."""
+        """Return the wall-clock time of the compilation; 0 when it came from a cache."""
         ...
 
     @property
@@ -59,12 +61,12 @@ class CompiledKernel(Protocol):
 
     @property
     def compiler_log(self) -> str:
-        """Warnings of the compiler; empty when it had nothing to say."""
+        """Return warnings of the compiler; empty when it had nothing to say."""
         ...
 
     @property
     def listings(self) -> Mapping[str, bytes]:
-        """What the compiler made, by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". What there is of it."""
+        """Return what the compiler made, by file name suffix: "cl" (translated source), "ptx", "sass", "ptxas.txt". What there is of it."""
         ...
 
 
@@ -78,7 +80,7 @@ class PreparedLaunch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How samples are taken. BATCHED and GRAPH are for hot samples alone."""
+    """The way samples are taken. BATCHED and GRAPH are for hot samples alone."""
 
     method: TimingMethod  # SINGLE, BATCHED or GRAPH
     cache_mode: CacheMode  # COLD or HOT
@@ -99,19 +101,19 @@ class TimedSamples:
 
 
 class LaunchTimer(Protocol):
-    """What a benchmark needs of a device."""
+    """The part of a device session that a benchmark needs."""
 
     @property
     def timing_methods(self) -> frozenset[TimingMethod]:
-        """Those that `time` knows, of SINGLE, BATCHED and GRAPH."""
+        """Return the methods that `time` knows, of SINGLE, BATCHED and GRAPH."""
         ...
 
     def run(self, launch: PreparedLaunch) -> None:
-        """One launch, and waits for its end."""
+        """Launch once, and wait for the end."""
         ...
 
     def time(self, launch: PreparedLaunch, timing: Timing, count: int) -> TimedSamples:
-        """Takes `count` samples.
+        """Take `count` samples.
 
         Cold ones have the last-level cache overwritten before each, outside the timed part.
         """
@@ -126,11 +128,11 @@ class DeviceSession(LaunchTimer, Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether a kernel has taken the session with it: no call will succeed any more."""
+        """Return whether a kernel has taken the session with it: no call will succeed any more."""
         ...
 
     def compile(self, build: Build, block: Dim3) -> CompiledKernel:
-        """Compiles; cached by content, options and what of `block` the build depends on.
+        """Compile a build; cached by content, options and what of `block` the build depends on.
 
         Raises:
             CompileError: with the compiler's own lines.
@@ -140,25 +142,25 @@ class DeviceSession(LaunchTimer, Protocol):
         ...
 
     def resources(self, kernel: CompiledKernel, configuration: LaunchConfiguration) -> KernelResources | None:
-        """What a launch takes of a multiprocessor; None: the runtime tells nothing."""
+        """Return what a launch takes of a multiprocessor; None: the runtime tells nothing."""
         ...
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        """Raises MemoryLimitError, naming what was asked for and what the device has."""
+        """Allocate device memory. Raises MemoryLimitError, naming what was asked for and what the device has."""
         ...
 
     def release(self, buffer: DeviceBuffer) -> None: ...
 
     def upload(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
-        """Copies a C-contiguous array into the buffer, and waits."""
+        """Copy a C-contiguous array into the buffer, and wait."""
         ...
 
     def download(self, buffer: DeviceBuffer, values: npt.NDArray[np.generic]) -> None:
-        """Copies the buffer into a C-contiguous array, and waits."""
+        """Copy the buffer into a C-contiguous array, and wait."""
         ...
 
     def prepare(self, kernel: CompiledKernel, arguments: Sequence[Argument], configuration: LaunchConfiguration) -> PreparedLaunch:
-        """Binds arguments in the order of the source's parameters.
+        """Bind arguments in the order of the source's parameters.
 
         Raises:
             LaunchLimitError: the configuration is over a limit of the device or of the compiled kernel.
@@ -178,7 +180,7 @@ class Backend(Protocol):
     def devices(self) -> tuple[Device, ...]: ...
 
     def open(self, device_id: str | None = None) -> DeviceSession:
-        """Opens `device_id`, or the first device.
+        """Open `device_id`, or the first device.
 
         Raises DeviceNotFoundError, naming the devices there are.
         """
@@ -186,7 +188,7 @@ class Backend(Protocol):
 
 
 def check_launch(device: Device, kernel_name: str, configuration: LaunchConfiguration) -> None:
-    """Raises LaunchLimitError when `configuration` is over a limit that `device` states."""
+    """Raise LaunchLimitError when `configuration` is over a limit that `device` states."""
     block, grid = configuration.block, configuration.grid
     for what, found, limit in (
         ("threads per block", block.count, device.max_threads_per_block),
@@ -218,7 +220,7 @@ def check_launch(device: Device, kernel_name: str, configuration: LaunchConfigur
 def check_kernel_limits(
     device: Device, kernel_name: str, configuration: LaunchConfiguration, *, thread_limit: int | None, static_shared_bytes: int | None
 ) -> None:
-    """Raises LaunchLimitError for what only the compiled kernel knows: its registers and its static shared memory.
+    """Raise LaunchLimitError for limits that only the compiled kernel knows: its registers and its static shared memory.
 
     None: the runtime does not tell.
     """
@@ -237,7 +239,7 @@ def check_kernel_limits(
 
 
 def check_copied(values: npt.NDArray[np.generic], size_bytes: int) -> None:
-    """Raises InvalidParameterError for values that are not contiguous, or more than a buffer of that size holds."""
+    """Raise InvalidParameterError for values that are not contiguous, or more than a buffer of that size holds."""
     if values.nbytes > size_bytes or not values.flags.c_contiguous:
         raise InvalidParameterError(
             "an array to copy",

@@ -14,7 +14,7 @@ kernels the mean clock of a whole batch."""
 
 
 def sample_clocks(stamps: npt.NDArray[np.uint64], timer_step_ns: int) -> npt.NDArray[np.float64]:
-    """Clocks in Hz, shape (n,); NaN where they cannot be told.
+    """Return clocks in Hz, shape (n,); NaN where they cannot be told.
 
     The time between a sample's own stamps is taken where it is long enough; else, step by step, its neighbours on both sides
     are taken in. So a clock is the mean over the shortest stretch around the sample that tells it.

@@ -26,7 +26,7 @@ MAX_WRITING_S: Final = 600.0  # an entry that is still being written after that 
 
 @dataclass(frozen=True, slots=True)
 class CompiledCode:
-    """What a compilation made of a .cu text."""
+    """The result of compiling a .cu text."""
 
     code: bytes  # a cubin, an object file or a program
     entry: str | None  # of the template instance that was asked for; None: a function without template arguments
@@ -61,7 +61,7 @@ class CodeCache:
         return None
 
     def store(self, key: str, compiled: CompiledCode, headers: Sequence[Path], header_folders: Sequence[Path]) -> None:
-        """What cannot be written only costs the next compilation its time."""
+        """Store an entry. What cannot be written only costs the next compilation its time."""
         with contextlib.suppress(OSError):
             listed = [(*_place(header, header_folders), _digest(header)) for header in headers]
             name = f"{key}-{hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}.zip"
@@ -95,12 +95,12 @@ class CodeCache:
 
 
 def cache_key(*parts: str) -> str:
-    """A digest of all parts; where one ends and the next begins counts."""
+    """Return a digest of all parts; where one ends and the next begins counts."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _place(header: Path, header_folders: Sequence[Path]) -> tuple[int | None, str]:
-    """A header by its folder's position and its name below: the folder of a run's bundle has another path in every run."""
+    """Return a header by its folder's position and its name below: the folder of a run's bundle has another path in every run."""
     for index, folder in enumerate(header_folders):
         if header.is_relative_to(folder):
             return index, str(header.relative_to(folder))
@@ -120,7 +120,7 @@ def _write(target: IO[bytes], compiled: CompiledCode, headers: Sequence[tuple[in
 
 
 def _read(path: Path, header_folders: Sequence[Path]) -> CompiledCode | None:
-    """None: a header has changed since."""
+    """Read an entry. None: a header has changed since."""
     with zipfile.ZipFile(path) as archive:
         about = json.loads(archive.read("about.json"))
         if any(digest != found for digest, found in _compared(about["headers"], header_folders)):

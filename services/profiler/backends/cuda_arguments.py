@@ -14,7 +14,7 @@ PackedArgument = int | np.generic
 
 
 def pack_arguments(arguments: Sequence[PackedArgument]) -> bytes:
-    """One buffer laid out as a C struct of the parameters: each argument at the next multiple of its own size."""
+    """Return a buffer laid out as a C struct of the parameters: each argument at the next multiple of its own size."""
     packed = bytearray()
     for argument in arguments:
         data = argument.to_bytes(8, "little") if isinstance(argument, int) else argument.tobytes()
@@ -23,7 +23,7 @@ def pack_arguments(arguments: Sequence[PackedArgument]) -> bytes:
 
 
 def launcher(function: Any, configuration: LaunchConfiguration, packed: bytes, stream: Any) -> Callable[[], None]:
-    """A call that puts one launch on the stream, with everything looked up beforehand.
+    """Return a call that puts one launch on the stream, with everything looked up beforehand.
 
     By the call on which PyCUDA's own launches end. These pack the arguments anew each time, know no 16-bit floats, and set
     the block in a further call that CUDA has deprecated: 5 us a launch instead of 1.

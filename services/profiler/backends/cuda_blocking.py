@@ -39,13 +39,13 @@ class StreamBlocker:
         self._time_limit_ns = time_limit_ns
 
     def warm_up(self) -> None:
-        """Enqueues the kernel once, without anything to wait for: its code has to be on the device before it may block it."""
+        """Enqueue the kernel once, without anything to wait for: its code has to be on the device before it may block it."""
         self._flags[RELEASED] = 1
         self._launch()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The stream, idle until now, waits until the end of the block, however it ends."""
+        """Keep the stream, idle until now, waiting until the end of the block, however it ends."""
         self._flags[:] = 0
         with without_garbage_collector():  # what it frees on the device would wait for the stream that waits for the host
             try:
@@ -56,7 +56,7 @@ class StreamBlocker:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the last wait ended by its time limit; known once the stream is idle."""
+        """Return whether the last wait ended by its time limit; known once the stream is idle."""
         return bool(self._flags[TIMED_OUT])
 
     def _launch(self) -> None:

@@ -42,7 +42,7 @@ class SampleClock:
         self._enqueue(int(self._buffer) + index * STAMP_BYTES)
 
     def read(self, sample_count: int) -> npt.NDArray[np.float64]:
-        """Clocks of the samples since `clear`, once the stream is idle, shape (sample_count,)."""
+        """Return the clocks of the samples since `clear`, once the stream is idle, shape (sample_count,)."""
         stamps = np.zeros((sample_count, 2, 2), np.uint64)
         self._driver.memcpy_dtoh(stamps, self._buffer)
         return sample_clocks(stamps, self._step_ns)

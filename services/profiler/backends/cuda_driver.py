@@ -46,12 +46,12 @@ class CudaDriver:
             raise BackendUnavailableError(subject, found=f"NVIDIA's driver says: {self._words(status)}", remedy=REMEDY)
 
     def version(self) -> tuple[int, int]:
-        """Major and minor number of the newest CUDA that it knows."""
+        """Return the major and minor number of the newest CUDA that the driver knows."""
         version = self._number("cuDriverGetVersion")
         return version // 1000, version % 1000 // 10
 
     def devices(self, backend: BackendName) -> tuple[Device, ...]:
-        """In the driver's order, which follows CUDA_VISIBLE_DEVICES."""
+        """Return devices in the driver's order, which follows CUDA_VISIBLE_DEVICES."""
         return tuple(self._describe(index, backend) for index in range(self._number("cuDeviceGetCount")))
 
     def _describe(self, index: int, backend: BackendName) -> Device:
@@ -107,7 +107,7 @@ class CudaDriver:
 
 
 def ask_nvml(pci_bus_id: str) -> tuple[str | None, str | None]:
-    """The UUID by which telemetry finds the device ("GPU-…"), and the driver's own version; None where NVML does not answer."""
+    """Return the UUID by which telemetry finds the device ("GPU-…"), and the driver's own version; None where NVML does not answer."""
     import pynvml
 
     uuid = driver_version = None

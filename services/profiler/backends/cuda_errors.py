@@ -1,4 +1,4 @@
-"""What PyCUDA raises, as errors of this project; and whether the device's context has survived it."""
+"""Errors of PyCUDA as errors of this project; and whether the device's context has survived them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeviceErrors:
 
     @contextmanager
     def of_launches(self, subject: str) -> Iterator[None]:
-        """Around launches and their ends.
+        """Translate the errors of launches and their ends.
 
         Raises:
             WorkerCrashedError: a kernel has done what takes the context with it: no call in this process will succeed again.
@@ -39,7 +39,7 @@ class DeviceErrors:
 
     @contextmanager
     def of_calls(self, subject: str) -> Iterator[None]:
-        """Around everything else: copies, memory, graphs. Raises as `of_launches`, but InternalError for what is neither."""
+        """Translate the errors of other calls: copies, memory, graphs. Raises as `of_launches`, but InternalError for what is neither."""
         try:
             yield
         except self._driver.Error as error:
@@ -64,7 +64,7 @@ class DeviceErrors:
         )
 
     def _is_context_gone(self) -> bool:
-        """An error that takes the context along comes back from every later call; any other one is over."""
+        """Return whether the context is lost: then every later call returns the error again."""
         try:
             self._driver.Context.synchronize()
         except self._driver.Error:

@@ -22,6 +22,8 @@ DEFAULT_SHARED_BYTES: Final = 48 * 1024  # of a block, static and dynamic togeth
 
 @dataclass(frozen=True, slots=True)
 class CudaKernel:
+    """A kernel loaded through PyCUDA, and how it was compiled."""
+
     function_name: str
     compile_ns: int
     compiler_options: str
@@ -37,11 +39,12 @@ class CudaKernel:
 
 
 def architecture_of(device: Device) -> str:
+    """Return the name that nvcc has for the device's architecture, such as sm_90."""
     return "sm_" + (device.compute_capability or "").replace(".", "")
 
 
 def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Device) -> CudaKernel:
-    """Compiles a build and loads it into the current context.
+    """Compile a build and load it into the current context.
 
     Raises:
         CompileError: with nvcc's own lines; or its options have made machine code for another device.
@@ -81,7 +84,7 @@ def load_kernel(driver: Any, compiler: NvccCompiler, build: Build, device: Devic
 
 
 def check_limits(driver: Any, kernel: CudaKernel, configuration: LaunchConfiguration, device: Device) -> None:
-    """Raises LaunchLimitError for what only the compiled kernel knows: its registers and its static shared memory."""
+    """Raise LaunchLimitError for limits that only the compiled kernel knows: its registers and its static shared memory."""
     attributes = driver.function_attribute
     check_kernel_limits(
         device,
@@ -93,7 +96,7 @@ def check_limits(driver: Any, kernel: CudaKernel, configuration: LaunchConfigura
 
 
 def allow_shared_memory(driver: Any, kernel: CudaKernel, dynamic_bytes: int) -> None:
-    """Opts in to more shared memory than every kernel may have. A launch prepared earlier may need more than this one: never less."""
+    """Opt in to more shared memory than every kernel may have. A launch prepared earlier may need more than this one: never less."""
     attributes = driver.function_attribute
     static_bytes = kernel.function.get_attribute(attributes.SHARED_SIZE_BYTES)
     allowed_bytes = kernel.function.get_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES)
@@ -104,7 +107,7 @@ def allow_shared_memory(driver: Any, kernel: CudaKernel, dynamic_bytes: int) -> 
 def kernel_resources(
     driver: Any, library: CudaLibrary | None, kernel: CudaKernel, configuration: LaunchConfiguration, handle: Any
 ) -> KernelResources:
-    """By the loaded function's attributes; spills by ptxas; occupancy by the driver, where its library answers.
+    """Return resources by the loaded function's attributes; spills by ptxas; occupancy by the driver, where its library answers.
 
     Args:
         handle: the device, of PyCUDA.
@@ -128,7 +131,7 @@ def kernel_resources(
 
 
 def _occupancy(driver: Any, handle: Any, block_count: int, block: Dim3) -> float:
-    """Active warps over the most that a multiprocessor holds. A part of a warp takes a whole one's place."""
+    """Return active warps over the most that a multiprocessor holds. A part of a warp takes a whole one's place."""
     names = driver.device_attribute
     warp_size = handle.get_attribute(names.WARP_SIZE)
     max_warp_count = handle.get_attribute(names.MAX_THREADS_PER_MULTIPROCESSOR) // warp_size

@@ -39,7 +39,7 @@ SIGNATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorClasses:
-    """What a failed call raises: PyCUDA's own, so that its callers need not know by which way a call went."""
+    """Exceptions that a failed call raises: PyCUDA's own, so that its callers need not know by which way a call went."""
 
     any_error: type[Exception]
     out_of_memory: type[Exception]
@@ -59,7 +59,7 @@ class CudaLibrary:
             function.argtypes, function.restype = argument_types, ctypes.c_int
 
     def active_block_count(self, cubin: bytes, entry: str, thread_count: int, dynamic_shared_memory_bytes: int) -> int:
-        """Blocks of one launch that a multiprocessor holds at once."""
+        """Return the number of blocks of one launch that a multiprocessor holds at once."""
         with self._module(cubin) as module:
             function, count = HANDLE(), ctypes.c_int()
             self._call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
@@ -71,7 +71,7 @@ class CudaLibrary:
 
     @contextmanager
     def _module(self, cubin: bytes) -> Iterator[ctypes.c_void_p]:
-        """The cubin once more, for the handles of its functions: PyCUDA keeps those of its own module to itself."""
+        """Yield the cubin once more, for the handles of its functions: PyCUDA keeps those of its own module to itself."""
         module = HANDLE()
         self._call("cuModuleLoadData", ctypes.byref(module), cubin)
         try:
@@ -81,7 +81,7 @@ class CudaLibrary:
 
     @contextmanager
     def capturing(self, stream: int) -> Iterator[ctypes.c_void_p]:
-        """What is enqueued inside goes into a graph instead of the stream. The graph is there when the block has ended."""
+        """Put what is enqueued inside into a graph instead of the stream. The graph is there when the block has ended."""
         graph = HANDLE()
         self._call("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_RELAXED)
         try:
@@ -90,7 +90,7 @@ class CudaLibrary:
             self._call("cuStreamEndCapture", stream, ctypes.byref(graph))
 
     def instantiate(self, graph: ctypes.c_void_p) -> ctypes.c_void_p:
-        """A graph that can be launched. The one it was made from is not needed any more, and gone."""
+        """Return a graph that can be launched. The one it was made from is not needed any more, and gone."""
         instance = HANDLE()
         try:
             self._call("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, 0)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SampleWork:
-    """What is between the two events of one sample."""
+    """Work between the two events of one sample."""
 
     enqueue: Callable[[], None]
     launch_count: int
@@ -56,7 +56,7 @@ class SampleTimer:
         self._events: list[tuple[Any, Any]] = []
 
     def take(self, work: SampleWork, count: int) -> TimedSamples:
-        """The first sample of work that is not warm is taken with the stream running, all others behind a held stream if they fit."""
+        """Take samples behind a held stream if they fit; the first of work that is not warm with the stream running."""
         batches: list[TimedSamples] = []
         taken_count = 0
         while taken_count < count:
@@ -68,7 +68,7 @@ class SampleTimer:
         return _joined(batches)
 
     def take_steps(self, steps: Sequence[Callable[[], None]], count: int, *, is_cold: bool) -> npt.NDArray[np.float64]:
-        """Device time of each step in ns, by events of its own, shape (count, steps): all of them, `count` times over.
+        """Return the device time of each step in ns, by events of its own, shape (count, steps): all of them, `count` times over.
 
         steps: each puts one launch on the stream; all have run before.
         """
@@ -93,7 +93,7 @@ class SampleTimer:
         return self._hold(count * (work.launch_count + OPERATIONS_PER_SAMPLE), partial(self._take, work, count))
 
     def _hold(self, operation_count: int, take: Callable[[StreamBlocker | None], T]) -> T:
-        """What `take` answers with, its operations behind a held stream where so many fit there."""
+        """Return the result of `take`, its operations behind a held stream where so many fit there."""
         if self._blocker is not None and operation_count < MAX_QUEUED_COUNT:
             taken = take(self._blocker)
             if not self._blocker.timed_out:
@@ -129,7 +129,7 @@ class SampleTimer:
         )
 
     def _take_events(self, count: int) -> list[tuple[Any, Any]]:
-        """Made before the stream is held, and kept: making one may make the host wait for the device."""
+        """Make events before the stream is held, and keep them: making one may make the host wait for the device."""
         while len(self._events) < count:
             self._events.append((self._driver.Event(), self._driver.Event()))
         return self._events[:count]
@@ -141,7 +141,7 @@ class SampleTimer:
 
 
 def max_batch_count(launch_count: int) -> int:
-    """Samples that go behind a held stream together; at least one, which goes without holding it if it is too long."""
+    """Return how many samples go behind a held stream together; at least one, which goes without holding it if it is too long."""
     return max(1, (MAX_QUEUED_COUNT - 1) // (launch_count + OPERATIONS_PER_SAMPLE))
 
 

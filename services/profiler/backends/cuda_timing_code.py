@@ -31,12 +31,12 @@ def _timing_cubin(compiler: NvccCompiler, architecture: str) -> bytes:
 
 
 def timing_build() -> Build:
-    """The header as a source of its own; nvcc goes by the ending of its name."""
+    """Return the header as a source of its own; nvcc goes by the ending of its name."""
     return Build(KernelSource(f"{SOURCE_FILE.stem}.cu", SOURCE_FILE.read_text(encoding="utf-8")), HOLD)
 
 
 def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any, flush: Callable[[], None]) -> SampleTimer:
-    """A timer with all its device code loaded and run once: what is loaded late would wait for a stream that waits for the host.
+    """Return a timer with all its device code loaded and run once: what is loaded late would wait for a stream that waits for the host.
 
     Args:
         driver: of PyCUDA.
@@ -76,7 +76,7 @@ def open_timer(driver: Any, compiler: NvccCompiler, device: Device, stream: Any,
 
 
 def _timer_step_ns(driver: Any, stream: Any, enqueue: Callable[[int], None]) -> int:
-    """How finely the device's global timer counts; 0: it cannot be read."""
+    """Return how finely the device's global timer counts; 0: it cannot be read."""
     step_ns, buffer = np.zeros(1, np.uint64), driver.mem_alloc(STEP_BYTES)
     enqueue(int(buffer))
     stream.synchronize()

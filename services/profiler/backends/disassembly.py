@@ -12,7 +12,7 @@ TIME_LIMIT_S: Final = 60.0  # megabytes of machine code take seconds; a listing 
 
 
 def disassemble(cubin_file: Path, toolkit_folder: Path) -> bytes | None:
-    """SASS by the first disassembler there is, of the toolkit or of the path. None: there is none, or it failed."""
+    """Return SASS by the first disassembler there is, of the toolkit or of the path. None: there is none, or it failed."""
     for program, option in DISASSEMBLERS:
         found = find_disassembler(program, toolkit_folder)
         if found is None:
@@ -27,6 +27,6 @@ def disassemble(cubin_file: Path, toolkit_folder: Path) -> bytes | None:
 
 
 def find_disassembler(program: str, toolkit_folder: Path) -> str | None:
-    """Args: toolkit_folder: where nvcc is."""
+    """Find a disassembler. toolkit_folder: where nvcc is."""
     beside = toolkit_folder / program
     return str(beside) if beside.is_file() else shutil.which(program)

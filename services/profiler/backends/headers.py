@@ -29,7 +29,7 @@ NOT_DEFINED: Final = re.compile(r"#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """One #include as it is written."""
+    """An #include as it is written."""
 
     node: Node
     header: str
@@ -38,7 +38,7 @@ class Include:
 
 
 def includes_of(root: Node) -> Iterator[Include]:
-    """What a text includes. One that names no file (#include MACRO) is left out."""
+    """Yield what a text includes. One that names no file (#include MACRO) is left out."""
     guard = _guard(root)
     for node in descendants(root):
         path = node.child_by_field_name("path") if node.type == "preproc_include" else None
@@ -48,7 +48,7 @@ def includes_of(root: Node) -> Iterator[Include]:
 
 
 def find_header(include: Include, own_folder: Path | None, folders: Sequence[Path]) -> Path | None:
-    """The file that an #include means: beside the including file where it is quoted, then in the folders; None: in none of them."""
+    """Return the file that an #include means: beside the including file where it is quoted, then in the folders; None: in none of them."""
     if PurePosixPath(include.header).is_absolute():
         return None
     searched = [own_folder, *folders] if include.is_quoted and own_folder is not None else folders
@@ -57,7 +57,7 @@ def find_header(include: Include, own_folder: Path | None, folders: Sequence[Pat
 
 
 def expand_headers(source: KernelSource, folders: Sequence[Path], known: frozenset[str]) -> KernelSource:
-    """The source with the text of its headers in their place. An #include that is found nowhere stays.
+    """Return the source with the text of its headers in their place. An #include that is found nowhere stays.
 
     Args:
         folders: searched in their order.
@@ -81,7 +81,7 @@ class _Expansion:
     size_bytes: int = 0
 
     def expand(self, text: str, file_name: str, folder: Path | None, *, is_certain: bool = True) -> str:
-        """is_certain: no condition stands before the text."""
+        """Return the text with its headers expanded. is_certain: no condition stands before the text."""
         self._check_size(text, file_name)
         data = text.encode()
         root = parse_text(data).root_node
@@ -95,7 +95,7 @@ class _Expansion:
         return apply_edits(data, 0, len(data), edits)
 
     def _header(self, path: Path, include: Include, file_name: str, *, is_certain: bool) -> str | None:
-        """The expanded text of one header; None: it must not come again."""
+        """Return the expanded text of one header; None: it must not come again."""
         text = _read(path, self._name(path, include))
         root = parse_text(text.encode()).root_node
         has_pragma = any(_is_pragma_once(node) for node in descendants(root))
@@ -161,7 +161,7 @@ def _is_pragma_once(node: Node) -> bool:
 
 
 def _guard(root: Node) -> Node | None:
-    """The #ifndef that stands around everything in a header, if it is one: the macro it asks for is defined first thing."""
+    """Return the #ifndef that stands around everything in a header, if it is one: the macro it asks for is defined first thing."""
     parts = [child for child in root.children if child.type != "comment"]
     if len(parts) != 1 or parts[0].type not in ("preproc_if", "preproc_ifdef"):
         return None

@@ -1,4 +1,4 @@
-"""What a .cu text declares: its kernels, their parameters, and the `__device__` functions beside them.
+"""Declarations of a .cu text: its kernels, their parameters, and the `__device__` functions beside them.
 
 The text is parsed with tree-sitter's CUDA grammar. The parser is lenient: a place it cannot read becomes a
 `SyntaxProblem`, because the compiler has the better words for it. Only when a kernel cannot be found at all is a problem
@@ -36,12 +36,16 @@ MAX_SOURCE_BYTES: Final = 4 * 2**20  # far above any kernel file; parsing stays 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
+    """A place in a .cu text that the grammar cannot read."""
+
     line: int
     text: str  # what stands there
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedSource:
+    """A .cu text with its syntax tree, its functions, and what could not be read."""
+
     source: KernelSource
     tree: Tree
     kernels: tuple[SourceFunction, ...]
@@ -50,7 +54,7 @@ class ParsedSource:
     constants: Mapping[str, int]  # that -D may set, with the values that they have without it
 
     def kernel(self, function_name: str) -> SourceFunction:
-        """The kernel of that name; with template arguments, "scale<float, 4>", that instance of it.
+        """Return the kernel of that name; with template arguments, "scale<float, 4>", that instance of it.
 
         A template's name alone means its explicit instance, where the file has exactly one.
 
@@ -84,7 +88,7 @@ class ParsedSource:
         )
 
     def _sole_instance(self, kernel: SourceFunction) -> SourceFunction:
-        """The instance of a template that its name alone means; the kernel as it is where there is none, or a choice."""
+        """Return the instance of a template that its name alone means; the kernel as it is where there is none, or a choice."""
         if not kernel.is_template or any(other.name.startswith(f"{kernel.name}<") for other in self.kernels):
             return kernel
         made = explicit_instances(kernel, self.tree.root_node)
@@ -94,7 +98,7 @@ class ParsedSource:
 
 @lru_cache(maxsize=64)
 def parse_kernel_source(source: KernelSource) -> ParsedSource:
-    """Parses a .cu text.
+    """Parse a .cu text.
 
     Raises:
         InvalidSourceError: the text is empty, too long or binary.

@@ -1,4 +1,4 @@
-"""What a kernel's PTX says of how it has to be launched: all of its blocks at once, or in clusters of blocks."""
+"""Launch requirements that a kernel's PTX states: all of its blocks at once, or in clusters of blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_CLUSTER_BLOCK_COUNT: Final = 8  # that every device with clusters takes; mor
 
 @dataclass(frozen=True, slots=True)
 class LaunchNeeds:
-    """is_cooperative: its blocks wait for each other. cluster: the blocks of a cluster, as the kernel declares; None: it does not."""
+    """Needs of a launch. is_cooperative: its blocks wait for each other. cluster: the blocks of one, if the kernel declares them."""
 
     is_cooperative: bool = False
     uses_clusters: bool = False

@@ -11,7 +11,7 @@ ENTRY = re.compile(rb"\.text\.([A-Za-z_$][\w$.]*)")  # every kernel of a cubin h
 
 
 def find_entry(cubin: bytes, kernel: SourceFunction, file_name: str) -> str:
-    """The entry of `kernel` in a cubin.
+    """Return the entry of `kernel` in a cubin.
 
     Raises:
         UnsupportedConstructError: a template without an instance in the file.
@@ -41,7 +41,7 @@ def find_entry(cubin: bytes, kernel: SourceFunction, file_name: str) -> str:
 
 
 def _plain_name(entry: str) -> str | None:
-    """The function's own name in an Itanium-mangled one: `_Z5saxpyif` and `_ZN4math5saxpyEif` both give saxpy."""
+    """Return the function's own name in an Itanium-mangled one: `_Z5saxpyif` and `_ZN4math5saxpyEif` both give saxpy."""
     if not entry.startswith("_Z"):
         return None
     rest = entry[2:].removeprefix("N")

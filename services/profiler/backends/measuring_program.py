@@ -22,7 +22,7 @@ NUMBERS_PER_SAMPLE: Final = 5  # of 8 bytes: its duration, and two stamps of two
 
 @dataclass(frozen=True, slots=True)
 class KernelAttributes:
-    """What the CUDA runtime says of a compiled kernel, and of the device under it."""
+    """Attributes of a compiled kernel, and of the device under it, by the CUDA runtime."""
 
     register_count: int  # per thread
     static_shared_memory_bytes: int
@@ -33,7 +33,7 @@ class KernelAttributes:
 
 
 class MeasuringProgram:
-    """One kernel's program, with the device open.
+    """A kernel's program, with the device open.
 
     Args:
         subject: the kernel and the device, for errors.
@@ -58,7 +58,7 @@ class MeasuringProgram:
         return self._process.has_ended
 
     def free_bytes(self) -> int:
-        """Of the device's memory, for this program."""
+        """Return the free device memory for this program."""
         return self._ask("memory", 2)[0]
 
     def allocate(self, number: int, size_bytes: int) -> None:
@@ -75,7 +75,7 @@ class MeasuringProgram:
         self._ask(f"store {number} {size_bytes} {path}", 0)
 
     def bind(self, configuration: LaunchConfiguration, arguments: Sequence[int | np.generic], *, is_cooperative: bool) -> None:
-        """What is launched from now on.
+        """Bind the arguments of all launches from now on.
 
         Args:
             arguments: a buffer's number for a pointer, else the value itself.
@@ -89,7 +89,7 @@ class MeasuringProgram:
         self._ask("run", 0)
 
     def time(self, timing: Timing, count: int, *, may_hold: bool) -> TimedSamples:
-        """Takes samples, behind a held stream where that may be and fits."""
+        """Take samples, behind a held stream where that may be and fits."""
         file = self._folder / SAMPLES_FILE
         cache = "cold" if timing.cache_mode is CacheMode.COLD else "hot"
         words = ("time", timing.method.lower(), cache, timing.launches_per_sample, count, int(may_hold), file)
@@ -105,11 +105,11 @@ class MeasuringProgram:
         return TimedSamples(samples[:count], clocks_hz if np.isfinite(clocks_hz).any() else None, bool(is_held))
 
     def occupancy(self, configuration: LaunchConfiguration) -> int:
-        """Blocks that one multiprocessor holds at once."""
+        """Return the number of blocks that one multiprocessor holds at once."""
         return self._ask(f"occupancy {configuration.block.count} {configuration.dynamic_shared_memory_bytes}", 1)[0]
 
     def entry(self) -> str | None:
-        """The kernel's name in machine code; None: a CUDA runtime before 12.3, which does not tell it."""
+        """Return the kernel's name in machine code; None: a CUDA runtime before 12.3, which does not tell it."""
         words = self._answer("entry")
         return words[0] if words else None
 
@@ -117,14 +117,14 @@ class MeasuringProgram:
         self._process.end()
 
     def _ask(self, command: str, count: int) -> tuple[int, ...]:
-        """The `count` numbers of the answer."""
+        """Return the `count` numbers of the answer."""
         words = self._answer(command)
         if len(words) != count or not all(word.isdigit() for word in words):
             raise self._broken(f"the answer {' '.join(('ok', *words))[:200]!r} to {command.partition(' ')[0]}")
         return tuple(map(int, words))
 
     def _answer(self, command: str) -> list[str]:
-        """The words of the answer. After a fault the program is ended: its context is lost."""
+        """Return the words of the answer. After a fault the program is ended: its context is lost."""
         answer = self._process.ask(self._subject, command)
         kind, *words = answer.split(" ")
         if kind == "error" and len(words) >= 3 and words[0].isdigit():
@@ -137,6 +137,6 @@ class MeasuringProgram:
         return words
 
     def _broken(self, found: str) -> KernalyseError:
-        """A program that cannot be understood is not asked again."""
+        """End a program whose answer cannot be understood; return the error."""
         self.end()
         return InternalError(self._subject, found=found, expected="what a measuring program answers", remedy="Run it again.")

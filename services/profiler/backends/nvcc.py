@@ -55,6 +55,8 @@ WARP_SIZE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class NvccKernel:
+    """A kernel compiled into a program of its own."""
+
     function_name: str
     compile_ns: int
     compiler_options: str
@@ -64,7 +66,7 @@ class NvccKernel:
     executable: Path = field(repr=False)
 
     def usage(self, entry: str | None) -> KernelUsage:
-        """What ptxas reports of it.
+        """Return what ptxas reports of it.
 
         entry: its name in machine code; None: the runtime does not tell it, and then only a kernel alone in its file is known.
         """
@@ -74,19 +76,21 @@ class NvccKernel:
         return usages.get(entry, NOTHING)
 
     def needs(self, entry: str | None) -> LaunchNeeds:
-        """What its PTX says of how it has to be launched. entry: as in `usage`."""
+        """Return what its PTX says of how it has to be launched. entry: as in `usage`."""
         return read_needs(self.listings.get("ptx", b"").decode(errors="replace"), entry)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NvccLaunch:
+    """A launch prepared for a kernel's program."""
+
     kernel: NvccKernel
     configuration: LaunchConfiguration
     arguments: tuple[Argument, ...]
 
 
 class Builder(Protocol):
-    """What makes an executable of a program's text: nvcc, or what stands in for it."""
+    """A compiler of executables from a program's text: nvcc, or what stands in for it."""
 
     def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram: ...
 
@@ -131,7 +135,7 @@ class NvccBackend:
 
 
 def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
-    """A program runs on every driver of its toolkit's major version, and on later ones."""
+    """Check that the driver is of the toolkit's major version or later: then it runs what the toolkit makes."""
     if toolkit is not None and driver[0] < int(toolkit.partition(".")[0]):
         raise BackendUnavailableError(
             "backend NVCC",
@@ -142,9 +146,11 @@ def check_versions(driver: tuple[int, int], toolkit: str | None) -> None:
 
 
 class NvccSession:
-    """Args:
-    index: of the device, as CUDA counts.
-    environment: where limits, and tools that must not be disturbed, are looked for; the process's own if not given.
+    """A device that kernels reach through programs which nvcc compiles.
+
+    Args:
+        index: of the device, as CUDA counts.
+        environment: where limits, and tools that must not be disturbed, are looked for; the process's own if not given.
     """
 
     def __init__(self, device: Device, index: int, builder: Builder, environment: Mapping[str, str] = os.environ) -> None:
@@ -211,7 +217,7 @@ class NvccSession:
         )
 
     def allocate(self, size_bytes: int) -> DeviceBuffer:
-        """The device's memory is taken when a program first uses the buffer."""
+        """Return a buffer. Its device memory is taken when a program first uses it."""
         held_bytes = sum(buffer.size_bytes for buffer in self._buffers.values())
         left_bytes = (self._device.memory_bytes or 0) - held_bytes
         if not 0 < size_bytes <= left_bytes:
@@ -283,7 +289,7 @@ class NvccSession:
     # ------------------------------------------------------------ programs
 
     def _attributes_of(self, kernel: NvccKernel) -> KernelAttributes:
-        """Asked for once; a program that has ended need not be started for it again."""
+        """Ask for the attributes once; a program that has ended need not be started for it again."""
         if kernel.executable not in self._attributes:
             with self._running(kernel) as program:
                 self._attributes[kernel.executable] = program.attributes
@@ -297,7 +303,7 @@ class NvccSession:
 
     @contextmanager
     def _settled(self, launch: NvccLaunch) -> Iterator[MeasuringProgram]:
-        """The launch's program, with its buffers in it and its arguments bound."""
+        """Yield the launch's program, with its buffers in it and its arguments bound."""
         with self._running(launch.kernel) as program:
             try:
                 self._settle(launch, program)
@@ -319,7 +325,7 @@ class NvccSession:
 
     @contextmanager
     def _running(self, kernel: NvccKernel) -> Iterator[MeasuringProgram]:
-        """The kernel's program, started if need be."""
+        """Yield the kernel's program, started if need be."""
         with self._burying():
             program = self._programs.pop(kernel.executable, None) or self._start(kernel)
             self._programs[kernel.executable] = program
@@ -337,7 +343,7 @@ class NvccSession:
             return MeasuringProgram((str(kernel.executable),), kernel.executable.parent, self._index, self._limit_s, subject)
 
     def _retire(self, executables: Sequence[Path]) -> None:
-        """Ends programs; what they hold waits for others."""
+        """End programs; what they hold waits for others."""
         for executable in executables:
             program = self._programs[executable]
             for buffer in self._buffers.values():
@@ -348,7 +354,7 @@ class NvccSession:
 
     @contextmanager
     def _burying(self) -> Iterator[None]:
-        """Whatever happens inside: a program that has ended there is forgotten, with the contents of its buffers."""
+        """Forget a program that has ended inside the context, whatever happens there, with the contents of its buffers."""
         try:
             yield
         finally:
@@ -360,7 +366,7 @@ class NvccSession:
 
 
 def _value(argument: Argument) -> int | np.generic:
-    """A buffer's number, or the scalar itself."""
+    """Return a buffer's number, or the scalar itself."""
     if isinstance(argument, np.generic):
         return argument
     assert isinstance(argument, ProgramBuffer)

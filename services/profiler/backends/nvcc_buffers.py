@@ -30,7 +30,7 @@ class ProgramBuffer:
     is_lost: bool = False  # its contents went with the program that had them
 
     def fill(self, values: npt.NDArray[np.generic]) -> None:
-        """New contents. They wait for the next program that uses the buffer."""
+        """Set new contents. They wait for the next program that uses the buffer."""
         check_copied(values, self.size_bytes)
         if self.waiting is None:
             self.waiting = TransferFile()
@@ -39,7 +39,7 @@ class ProgramBuffer:
         self.is_lost = False
 
     def read(self, values: npt.NDArray[np.generic]) -> None:
-        """The first bytes of the contents; zeros where nothing was ever written."""
+        """Read the first bytes of the contents; zeros where nothing was ever written."""
         check_copied(values, self.size_bytes)
         self._check_not_lost()
         if self.home is not None and self.waiting_bytes < values.nbytes:
@@ -53,7 +53,7 @@ class ProgramBuffer:
         self.waiting.read(values)
 
     def move_to(self, program: MeasuringProgram) -> None:
-        """Puts the buffer with its newest contents into `program`. Raises MemoryLimitError: the device has no room for it."""
+        """Put the buffer with its newest contents into `program`. Raises MemoryLimitError: the device has no room for it."""
         self._check_not_lost()
         if self.home is not program:
             self.recall()
@@ -73,7 +73,7 @@ class ProgramBuffer:
             self._forget_waiting()
 
     def recall(self) -> None:
-        """Takes the buffer out of its program; the contents wait for another."""
+        """Take the buffer out of its program; the contents wait for another."""
         if self.home is None:
             return
         home, self.home = self.home, None
@@ -84,7 +84,7 @@ class ProgramBuffer:
         home.release(self.number)
 
     def lose(self) -> None:
-        """Its program has ended without a word."""
+        """Forget the contents: the buffer's program has ended without a word."""
         self.home = None
         self.is_lost = self.waiting_bytes < self.size_bytes
 
@@ -95,7 +95,7 @@ class ProgramBuffer:
             home.release(self.number)
 
     def _stored(self, program: MeasuringProgram, size_bytes: int) -> TransferFile:
-        """The first bytes of the buffer, which is in `program`."""
+        """Return the first bytes of the buffer, which is in `program`."""
         if self.waiting is not None:
             program.load(self.number, self.waiting_bytes, self.waiting.path)
             self._forget_waiting()

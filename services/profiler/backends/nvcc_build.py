@@ -31,6 +31,8 @@ AMBIGUOUS: Final = '"kernalyse_entry_of" matches'  # in nvcc's words: no instanc
 
 @dataclass(frozen=True, slots=True)
 class BuiltProgram:
+    """An executable, and how nvcc made it."""
+
     executable: Path
     options: str  # of the kernel's own file, as nvcc got them
     log: str  # the compiler's remarks; empty when it had nothing to say
@@ -52,7 +54,7 @@ class ProgramBuilder:
         self._measuring_object: bytes | None = None
 
     def build(self, program: KernelProgram, build: Build, folder: Path) -> BuiltProgram:
-        """The executable for a kernel, in a folder that nothing else uses.
+        """Return the executable for a kernel, in a folder that nothing else uses.
 
         Raises:
             BackendUnavailableError: there is no nvcc.
@@ -77,7 +79,7 @@ class ProgramBuilder:
         return BuiltProgram(executable, options, made.log, made.listings, made.compile_ns)
 
     def _compile(self, nvcc: str, program: KernelProgram, build: Build) -> tuple[CompiledCode, list[Path]]:
-        """The program with the listings of its kernel, and the headers that were read for it.
+        """Return the program with the listings of its kernel, and the headers that were read for it.
 
         An executable takes the place of the cubin that is in it.
         """
@@ -113,7 +115,7 @@ class ProgramBuilder:
             return made, read_headers(folder / HEADERS_FILE, folder)
 
     def _measuring_part(self, nvcc: str) -> bytes:
-        """The object file of what all programs share; made once, and kept beside them."""
+        """Return the object file of what all programs share; made once, and kept beside them."""
         if self._measuring_object is None:
             key = self._measuring_key(nvcc)
             made = None if self._cache is None else self._cache.find(key, ())
@@ -146,7 +148,7 @@ class ProgramBuilder:
 
 
 def _listings(folder: Path, report: str, toolkit_folder: Path) -> dict[str, bytes]:
-    """What nvcc has left in the folder of what it made on the way, for the kernel's own file."""
+    """Return what nvcc has left in the folder of what it made on the way, for the kernel's own file."""
     stem = MAIN_FILE.partition(".")[0]
     ptx = next((path.read_bytes() for path in sorted(folder.glob(f"{stem}*.ptx"))), None)
     cubin = next(iter(sorted(folder.glob(f"{stem}*.cubin"))), None)

@@ -1,4 +1,4 @@
-"""nvcc: where it is, and what it makes of a .cu text."""
+"""The compiler nvcc: where it is, and how it compiles a .cu text."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ HEADERS_FILE: Final = "headers.d"
 
 
 def toolkit_version() -> str | None:
+    """Return the version of nvcc's toolkit, such as 12.4; None: there is no nvcc, or it does not answer."""
     nvcc = find_nvcc()
     found = re.search(r"release (\d+\.\d+)", compiler_version(nvcc)) if nvcc is not None else None
     return found[1] if found else None
@@ -35,7 +36,7 @@ def toolkit_version() -> str | None:
 
 @lru_cache(maxsize=4)
 def compiler_version(nvcc: str) -> str:
-    """All that nvcc says of its version, its build included; empty when it does not answer."""
+    """Return all that nvcc says of its version, its build included; empty when it does not answer."""
     try:
         return subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -49,7 +50,7 @@ class NvccCompiler:
         self._cache = cache
 
     def compile(self, build: Build, architecture: str) -> CompiledCode:
-        """The cubin of a build, with the compiler's remarks and listings.
+        """Return the cubin of a build, with the compiler's remarks and listings.
 
         Args:
             architecture: of the device, e.g. "sm_90"; one that the options name counts instead.
@@ -75,7 +76,7 @@ class NvccCompiler:
 
 
 class _Job:
-    """One compilation, in a folder of its own that is gone afterwards."""
+    """A compilation, in a folder of its own that is gone afterwards."""
 
     def __init__(self, nvcc: str, build: Build, architecture: str) -> None:
         self._nvcc = nvcc
@@ -89,7 +90,7 @@ class _Job:
         return build_key(self._build, self._architecture, "cubin", compiler_version(self._nvcc), self._instance or "")
 
     def run(self) -> tuple[CompiledCode, list[Path]]:
-        """What it makes, and the headers that were read for it."""
+        """Return what it makes, and the headers that were read for it."""
         with tempfile.TemporaryDirectory(prefix="kernalyse-nvcc-") as name:
             folder = Path(name)
             start_ns = time.perf_counter_ns()
@@ -118,7 +119,7 @@ class _Job:
             return compiled, read_headers(folder / HEADERS_FILE, folder)
 
     def _without_variable(self, folder: Path, ptx: str | None) -> tuple[str, str, str]:
-        """Entry of the instance, and PTX and report of a cubin in which only it is left of what was added to find it."""
+        """Return the instance's entry, and PTX and report of a cubin in which only it is left of what was added to find it."""
         entry = instance_entry(ptx or "")
         if ptx is None or entry is None:
             template = parse_instance_name(self._build.function_name).function_name
@@ -133,13 +134,13 @@ class _Job:
         return entry, ptx, report
 
     def _call(self, folder: Path, *arguments: str) -> str:
-        """Makes CUBIN_FILE; what nvcc prints meanwhile. Raises CompileError."""
+        """Make CUBIN_FILE; what nvcc prints meanwhile. Raises CompileError."""
         arguments = ("--cubin", *self._options, *REPORT, "-o", CUBIN_FILE, *arguments)
         return run_nvcc(self._nvcc, arguments, folder, build_subject(self._build, self._architecture))
 
 
 def _qualified_instance(build: Build) -> str | None:
-    """The template instance with the namespaces that its kernel lies in; None: the function name has no template arguments."""
+    """Return the template instance with the namespaces that its kernel lies in; None: the function name has no template arguments."""
     if parse_instance_name(build.function_name).arguments is None:
         return None
     return str(compiled_name(parse_kernel_source(build.source).kernel(build.function_name)))

@@ -1,4 +1,4 @@
-"""What CUDA's errors are to the user: a limit, a fault of the kernel, or something that this machine lacks."""
+"""Errors of CUDA as the user sees them: a limit, a fault of the kernel, or something that this machine lacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HARMLESS: Final = frozenset({OWN_CODE, OUT_OF_MEMORY, *LIMITS})
 
 
 def failure(subject: str, code: int, name: str, text: str) -> KernalyseError:
-    """The error that a program's answer stands for.
+    """Return the error that a program's answer stands for.
 
     Args:
         subject: what was being done, with the kernel and the device.

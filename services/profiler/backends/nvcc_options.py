@@ -13,7 +13,7 @@ DEBUG_OPTIONS: Final = ("-G", "--device-debug")
 
 
 def build_options(build: Build, architecture: str) -> list[str]:
-    """Architecture, line numbers, macros, the request's own options, folders of headers: in this order.
+    """Return architecture, line numbers, macros, the request's own options, folders of headers: in this order.
 
     Args:
         architecture: of the device, e.g. "sm_90"; one that the request's options name counts instead.
@@ -28,11 +28,12 @@ def build_options(build: Build, architecture: str) -> list[str]:
 
 
 def names_architecture(options: Sequence[str]) -> bool:
+    """Return whether options choose an architecture by themselves."""
     return any(option.split("=", maxsplit=1)[0] in ARCHITECTURE_OPTIONS for option in options)
 
 
 def header_folders(build: Build) -> tuple[Path, ...]:
-    """The build's folders, and before them those in which the source itself lies: #include "x.h" looks there first."""
+    """Return the build's folders, and before them those in which the source itself lies: #include "x.h" looks there first."""
     place = PurePosixPath(build.source.file_name).parent
     beside = [folder / place for folder in build.include_folders] if place.parts and ".." not in place.parts else []
     return (*(folder for folder in beside if folder.is_dir()), *build.include_folders)

@@ -1,4 +1,4 @@
-"""nvcc at work: one call of it, and what a compilation has read and is known by."""
+"""Calls of nvcc, and what a compilation has read and is known by."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES_OF_OPTIONS: Final = ("-optf", "--options-file")  # options nobody sees her
 
 
 def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) -> str:
-    """What nvcc prints when all goes well. Raises CompileError with its own lines; they name the .cu file."""
+    """Return what nvcc prints when all goes well. Raises CompileError with its own lines; they name the .cu file."""
     try:
         done = subprocess.run(
             [nvcc, *arguments], cwd=folder, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False, errors="replace"
@@ -40,17 +40,18 @@ def run_nvcc(nvcc: str, arguments: Sequence[str], folder: Path, subject: str) ->
 
 
 def build_subject(build: Build, architecture: str) -> str:
-    """A build as errors name it: with its configuration, as far as that is compiled in."""
+    """Return a build as errors name it: with its configuration, as far as that is compiled in."""
     macros = "".join(f" {macro.name}={macro.value}" for macro in build.macros)
     return f"kernel {build.function_name}{macros} of {build.source.file_name} for {architecture}"
 
 
 def reads_hidden_files(build: Build) -> bool:
+    """Return whether an option makes nvcc read files that its list of headers does not name."""
     return any(option.split("=", maxsplit=1)[0] in FILES_OF_OPTIONS for option in build.options)
 
 
 def build_key(build: Build, architecture: str, *parts: str) -> str:
-    """Of everything but the headers. The folders of headers have other paths in every run, so their number stands for them.
+    """Return the key of everything but the headers. Their folders have other paths in every run, so the number of them stands for them.
 
     Args:
         parts: what else goes into the compilation: the compiler, and the text around the source.
@@ -62,7 +63,7 @@ def build_key(build: Build, architecture: str, *parts: str) -> str:
 
 
 def read_headers(listed: Path, folder: Path) -> list[Path]:
-    """Files of a make rule as nvcc -MD writes it, without those in the folder that it ran in and names from #line directives."""
+    """Return files of a make rule as nvcc -MD writes it, without those in the folder that it ran in and names from #line directives."""
     names = re.findall(r"(?:\\ |[^\s\\])+", listed.read_text(encoding="utf-8").partition(" : ")[2])
     paths = [Path(os.path.normpath(folder / name.replace("\\ ", " "))) for name in names]
     return [path for path in dict.fromkeys(paths) if path.parent != folder and path.is_file()]

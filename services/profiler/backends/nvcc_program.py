@@ -34,7 +34,7 @@ extern "C" const kernalyse_kernel_entry* kernalyse_find_kernel() {{ return kerna
 
 @dataclass(frozen=True, slots=True)
 class KernelProgram:
-    """One kernel as a program: its files by name, all for one folder, and the signature that it is launched with."""
+    """A kernel as a program: its files by name, all for one folder, and the signature that it is launched with."""
 
     main_text: str
     source_file_name: str
@@ -43,7 +43,7 @@ class KernelProgram:
 
 
 def write_program(source: KernelSource, function_name: str) -> KernelProgram:
-    """The program for a kernel, or for an instance of a template ("scale<float, 4>").
+    """Return the program for a kernel, or for an instance of a template ("scale<float, 4>").
 
     Raises:
         InvalidSourceError, UnknownKernelError: no such kernel in the file.

@@ -47,12 +47,16 @@ LOG_NOISE: Final = ("Compilation ", "Linking ", "Device build ", "Options used "
 
 @dataclass(slots=True)
 class OpenCLBuffer:
+    """Device memory of one buffer."""
+
     handle: Any
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCLKernel:
+    """A kernel built by an OpenCL runtime."""
+
     function_name: str
     compile_ns: int
     compiler_options: str
@@ -66,6 +70,8 @@ class OpenCLKernel:
 
 @dataclass(frozen=True, slots=True)
 class OpenCLLaunch:
+    """A launch prepared for an OpenCL queue."""
+
     kernel: Any
     configuration: LaunchConfiguration
     global_size: tuple[int, int, int]
@@ -109,6 +115,8 @@ class OpenCLBackend:
 
 
 class OpenCLSession:
+    """An open OpenCL device with its context and queue."""
+
     def __init__(self, cl: Any, one: OpenCLDevice) -> None:
         self._cl = cl
         self._one = one
@@ -169,7 +177,7 @@ class OpenCLSession:
         )
 
     def _build(self, translation: Translation, build: Build, entry: str, options: list[str]) -> tuple[Any, KernelResources, str]:
-        """Builds past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
+        """Build past pyopencl's own cache on disk, so that the compile time is one, and its source files in /tmp."""
         cl = self._cl
         program = cl._cl._Program(self._context, translation.text)
         error: Exception | None = None
@@ -203,7 +211,7 @@ class OpenCLSession:
         return buffer
 
     def _available_bytes(self) -> int:
-        """What the device states less what this session holds; on a CPU no more than the machine has free right now."""
+        """Return what the device states less what this session holds; on a CPU no more than the machine has free right now."""
         held = sum(buffer.size_bytes for buffer in self._buffers.values())
         stated = (self.device.memory_bytes or 0) - held
         if self.device.kind is DeviceKind.CPU:
@@ -294,7 +302,7 @@ class OpenCLSession:
         return np.array(spans_ns, np.float64)
 
     def _passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> Iterator[list[Any]]:
-        """The events of each pass, which has ended."""
+        """Yield the events of each pass, which has ended."""
         launches = self._launches(whole)
         passes_in_flight = max(1, LAUNCHES_IN_FLIGHT // len(launches))
         for first in range(0, count, passes_in_flight):
@@ -312,7 +320,7 @@ class OpenCLSession:
     # ------------------------------------------------------------ launches
 
     def _enqueue_sample(self, launch: OpenCLLaunch, timing: Timing) -> tuple[Any, Any]:
-        """Events of the first and the last launch of one sample."""
+        """Enqueue a sample; return the events of its first and its last launch."""
         if timing.cache_mode is CacheMode.COLD:
             self._flush_cache()
         first = last = self._enqueue(launch)
@@ -342,7 +350,7 @@ class OpenCLSession:
         return InternalError(subject, found=text, remedy="Run it again; if it stays, try another runtime.")
 
     def _flush_cache(self) -> None:
-        """Overwrites the last-level cache, on the same queue: it ends before the next launch begins."""
+        """Overwrite the last-level cache, on the same queue: it ends before the next launch begins."""
         if self._flush_buffer is None:
             buffer = self.allocate(max(self.device.l2_cache_bytes or 0, 2**20))
             assert isinstance(buffer, OpenCLBuffer)
@@ -365,5 +373,5 @@ def _compiler_options(dialect: Dialect, build: Build) -> list[str]:
 
 
 def _readable_log(log: str) -> str:
-    """The compiler's own lines without its progress reports."""
+    """Return the compiler's own lines without its progress reports."""
     return "\n".join(line for line in log.replace("\0", "").split("\n") if line.strip() and not line.strip().startswith(LOG_NOISE))

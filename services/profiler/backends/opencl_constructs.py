@@ -1,4 +1,4 @@
-"""What CUDA sources may contain that an OpenCL runtime cannot take: found by construct and line, and refused by name."""
+"""Constructs of CUDA sources that an OpenCL runtime cannot take: found by construct and line, and refused by name."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ CASTS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 
 
 def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible: str, advice: str = "") -> NoReturn:
-    """Raises UnsupportedConstructError: construct, line, and the runtime that could take it."""
+    """Raise UnsupportedConstructError: construct, line, and the runtime that could take it."""
     raise UnsupportedConstructError(
         str(place_of(node, file_name)),
         found=construct,
@@ -108,7 +108,7 @@ def refuse(node: Node, construct: str, file_name: str, runtime: str, *, possible
 
 
 def refuse_unsupported(nodes: Iterable[Node], dialect: Dialect, file_name: str, runtime: str) -> None:
-    """Checks the definitions that a kernel needs. Raises UnsupportedConstructError at the first that cannot be taken."""
+    """Check the definitions that a kernel needs. Raises UnsupportedConstructError at the first that cannot be taken."""
     for root in nodes:
         for node in _with_root(root):
             construct = _never(node)
@@ -120,7 +120,7 @@ def refuse_unsupported(nodes: Iterable[Node], dialect: Dialect, file_name: str, 
 
 
 def first_warp_call(nodes: Iterable[Node]) -> Node | None:
-    """The first use of a warp shuffle or vote, which needs sub-groups of 32."""
+    """Return the first use of a warp shuffle or vote, which needs sub-groups of 32."""
     return next((node for root in nodes for node in _with_root(root) if node.type == "identifier" and node_text(node) in WARP_CALLS), None)
 
 
@@ -145,7 +145,7 @@ def _never(node: Node) -> str | None:
 
 
 def _in_memory(node: Node) -> bool:
-    """Whether a type stands behind a pointer or in an array, where its size shows."""
+    """Return whether a type stands behind a pointer or in an array, where its size shows."""
     parent = node.parent
     if parent is None:
         return False

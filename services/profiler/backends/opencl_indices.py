@@ -28,7 +28,7 @@ SAME_WHEN_SIGNED: Final = frozenset({"+", "*"})  # modulo 2**32 these give one v
 
 
 def index_edits(function: Node) -> Iterator[Edit]:
-    """The edits of one function."""
+    """Yield the edits of one function."""
     whole = _int_variables(function)
     for node in descendants(function):
         if node.type != "field_expression" or len(node.children) != 3:
@@ -39,7 +39,7 @@ def index_edits(function: Node) -> Iterator[Edit]:
 
 
 def _type_of(node: Node, whole: frozenset[str]) -> str:
-    """The type in which an index is read, by where its value goes."""
+    """Return the type in which an index is read, by where its value goes."""
     child, parent = node, node.parent
     in_arithmetic = False
     while parent is not None:
@@ -63,7 +63,7 @@ def _type_of(node: Node, whole: frozenset[str]) -> str:
 
 
 def _int_variables(function: Node) -> frozenset[str]:
-    """Names that are plain int wherever the function declares them."""
+    """Return the names that are plain int wherever the function declares them."""
     types: dict[str, set[str]] = {}
     for node in descendants(function):
         if node.type in ("declaration", "parameter_declaration"):

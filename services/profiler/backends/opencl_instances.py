@@ -1,4 +1,4 @@
-"""One instance of a template kernel as a kernel without template, for runtimes that know no template kernels.
+"""Instances of template kernels as kernels without template, for runtimes that know no template kernels.
 
 Its arguments are written into the text on the syntax tree, and the text is read anew: from there on it is an ordinary
 kernel, with the types that its declarations really have.
@@ -24,7 +24,7 @@ WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 def without_template(parsed: ParsedSource, instance: SourceFunction, runtime: str) -> tuple[ParsedSource, SourceFunction]:
-    """The source in which this instance is an ordinary kernel of the same name, and that kernel. Lines stay where they are.
+    """Return the source in which this instance is an ordinary kernel of the same name, and that kernel. Lines stay where they are.
 
     Raises UnsupportedConstructError for a macro that means the template's parameters: its text is not the kernel's.
     """
@@ -66,7 +66,7 @@ def _refuse_macros(parsed: ParsedSource, instance: SourceFunction, runtime: str)
 
 
 def _macros(root: Node) -> Mapping[str, tuple[Node, set[str]]]:
-    """Each macro's definition and the names in its text, its own parameters left out."""
+    """Return each macro's definition and the names in its text, its own parameters left out."""
     found: dict[str, tuple[Node, set[str]]] = {}
     for node in descendants(root):
         name = node.child_by_field_name("name") if node.type in MACRO_NODES else None

@@ -17,14 +17,14 @@ _VECTOR_TYPES: Final = {"float": "float", "int": "int", "uint": "uint", "double"
 
 
 def _math_macros() -> str:
-    """Single-precision functions: `expf(x)` is OpenCL's `exp` at float."""
+    """Return macros for single-precision functions: `expf(x)` is OpenCL's `exp` at float."""
     one = [f"#define {name}f(x) {name}((float)(x))" for name in _ONE_ARGUMENT_MATH]
     two = [f"#define {name}f(x, y) {name}((float)(x), (float)(y))" for name in _TWO_ARGUMENT_MATH]
     return "\n".join(one + two)
 
 
 def _vector_macros(construct: str) -> str:
-    """`make_float4(x, y, z, w)` and the like; `construct` is how the dialect writes a vector literal."""
+    """Return macros for `make_float4(x, y, z, w)` and the like; `construct` is how the dialect writes a vector literal."""
     lines = []
     for name, element in _VECTOR_TYPES.items():
         for count in (2, 3, 4):

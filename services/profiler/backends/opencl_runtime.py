@@ -44,7 +44,7 @@ class OpenCLDevice:
 
 
 def check_runtime(runtime: str | None) -> None:
-    """Raises InvalidSettingError for anything but intel, pocl or nothing."""
+    """Raise InvalidSettingError for anything but intel, pocl or nothing."""
     if runtime is not None and runtime not in RUNTIMES:
         raise InvalidSettingError(
             "setting OPENCL", found=runtime, expected=" or ".join(RUNTIMES), remedy="Leave it empty to use every runtime there is."
@@ -52,7 +52,7 @@ def check_runtime(runtime: str | None) -> None:
 
 
 def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
-    """The module pyopencl, with the wanted runtimes registered. Only the first call of a process registers any.
+    """Return the module pyopencl, with the wanted runtimes registered. Only the first call of a process registers any.
 
     Raises BackendUnavailableError when pyopencl is missing or broken.
     """
@@ -69,7 +69,7 @@ def load_pyopencl(runtime: str | None, cache_folder: Path | None = None) -> Any:
 
 
 def find_devices(runtime: str | None) -> tuple[OpenCLDevice, ...]:
-    """GPUs first, then Intel's CPU runtime, then PoCL; `runtime` leaves one of the CPU runtimes alone.
+    """Return GPUs first, then Intel's CPU runtime, then PoCL; `runtime` leaves one of the CPU runtimes alone.
 
     Raises BackendUnavailableError when pyopencl is missing.
     """
@@ -90,7 +90,7 @@ def find_devices(runtime: str | None) -> tuple[OpenCLDevice, ...]:
 
 
 def platform_slug(platform_name: str) -> str:
-    """The middle of a device id: "intel" and "pocl" for the two CPU runtimes, else the platform's name in small letters."""
+    """Return the middle of a device id: "intel" and "pocl" for the two CPU runtimes, else the platform's name in small letters."""
     if platform_name.startswith("Intel(R) OpenCL") and "Graphics" not in platform_name and "FPGA" not in platform_name:
         return "intel"
     if platform_name == "Portable Computing Language":
@@ -99,7 +99,7 @@ def platform_slug(platform_name: str) -> str:
 
 
 def intel_library() -> Path | None:
-    """Intel's CPU runtime as its wheel installs it, or None."""
+    """Return Intel's CPU runtime as its wheel installs it, or None."""
     roots = [Path(sys.prefix) / "lib", *(Path(entry).parent.parent for entry in sys.path if entry.endswith("site-packages"))]
     return next((path for root in roots if (path := root / INTEL_LIBRARY).is_file()), None)
 
@@ -126,7 +126,7 @@ def _register(runtime: str | None, cache_folder: Path) -> None:
 
 
 def _preload(folder: Path) -> bool:
-    """False when Intel's libraries cannot be loaded here; PoCL then works alone."""
+    """Return False when Intel's libraries cannot be loaded here; PoCL then works alone."""
     try:
         for name in INTEL_PRELOADS:
             if (folder / name).is_file():
@@ -137,7 +137,7 @@ def _preload(folder: Path) -> bool:
 
 
 def _write_icd_folder(texts: Iterable[str], cache_folder: Path) -> Path:
-    """One .icd file per runtime, in a folder named by their content: several processes may write it at once."""
+    """Write one .icd file per runtime, in a folder named by their content: several processes may write it at once."""
     contents = list(texts)
     name = "opencl-" + hashlib.sha256("\0".join(contents).encode()).hexdigest()[:16]
     try:
@@ -186,7 +186,7 @@ def _describe(cl: Any, platform: Any, slug: str, index: int, handle: Any) -> Ope
 
 
 def _last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Intel's runtime reports a core's second level; a flush must reach the last one. 0: unknown."""
+    """Return the size of the last level, which a flush must reach: Intel's runtime reports a core's second level. 0: unknown."""
     sizes = [path.read_text().strip() for path in folder.glob("index*/size")]
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[:-1].isdigit() and size[-1] in units), default=0)

@@ -1,4 +1,4 @@
-"""What of a .cu file belongs to one kernel: the definitions it reaches, everything else (host code above all) left out."""
+"""The part of a .cu file that belongs to one kernel: the definitions it reaches, without everything else (host code above all)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One definition or declaration at file scope."""
+    """A definition or declaration at file scope."""
 
     node: Node  # with its template<…>
     inner: Node  # without
@@ -39,6 +39,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class KernelScope:
+    """The items of a .cu file by whether the kernel reaches them."""
+
     kernel: SourceFunction
     kept: tuple[Item, ...]  # in the order of the file, the kernel included
     dropped: tuple[Item, ...]
@@ -48,7 +50,7 @@ class KernelScope:
 
 
 def scope_of(root: Node, kernel: SourceFunction) -> KernelScope:
-    """Follows names from the kernel's definition; overloads of one name are kept together."""
+    """Follow names from the kernel's definition; overloads of one name are kept together."""
     items = tuple(_items(root))
     macros: dict[str, set[str]] = {}
     for node in descendants(root):
@@ -140,7 +142,7 @@ def _always_kept(item: Item) -> bool:
 
 
 def _is_host_only(item: Item) -> bool:
-    """A function that device code cannot call: nvcc would refuse the call, so a name met is another thing's."""
+    """Return a function that device code cannot call: nvcc would refuse the call, so a name met is another thing's."""
     if not item.is_function or function_body(item.inner) is None:
         return item.inner.type == "using_declaration"
     return not has_qualifier(item.inner, "__device__") and not has_qualifier(item.inner, "constexpr")

@@ -1,9 +1,8 @@
-"""Address spaces for OpenCL C, which has no generic pointers: every pointer says whether it points to global, local,
-private or constant memory.
+"""Address spaces for OpenCL C, which has no generic pointers.
 
-The kernel's pointer parameters are global, `__shared__` arrays local, other arrays private. From there the space follows
-initializers, assignments and casts; a helper gets one overload per combination of spaces that it is called with. A pointer
-that cannot be placed is refused by line.
+Every pointer says whether it points to global, local, private or constant memory. The kernel's pointer parameters are global,
+`__shared__` arrays local, other arrays private. From there the space follows initializers, assignments and casts; a helper gets
+one overload per combination of spaces that it is called with. A pointer that cannot be placed is refused by line.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class SpacedFunctions:
         self.file_storage = {name: "__constant" for item in scope.kept if not item.is_function for name in (item.name or "",)}
 
     def all_edits(self) -> list[Edit]:
-        """The translation's edits and those that place pointers. Raises UnsupportedConstructError."""
+        """Return the translation's edits and those that place pointers. Raises UnsupportedConstructError."""
         kernel = self._scope.kernel.node
         edits = [*self._edits, *_Placement(self, kernel, None).edits()]
         bodies: dict[tuple[int, Spaces], str] = {}
@@ -78,7 +77,7 @@ class SpacedFunctions:
         return edits
 
     def request(self, call: Node, placement: _Placement) -> None:
-        """Notes the address spaces of one call of a helper."""
+        """Note the address spaces of one call of a helper."""
         function = call.child_by_field_name("function")
         arguments = call.child_by_field_name("arguments")
         if function is None or arguments is None or node_text(function) not in self._helpers:
@@ -117,7 +116,7 @@ class SpacedFunctions:
 
 
 class _Placement:
-    """Where the pointers of one function point, and the edits that say so. `spaces` is None for the kernel."""
+    """Address spaces of the pointers of one function, and the edits that say so. `spaces` is None for the kernel."""
 
     def __init__(self, functions: SpacedFunctions, node: Node, spaces: Spaces | None) -> None:
         self._functions = functions
@@ -152,7 +151,7 @@ class _Placement:
         return edits
 
     def placed(self, node: Node) -> str:
-        """The address space that an expression points into. Raises UnsupportedConstructError."""
+        """Return the address space that an expression points into. Raises UnsupportedConstructError."""
         space = self._infer(node)
         if space is None:
             self._functions.refuse(node, f"the pointer '{node_text(node)}', whose memory (global, shared or local) cannot be told")
@@ -236,7 +235,7 @@ class _Placement:
             self._functions.request(node, self)
 
     def _infer(self, node: Node) -> str | None:
-        """The space that the value of an expression, taken as a pointer, leads to; None if it is no pointer or unclear."""
+        """Return the space that the value of an expression, taken as a pointer, leads to; None if it is no pointer or unclear."""
         field = node.child_by_field_name
         match node.type:
             case "identifier":
@@ -271,7 +270,7 @@ class _Placement:
                 return None
 
     def _lives_in(self, node: Node) -> str | None:
-        """The space of the object that an expression names, for `&`."""
+        """Return the space of the object that an expression names, for `&`."""
         argument = node.child_by_field_name("argument")
         match node.type:
             case "identifier":
@@ -315,7 +314,7 @@ def _file_scope_edits(item: Item) -> Iterator[Edit]:
 
 
 def _constant_edits(node: Node, *, at_file_scope: bool) -> Iterator[Edit]:
-    """`constexpr int N = 16;` as an enum, the only constant that C takes as an array size; other constants as such."""
+    """Write `constexpr int N = 16;` as an enum, the only constant that C takes as an array size; other constants as such."""
     is_constexpr, is_const = has_qualifier(node, "constexpr"), has_qualifier(node, "const")
     if not is_constexpr and not (is_const and at_file_scope):
         return

@@ -1,4 +1,4 @@
-"""One CUDA kernel, and what it needs of its file, as OpenCL text with the lines of the .cu file.
+"""Translation of a CUDA kernel, and what it needs of its file, to OpenCL text with the lines of the .cu file.
 
 Most of CUDA's vocabulary is covered by the prelude's macros. What macros cannot do is edited on the syntax tree:
 address spaces of kernel parameters, `__shared__` in nested scopes, dynamic shared memory, types that OpenCL names
@@ -49,6 +49,8 @@ DYNAMIC_SHARED: Final = "kernalyse_dynamic_shared"  # the kernel argument that c
 
 @dataclass(frozen=True, slots=True)
 class Translation:
+    """OpenCL text of a kernel, and what its launch has to know."""
+
     text: str
     uses_dynamic_shared_memory: bool  # one more argument, of local memory, after the source's own
     uses_warps: bool  # built for sub-groups of 32
@@ -56,7 +58,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the translation is for."""
+    """The runtime and device that the translation is for."""
 
     dialect: Dialect
     runtime: str  # as errors name it
@@ -64,7 +66,7 @@ class Target:
 
 
 def translate(parsed: ParsedSource, function_name: str, block: Dim3, target: Target) -> Translation:
-    """OpenCL text for one kernel of a .cu file, or for one instance of a template kernel.
+    """Return OpenCL text for one kernel of a .cu file, or for one instance of a template kernel.
 
     Raises:
         UnknownKernelError, InvalidSourceError: the kernel is not there.
@@ -131,7 +133,7 @@ def _refuse_headers(scope: KernelScope, file_name: str, target: Target) -> None:
 
 
 def _refuse_variables(scope: KernelScope, file_name: str, target: Target) -> None:
-    """Memory that CUDA reserves outside kernels, and shared memory outside of them."""
+    """Refuse memory that CUDA reserves outside kernels, and shared memory outside of them."""
     for item in scope.kept:
         if not item.is_function and has_qualifier(item.inner, "__device__"):
             refuse(item.node, f"the __device__ variable {item.name}", file_name, target.runtime, possible=PYCUDA)
@@ -180,7 +182,7 @@ def _scope_edits(scope: KernelScope) -> Iterator[Edit]:
 
 
 def _shared_text_edits(root: Node) -> Iterator[Edit]:
-    """Types that OpenCL names otherwise; `long long` is reserved there, and its `long` has 64 bits as CUDA's has."""
+    """Yield types that OpenCL names otherwise; `long long` is reserved there, and its `long` has 64 bits as CUDA's has."""
     for node in descendants(root):
         if node.type == "sized_type_specifier" and node_text(node).split().count("long") == 2:
             yield replace(node, "ulong" if "unsigned" in node_text(node) else "long")
@@ -247,7 +249,7 @@ def _dynamic_shared(kernel: SourceFunction, scope: KernelScope) -> list[Node]:
 
 
 def _dynamic_pointer(declaration: Node, file_name: str, target: Target) -> str:
-    """`extern __shared__ T s[]` as a pointer into the kernel's local argument; all of them share its start, as in CUDA."""
+    """Write `extern __shared__ T s[]` as a pointer into the kernel's local argument; all of them share its start, as in CUDA."""
     kind = type_node(declaration)
     arrays = [node for node in descendants(declaration) if node.type == "array_declarator"]
     name = declarator_name(arrays[0]) if arrays else None
@@ -258,7 +260,7 @@ def _dynamic_pointer(declaration: Node, file_name: str, target: Target) -> str:
 
 
 def _shared_edits(declaration: Node, body: Node, text: bytes, file_name: str, target: Target) -> Iterator[Edit]:
-    """OpenCL takes local variables only at a kernel's outermost scope: nested ones move before the statement they are in."""
+    """Move nested local variables before the statement they are in: OpenCL takes them only at a kernel's outermost scope."""
     scope = declaration.parent
     if scope is None or scope.id == body.id:
         return

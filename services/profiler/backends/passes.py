@@ -14,7 +14,7 @@ from services.profiler.backends.base import DeviceSession, PreparedLaunch, Timed
 
 @dataclass(frozen=True, slots=True)
 class PassStep:
-    """One launch. range_name: of the range that it is put in where the runtime has ranges (NVTX)."""
+    """A launch of a pass. range_name: of the range that it is put in where the runtime has ranges (NVTX)."""
 
     range_name: str
     launch: PreparedLaunch
@@ -33,13 +33,13 @@ class PassSession(DeviceSession, Protocol):
     """A session that keeps many launches on one stream. In COLD passes the last-level cache is overwritten before each pass."""
 
     def run_pass(self, whole: LaunchPass) -> None:
-        """One pass, and waits for its end."""
+        """Run one pass, and wait for its end."""
         ...
 
     def time_passes(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> TimedSamples:
-        """Device time of `count` passes, each from the start of its first launch to the end of its last, nothing in between."""
+        """Return the device time of `count` passes, each from its first launch's start to its last one's end, nothing in between."""
         ...
 
     def time_steps(self, whole: LaunchPass, cache_mode: CacheMode, count: int) -> npt.NDArray[np.float64]:
-        """Device time of each launch in ns, by events of its own, shape (count, steps)."""
+        """Return the device time of each launch in ns, by events of its own, shape (count, steps)."""
         ...

@@ -17,12 +17,12 @@ from services.core.model import BackendName, Device, DeviceKind, Dim3
 
 
 def write_probe(devices: tuple[Device, ...], notices: tuple[str, ...]) -> str:
-    """One JSON object with both lists."""
+    """Return one JSON object with both lists."""
     return json.dumps({"devices": [asdict(device) for device in devices], "notices": list(notices)})
 
 
 def read_probe(text: str) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Devices and notices of a probe's output. Raises InternalError when it is none."""
+    """Read devices and notices of a probe's output. Raises InternalError when it is none."""
     try:
         document = json.loads(text)
         return tuple(_read_device(entry) for entry in document["devices"]), tuple(document["notices"])
@@ -45,6 +45,7 @@ def _read_device(entry: dict[str, Any]) -> Device:
 
 
 def main() -> None:
+    """Print the devices of this machine as JSON, and nothing else."""
     output = os.dup(1)
     os.dup2(2, 1)  # runtimes print on stdout too; that belongs to the JSON alone
     from services.profiler.backends.registry import available_devices

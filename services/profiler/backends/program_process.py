@@ -24,12 +24,14 @@ MAX_ANSWER_BYTES: Final = 65_536  # answers have a few numbers; whatever is long
 
 
 def command_limit_s(environment: Mapping[str, str]) -> float:
-    """Seconds that one command of a program may take, so that its end is told before the worker counts as hung."""
+    """Return the seconds that one command of a program may take, so that its end is told before the worker counts as hung."""
     return COMMAND_SHARE * float(environment.get(SILENCE_LIMIT_VARIABLE, DEFAULT_SILENCE_LIMIT_S))
 
 
 class ProgramProcess:
-    """Args:
+    """A program that is driven by lines on its standard input and output.
+
+    Args:
         limit_s: seconds that one command may take.
 
     Raises:
@@ -56,7 +58,7 @@ class ProgramProcess:
         return self._has_ended
 
     def ask(self, subject: str, command: str) -> str:
-        """The line that it answers. Whatever else it does ends it.
+        """Return the line that it answers. Whatever else it does ends it.
 
         Raises:
             TimeLimitError: no answer in time.
@@ -88,7 +90,7 @@ class ProgramProcess:
         return answer.decode(errors="replace").rstrip("\n")
 
     def end(self) -> None:
-        """Ends the program, whatever it is at. More than once does no harm."""
+        """End the program, whatever it is at. More than once does no harm."""
         if self._has_ended:
             return
         self._has_ended = True

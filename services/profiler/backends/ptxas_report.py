@@ -1,4 +1,4 @@
-"""What ptxas says of each kernel with `-v`: registers, spills, shared and constant memory."""
+"""Reports of ptxas on each kernel with `-v`: registers, spills, shared and constant memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMORY: Final = re.compile(r"(\d+) bytes (smem|cmem\[\d+\])")
 
 @dataclass(frozen=True, slots=True)
 class KernelUsage:
-    """One kernel's lines. None: the report does not say."""
+    """Usage of one kernel. None: the report does not say."""
 
     register_count: int | None = None  # per thread
     stack_bytes: int | None = None  # per thread, spills included
@@ -30,7 +30,7 @@ NOTHING: Final = KernelUsage()
 
 
 def split_report(output: str) -> tuple[str, str]:
-    """What ptxas reports with `-v`, and what else nvcc said: its warnings."""
+    """Return what ptxas reports with `-v`, and what else nvcc said: its warnings."""
     report, remarks = list[str](), list[str]()
     for line in output.splitlines():
         is_report = line.startswith("ptxas info") or SPILLS.fullmatch(line) is not None
@@ -39,7 +39,7 @@ def split_report(output: str) -> tuple[str, str]:
 
 
 def read_report(report: str) -> Mapping[str, KernelUsage]:
-    """Usage by entry name, as the cubin has it. Device functions that were not inlined have their stack and spills in it too."""
+    """Read usage by entry name, as the cubin has it. Device functions that were not inlined have their stack and spills in it too."""
     usages: dict[str, KernelUsage] = {}
     entry = function = ""
     for line in report.splitlines():

@@ -54,12 +54,16 @@ MIN_FLUSH_BYTES: Final = 2**20  # for a device that does not tell the size of it
 
 @dataclass(slots=True)
 class CudaBuffer:
+    """Device memory of one buffer."""
+
     handle: Any
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class CudaLaunch:
+    """A launch prepared for the driver."""
+
     kernel: CudaKernel
     configuration: LaunchConfiguration
     arguments: bytes  # as the driver takes them
@@ -289,7 +293,7 @@ class CudaSession:
         return SampleWork(enqueue, launch_count, is_cold, is_warm=id(launch.kernel.function) in self._warm_functions)
 
     def _graph_of(self, launch: CudaLaunch, launch_count: int) -> LaunchGraph:
-        """The one made last, where it is this launch's: batches of one configuration follow each other."""
+        """Return the one made last, where it is this launch's: batches of one configuration follow each other."""
         assert self._library is not None
         if self._graph is not None:
             held_launch, graph = self._graph
@@ -305,7 +309,7 @@ class CudaSession:
         return launcher(launch.kernel.function, launch.configuration, launch.arguments, self._stream)
 
     def _flush_cache(self) -> None:
-        """Overwrites the whole L2 cache, on the same stream: it ends before the next launch begins."""
+        """Overwrite the whole L2 cache, on the same stream: it ends before the next launch begins."""
         if self._flush_buffer is None:
             buffer = self.allocate(max(self._device.l2_cache_bytes or 0, MIN_FLUSH_BYTES))
             assert isinstance(buffer, CudaBuffer)
@@ -338,7 +342,7 @@ def _pop(driver: Any, context: Any) -> None:
 
 
 def _open_library(driver: Any) -> CudaLibrary | None:
-    """None: a driver without graphs, and then nothing here tells occupancy either."""
+    """Open the library. None: a driver without graphs, and then nothing here tells occupancy either."""
     try:
         return CudaLibrary(ErrorClasses(any_error=driver.Error, out_of_memory=driver.MemoryError))
     except OSError:

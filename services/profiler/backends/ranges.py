@@ -24,12 +24,16 @@ COMPILE_LIMIT_S: Final = 60.0
 
 
 class Ranges(Protocol):
+    """Named ranges of launches, as a tool around the process shows them."""
+
     def around(self, name: str) -> AbstractContextManager[None]:
-        """Everything that this thread launches inside belongs to the range."""
+        """Return a context: what this thread launches inside belongs to the range."""
         ...
 
 
 class NoRanges:
+    """Ranges that nobody sees."""
+
     def around(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -51,7 +55,7 @@ class NvtxRanges:
 
 
 def open_ranges(environment: Mapping[str, str], toolkit: Path | None = None) -> Ranges:
-    """Ranges for the tool that runs this process; none, at no cost, where there is no tool. Never raises.
+    """Open ranges for the tool that runs this process; none, at no cost, where there is no tool. Never raises.
 
     Args:
         toolkit: folder of the CUDA toolkit with include/nvtx3; None: that of nvcc.

@@ -1,4 +1,4 @@
-"""Which backends this machine has, and opening one by name. Nothing is imported before it is asked for."""
+"""The backends of this machine, and opening one by name. Nothing is imported before it is asked for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUDA_BACKENDS: Final = (BackendName.PYCUDA, BackendName.NVCC)  # AUTO takes the 
 
 
 def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend:
-    """The backend of that name; AUTO is PYCUDA or NVCC where an NVIDIA device answers, else OPENCL.
+    """Return the backend of that name; AUTO is PYCUDA or NVCC where an NVIDIA device answers, else OPENCL.
 
     Args:
         cache_folder: where compiled kernels are kept between processes; None: nowhere.
@@ -44,7 +44,7 @@ def open_backend(name: BackendName, cache_folder: Path | None = None) -> Backend
 
 
 def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
-    """The first one for NVIDIA devices that finds one. None: no such device answers."""
+    """Return the first one for NVIDIA devices that finds one. None: no such device answers."""
     for name in CUDA_BACKENDS:
         try:
             backend = open_backend(name, cache_folder)
@@ -56,7 +56,7 @@ def _open_cuda_backend(cache_folder: Path | None) -> Backend | None:
 
 
 def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Path | None = None) -> Backend:
-    """As `open_backend`, but AUTO follows the device where one is named.
+    """Open a backend as `open_backend` does, but AUTO follows the device where one is named.
 
     Raises as `open_backend` does, and DeviceNotFoundError for a device id of no backend.
     """
@@ -77,12 +77,12 @@ def open_backend_for(name: BackendName, device_id: str | None, cache_folder: Pat
 
 
 def wanted_runtime() -> str | None:
-    """The one place that reads OPENCL from the environment: "intel", "pocl", or None for every runtime there is."""
+    """Return the runtime that OPENCL in the environment names, read here alone: "intel", "pocl", or None for every runtime there is."""
     return os.environ.get("OPENCL") or None
 
 
 def available_devices() -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Every device of every backend, and one sentence with its remedy for each backend that is missing. Never raises.
+    """Return every device of every backend, and one sentence with its remedy for each backend that is missing. Never raises.
 
     A GPU that PYCUDA and NVCC can drive is one device with both; one that OpenCL sees too is listed again, under its own id.
     """

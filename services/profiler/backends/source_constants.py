@@ -14,7 +14,7 @@ CONDITIONS: Final = frozenset({"preproc_ifdef", "preproc_if", "preproc_elif", "p
 
 
 def open_constants(root: Node) -> dict[str, int]:
-    """Integers by name that the text defines only where nobody else has: `#ifndef NAME`, `#define NAME 16`."""
+    """Return integers by name that the text defines only where nobody else has: `#ifndef NAME`, `#define NAME 16`."""
     found: dict[str, int] = {}
     for node in descendants(root):
         value = _value(node) if node.type == "preproc_def" and _leaves_it_open(_guard(node), _name(node)) else None
@@ -24,7 +24,7 @@ def open_constants(root: Node) -> dict[str, int]:
 
 
 def fixed_line(root: Node, name: str) -> int | None:
-    """The line that defines `name` under no condition, and so overrules any -D. None: there is no such line."""
+    """Return the line that defines `name` under no condition, and so overrules any -D. None: there is no such line."""
     for node in descendants(root):
         if node.type == "preproc_def" and _name(node) == name and _guard(node) is None:
             return line_of(node)
@@ -32,7 +32,7 @@ def fixed_line(root: Node, name: str) -> int | None:
 
 
 def is_mentioned(root: Node, name: str) -> bool:
-    """Whether the text uses `name` at all, be it in a condition or in the value of another macro."""
+    """Return whether the text uses `name` at all, be it in a condition or in the value of another macro."""
     return any(
         name in WORD.findall(_uncommented(node)) if node.type == "preproc_arg" else not node.children and node_text(node) == name
         for node in descendants(root)
@@ -40,11 +40,12 @@ def is_mentioned(root: Node, name: str) -> bool:
 
 
 def has_includes(root: Node) -> bool:
+    """Return whether there is an #include below `root`."""
     return any(node.type == "preproc_include" for node in descendants(root))
 
 
 def _guard(definition: Node) -> Node | None:
-    """The innermost condition under which it stands."""
+    """Return the innermost condition under which it stands."""
     node = definition.parent
     while node is not None and node.type not in CONDITIONS:
         node = node.parent
@@ -69,5 +70,5 @@ def _value(definition: Node) -> int | None:
 
 
 def _uncommented(value: Node) -> str:
-    """The grammar takes a comment behind a macro's value for a part of it."""
+    """Return a macro's value without the comment behind it, which the grammar takes for a part of it."""
     return node_text(value).partition("//")[0].partition("/*")[0].strip()

@@ -18,21 +18,23 @@ class Edit:
 
 
 def insert_before(node: Node, text: str) -> Edit:
+    """Return an edit that puts `text` in front of `node`."""
     return Edit(node.start_byte, node.start_byte, text)
 
 
 def replace(node: Node, text: str) -> Edit:
-    """`text`, and the line ends that `node` had, so that later lines keep their numbers."""
+    """Return an edit to `text`, with the line ends that `node` had, so that later lines keep their numbers."""
     missing = (node.text or b"").count(b"\n") - text.count("\n")
     return Edit(node.start_byte, node.end_byte, text + "\n" * max(missing, 0))
 
 
 def remove(node: Node) -> Edit:
+    """Return an edit that removes `node` but keeps its line ends."""
     return replace(node, " ")
 
 
 def apply_edits(text: bytes, start: int, end: int, edits: Iterable[Edit]) -> str:
-    """`text[start:end]` after the edits within it. An edit inside another one is lost; inserts keep their order."""
+    """Return `text[start:end]` after the edits within it. An edit inside another one is lost; inserts keep their order."""
     parts: list[bytes] = []
     position = start
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end != edit.start, -edit.end)):

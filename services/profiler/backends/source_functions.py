@@ -1,4 +1,4 @@
-"""What a .cu text says of one of its functions: name, parameters, template parameters."""
+"""Functions of a .cu text: name, parameters, template parameters."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ VECTOR_ELEMENTS: Final[dict[str, DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceParameter:
-    """One parameter of a kernel as the source writes it, template arguments filled in."""
+    """A parameter of a kernel as the source writes it, template arguments filled in."""
 
     name: str
     type_name: str  # without const, *, & and __restrict__: "float", "unsigned int", "float4"
@@ -92,12 +92,12 @@ class SourceFunction:
 
     @property
     def is_template(self) -> bool:
-        """Whether arguments are missing before it can be built."""
+        """Return whether arguments are missing before it can be built."""
         return bool(self.template_parameters) and not self.template_arguments
 
     @property
     def example_instance(self) -> str:
-        """Of a template: how one names an instance of it."""
+        """Return an example of how to name an instance of a template."""
         arguments = ("float" if _is_type(parameter) else "16" for parameter in self.template_parameters)
         return f"{self.name}<{', '.join(arguments)}>"
 
@@ -111,7 +111,7 @@ def _is_type(template_parameter: str) -> bool:
 
 
 def read_function(node: Node) -> SourceFunction:
-    """A function's definition. Template arguments are not known here: types are those of the text."""
+    """Return a function's definition. Template arguments are not known here: types are those of the text."""
     declarator = function_declarator(node)
     assert declarator is not None
     name = next((child for child in declarator.children if child.type != "parameter_list"), declarator)
@@ -127,7 +127,7 @@ def read_function(node: Node) -> SourceFunction:
 
 
 def read_parameters(declarator: Node) -> tuple[SourceParameter, ...]:
-    """The parameters of a function's declarator."""
+    """Return the parameters of a function's declarator."""
     parameters = next((child for child in declarator.children if child.type == "parameter_list"), None)
     return tuple(
         _read_parameter(child, index)
@@ -137,7 +137,7 @@ def read_parameters(declarator: Node) -> tuple[SourceParameter, ...]:
 
 
 def template_parameter_nodes(function: Node) -> tuple[Node, ...]:
-    """The template parameters of a function's definition; none for an ordinary function and for a specialization."""
+    """Return the template parameters of a function's definition; none for an ordinary function and for a specialization."""
     parent = function.parent
     if parent is None or parent.type != "template_declaration":
         return ()
@@ -146,7 +146,7 @@ def template_parameter_nodes(function: Node) -> tuple[Node, ...]:
 
 
 def element_type(type_name: str) -> tuple[DataType | None, int]:
-    """Scalar type and component count: `float4` gives (FLOAT32, 4), `Point` gives (None, 1)."""
+    """Return scalar type and component count: `float4` gives (FLOAT32, 4), `Point` gives (None, 1)."""
     if type_name in DATA_TYPES:
         return DATA_TYPES[type_name], 1
     if type_name[-1:] in ("2", "3", "4") and type_name[:-1] in VECTOR_ELEMENTS:

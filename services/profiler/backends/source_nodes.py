@@ -27,7 +27,7 @@ def _parser() -> Parser:
 
 
 def parse_text(text: bytes) -> Tree:
-    """The tree of a .cu text. What the grammar cannot read becomes a node of type ERROR."""
+    """Return the tree of a .cu text. What the grammar cannot read becomes a node of type ERROR."""
     return _parser().parse(ALIGNMENT.sub(lambda found: b" " * len(found[0]), text))
 
 
@@ -43,7 +43,7 @@ class Place:
 
 
 def place_of(node: Node, file_name: str) -> Place:
-    """Where `node` begins: by the last #line before it, which expanded headers have, else in `file_name`."""
+    """Return where `node` begins: by the last #line before it, which expanded headers have, else in `file_name`."""
     lines = (root_of(node).text or b"")[: node.start_byte].split(b"\n")
     for distance, line in enumerate(reversed(lines[:-1])):
         found = LINE_DIRECTIVE.match(line)
@@ -53,22 +53,24 @@ def place_of(node: Node, file_name: str) -> Place:
 
 
 def root_of(node: Node) -> Node:
+    """Return the root of the tree that `node` is in."""
     while node.parent is not None:
         node = node.parent
     return node
 
 
 def node_text(node: Node) -> str:
+    """Return the text of `node`."""
     return (node.text or b"").decode(errors="replace")
 
 
 def line_of(node: Node) -> int:
-    """From 1, as editors count."""
+    """Return the line, from 1, as editors count."""
     return int(node.start_point[0]) + 1
 
 
 def descendants(node: Node) -> Iterator[Node]:
-    """Every node below `node`, in the order of the text."""
+    """Yield every node below `node`, in the order of the text."""
     waiting = list(reversed(node.children))  # not recursive: a deeply nested text must not reach Python's limit
     while waiting:
         current = waiting.pop()
@@ -77,11 +79,12 @@ def descendants(node: Node) -> Iterator[Node]:
 
 
 def has_qualifier(node: Node, qualifier: str) -> bool:
+    """Return whether a declaration has the qualifier, outside of its body."""
     return any(node_text(child) == qualifier for child in node.children if child.type != "compound_statement")
 
 
 def function_declarator(node: Node) -> Node | None:
-    """The part `name(parameters)` of a function's definition, whatever pointers and initializers surround it."""
+    """Return the part `name(parameters)` of a function's definition, whatever pointers and initializers surround it."""
     for child in node.children:
         if child.type == "function_declarator":
             return child
@@ -91,7 +94,7 @@ def function_declarator(node: Node) -> Node | None:
 
 
 def function_body(node: Node) -> Node | None:
-    """The braces of a definition; a broken body parses as an initializer list."""
+    """Return the braces of a definition; a broken body parses as an initializer list."""
     for child in node.children:
         if child.type in ("compound_statement", "initializer_list"):
             return child
@@ -101,7 +104,7 @@ def function_body(node: Node) -> Node | None:
 
 
 def declarator_name(node: Node) -> Node | None:
-    """The name that a declarator declares, behind its stars, brackets and initializer."""
+    """Return the name that a declarator declares, behind its stars, brackets and initializer."""
     if node.type in ("identifier", "type_identifier"):
         return node
     for child in node.children:
@@ -111,9 +114,10 @@ def declarator_name(node: Node) -> Node | None:
 
 
 def type_node(declaration: Node) -> Node | None:
+    """Return the type of a declaration; None: it has none."""
     return next((child for child in declaration.children if child.type in TYPE_NODES), None)
 
 
 def is_dynamic_shared(node: Node) -> bool:
-    """Whether `node` is a declaration `extern __shared__ T name[]`."""
+    """Return whether `node` is a declaration `extern __shared__ T name[]`."""
     return node.type == "declaration" and has_qualifier(node, "extern") and has_qualifier(node, "__shared__")

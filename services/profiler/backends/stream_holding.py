@@ -1,4 +1,4 @@
-"""Whether a stream may be held while work is enqueued behind it, and what must not run meanwhile."""
+"""Conditions for holding a stream while work is enqueued behind it, and what must not run meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ and then a held stream waits for work that never gets to it."""
 
 
 def may_hold_streams(environment: Mapping[str, str]) -> bool:
-    """False under a tool, or a setting, that lets every launch wait for the one before."""
+    """Return False under a tool, or a setting, that lets every launch wait for the one before."""
     if any(environment.get(name, "0") not in ("", "0") for name in (UNDER_PROFILER, "CUDA_LAUNCH_BLOCKING")):
         return False
     return not any(name.startswith(REPLAYING) for name in environment)

@@ -1,4 +1,4 @@
-"""One instance of a template kernel, named as C++ names it: `scale<float, 4>`.
+"""Instances of template kernels, named as C++ names them: `scale<float, 4>`.
 
 The arguments are words: a type, a number, a macro. They are put in the place of the template's parameters, on the syntax
 tree, so that members of the same name and text in comments stay what they are.
@@ -46,7 +46,7 @@ class InstanceName:
 
 
 def parse_instance_name(text: str) -> InstanceName:
-    """Reads `name` or `name<A, B>`. Raises UnknownKernelError for brackets that do not close."""
+    """Read `name` or `name<A, B>`. Raises UnknownKernelError for brackets that do not close."""
     name, bracket, rest = text.strip().partition("<")
     if not bracket:
         return InstanceName("".join(name.split()), None)
@@ -62,7 +62,7 @@ def parse_instance_name(text: str) -> InstanceName:
 
 
 def _split_arguments(text: str) -> tuple[list[str], bool]:
-    """The arguments in front of the `>` that ends them, and whether nothing comes after it."""
+    """Return the arguments in front of the `>` that ends them, and whether nothing comes after it."""
     arguments, waiting, start = list[str](), list[str](), 0
     for position, letter in enumerate(text):
         in_brackets = bool(waiting) and waiting[-1] != ">"  # where < and > compare
@@ -79,7 +79,7 @@ def _split_arguments(text: str) -> tuple[list[str], bool]:
 
 
 def instance_of(function: SourceFunction, arguments: tuple[str, ...], file_name: str) -> SourceFunction:
-    """The function with its template parameters bound, defaults included, and the types of its parameters filled in.
+    """Return the function with its template parameters bound, defaults included, and the types of its parameters filled in.
 
     Raises:
         UnknownKernelError: it is no template, or takes other arguments.
@@ -114,7 +114,7 @@ def instance_of(function: SourceFunction, arguments: tuple[str, ...], file_name:
 
 
 def without_arguments(template: SourceFunction, file_name: str) -> UnsupportedConstructError:
-    """For a kernel that is a template where an instance of it is needed."""
+    """Return the error for a kernel that is a template where an instance of it is needed."""
     return UnsupportedConstructError(
         f"{file_name}, line {template.line}",
         found=f"the template kernel {template.name}<{', '.join(template.template_parameters)}> without its arguments",
@@ -124,7 +124,7 @@ def without_arguments(template: SourceFunction, file_name: str) -> UnsupportedCo
 
 
 def explicit_instances(function: SourceFunction, root: Node) -> frozenset[tuple[str, ...] | None]:
-    """Template arguments of the explicit instances in a file, `template __global__ void scale<float>(…);`.
+    """Return template arguments of the explicit instances in a file, `template __global__ void scale<float>(…);`.
 
     None stands for one whose arguments follow from its parameters alone.
     """
@@ -134,7 +134,7 @@ def explicit_instances(function: SourceFunction, root: Node) -> frozenset[tuple[
 
 
 def compiled_name(function: SourceFunction) -> InstanceName:
-    """How C++ finds a kernel, or one instance of it: with its namespaces, and the arguments that are no defaults."""
+    """Return how C++ finds a kernel, or one instance of it: with its namespaces, and the arguments that are no defaults."""
     name = parse_instance_name(function.qualified_name)  # a specialization carries its arguments in its name
     if not function.template_arguments:
         return name
@@ -142,7 +142,7 @@ def compiled_name(function: SourceFunction) -> InstanceName:
 
 
 def argument_edits(instance: SourceFunction, root: Node) -> Iterator[Edit]:
-    """The edits that put the arguments of an instance in the place of its template parameters, below `root`."""
+    """Yield the edits that put the arguments of an instance in the place of its template parameters, below `root`."""
     values = _texts(instance)
     for node in descendants(root):
         if node.type in NAME_NODES and node_text(node) in values and not _is_member(node):
@@ -189,7 +189,7 @@ def _range(low: int, high: int) -> str:
 
 
 def _texts(instance: SourceFunction) -> Mapping[str, str]:
-    """What stands for each template parameter; values in brackets where they would join with their neighbours."""
+    """Return what stands for each template parameter; values in brackets where they would join with their neighbours."""
     is_type = {
         name: node.type in TYPE_PARAMETERS
         for (name, _), node in zip(instance.template_arguments, template_parameter_nodes(instance.node), strict=True)
@@ -198,13 +198,13 @@ def _texts(instance: SourceFunction) -> Mapping[str, str]:
 
 
 def _is_member(node: Node) -> bool:
-    """Whether a name is looked up in another one's scope: `Other::N` is not the template parameter N."""
+    """Return whether a name is looked up in another one's scope: `Other::N` is not the template parameter N."""
     parent = node.parent
     return parent is not None and parent.type == "qualified_identifier" and node.prev_sibling is not None
 
 
 def _edit(node: Node, text: str) -> Edit:
-    """`T(x)` becomes `(float)(x)` and `T()` becomes `((float)0)`: C has no other form, and types of two words neither."""
+    """Make `T(x)` `(float)(x)` and `T()` `((float)0)`: C has no other form, and types of two words neither."""
     call = node.parent
     if call is None or call.type != "call_expression" or call.children[0].id != node.id:
         return replace_text(node, text)
@@ -213,7 +213,7 @@ def _edit(node: Node, text: str) -> Edit:
 
 
 def _bound_parameters(instance: SourceFunction, subject: str) -> tuple[SourceParameter, ...]:
-    """The function's parameters with the template's arguments in their types; lines stay those of the source."""
+    """Return the function's parameters with the template's arguments in their types; lines stay those of the source."""
     declarator = function_declarator(instance.node)
     assert declarator is not None
     edits = argument_edits(instance, declarator)

@@ -1,4 +1,4 @@
-"""How arrays travel between this process and a program that it drives."""
+"""Transfer of arrays between this process and a program that it drives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TransferFile:
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     def write(self, values: npt.NDArray[np.generic]) -> None:
-        """Its first bytes. Raises MemoryError: this machine has no room for them."""
+        """Write the first bytes. Raises MemoryError: this machine has no room for them."""
         data, written = _bytes_of(values), 0
         try:
             while written < len(data):  # one call writes 2 GiB at most
@@ -31,11 +31,11 @@ class TransferFile:
             raise MemoryError(str(error)) from error
 
     def resize(self, size_bytes: int) -> None:
-        """What is new reads as zeros."""
+        """Resize the file. What is new reads as zeros."""
         os.ftruncate(self._file, size_bytes)
 
     def read(self, values: npt.NDArray[np.generic]) -> None:
-        """Fills the array with its first bytes. Raises EOFError when there are too few."""
+        """Fill the array with its first bytes. Raises EOFError when there are too few."""
         data, filled = _bytes_of(values), 0
         while filled < len(data):
             count = os.preadv(self._file, [data[filled:]], filled)

@@ -14,7 +14,7 @@ from services.profiler.command_checks import check_command
 
 
 def with_collector(profile: CommandProfile, environment: Mapping[str, str], nsys_program: str | None) -> CommandProfile:
-    """The profile with a collector: nsys where the node has it, else kineto for a Python program.
+    """Return the profile with a collector: nsys where the node has it, else kineto for a Python program.
 
     Args:
         environment: of the program.

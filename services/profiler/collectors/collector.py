@@ -1,4 +1,4 @@
-"""What a tool that collects around a command has to be able to do, and what is the same for all of them."""
+"""The interface of tools that collect around a command, and what is the same for all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN_LINE_COUNT: Final = 12  # of a tool's words in a message; the run's log ha
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class CollectorContext:
     """Folders of one run of a command. All are private to it.
 
     program: working folder of the program. collected: where the collector writes. temporary: TMPDIR of all processes.
@@ -31,7 +31,7 @@ class Workplace:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnd:
-    """How a process of the tool has ended.
+    """The end of a process of the tool.
 
     exit_code: None when a signal ended it. output: its last lines, and the program's. is_over_time: it was ended for that.
     """
@@ -51,7 +51,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a collector has left.
+    """The traces and files that a collector has left.
 
     traces: names of the artifacts of each trace, the one to read first in front.
     problem: why there is no trace. is_within_program: the collector is part of the program, and ends as it ends.
@@ -79,29 +79,30 @@ class Collector(Protocol):
     def name(self) -> str: ...
 
     def command(self, target: Sequence[str]) -> list[str]:
-        """The command that runs `target` and collects. Where it is a tool's, only the program below it has PROGRAM_MARK."""
+        """Return the command that runs `target` and collects. Where it is a tool's, only the program below it has PROGRAM_MARK."""
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """Of that command, beside the program's own."""
+        """Return variables for that command, beside the program's own."""
         ...
 
     def is_finishing(self) -> bool:
-        """Whether a process of the program is writing the trace: then it is given time after it was told to end."""
+        """Return whether a process of the program is writing the trace: then it is given time after it was told to end."""
         ...
 
     def collect(self, end: ToolEnd, toolbox: Toolbox) -> Collected:
-        """What is there after the end of it all, whatever the end was."""
+        """Return what is there after the end of it all, whatever the end was."""
         ...
 
 
 def last_lines(output: str) -> str:
+    """Return the last lines of a tool's output that are not empty."""
     lines = [line for line in output.splitlines() if line.strip()]
     return "\n".join(lines[-SHOWN_LINE_COUNT:])
 
 
 def no_trace(collector: str, end: ToolEnd, found: str, remedy: str) -> CollectorFailedError:
-    """The error of a collector that left nothing to read, with its last words."""
+    """Return the error of a collector that left nothing to read, with its last words."""
     ending = (
         "was ended for the time limit"
         if end.is_over_time
@@ -119,5 +120,5 @@ def no_trace(collector: str, end: ToolEnd, found: str, remedy: str) -> Collector
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Files in the order of their names; none where there is no such folder."""
+    """Return files in the order of their names; none where there is no such folder."""
     yield from sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

@@ -29,7 +29,7 @@ INSTALL_REMEDY: Final = "It comes with the CUDA toolkit, or as the package nsigh
 
 
 class CounterAccess(StrEnum):
-    """Whether the driver lets this process read counters. NOT_TOLD: its parameters are hidden; it answers when it is asked."""
+    """The driver's permission to read counters. NOT_TOLD: its parameters are hidden; it answers when it is asked."""
 
     OPEN = "open"
     ADMINISTRATOR = "administrator"
@@ -39,7 +39,7 @@ class CounterAccess(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NcuCall:
-    """One call of ncu around a command.
+    """A call of ncu around a command.
 
     function_names: __global__ functions that count, without namespaces and template arguments; all other kernels of the
     command run unseen. has_ranges: the command marks the launches that count with cuProfilerStart and cuProfilerStop.
@@ -66,12 +66,12 @@ class NcuCall:
 
 
 def cache_control_of(cache_mode: CacheMode) -> str:
-    """Cold launches have the caches flushed before each replay; hot ones find what the replay before has left."""
+    """Return the cache control: cold launches have the caches flushed before each replay; hot ones find what the replay before has left."""
     return "all" if cache_mode is CacheMode.COLD else "none"
 
 
 def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> str:
-    """The program, where nothing is known to stand in its way. What only a try can show, ncu says then.
+    """Return the program, where nothing is known to stand in its way. What only a try can show, ncu says then.
 
     Raises:
         UnmetConditionError: there is no ncu, or the driver keeps counters from this user.
@@ -90,7 +90,7 @@ def check_ncu(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -
 
 
 def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> CounterAccess:
-    """What the driver's parameters and this process's capabilities say."""
+    """Return what the driver's parameters and this process's capabilities say."""
     try:
         text = parameters.read_text(errors="replace")
     except OSError:
@@ -104,7 +104,7 @@ def counter_access(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STAT
 
 
 def dcgm_process_id(processes: Path = PROCESSES) -> int | None:
-    """DCGM's service, if one runs here: while it profiles a GPU, ncu gets no counters of it. In a container it may be hidden."""
+    """Return DCGM's process, if one runs here: while it profiles a GPU, ncu gets no counters of it. In a container it may be hidden."""
     for file in processes.glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):  # the process has ended
             if file.read_text().strip() == DCGM_SERVICE:
@@ -113,7 +113,7 @@ def dcgm_process_id(processes: Path = PROCESSES) -> int | None:
 
 
 def _is_administrator(status: Path) -> bool:
-    """The driver asks for the capability; in a container root may lack it."""
+    """Return whether the process has the capability that the driver asks for; in a container root may lack it."""
     try:
         found = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", status.read_text(), re.MULTILINE)
     except OSError:

@@ -1,4 +1,4 @@
-"""Which metrics ncu is asked for, by compute capability: time, work, bytes at each memory level, use of the device.
+"""Metrics that ncu is asked for, by compute capability: time, work, bytes at each memory level, use of the device.
 
 Names are those of the sections that ncu itself makes its rooflines of (SpeedOfLight*.section, ncu 2025). What the numbers
 come to is the analyzer's to say.
@@ -62,7 +62,7 @@ another: the op_* metrics that ncu has beside them from 9.0 on split the same wo
 
 
 def metric_names(compute_capability: str) -> tuple[str, ...]:
-    """What to ask ncu for on such a device, e.g. "9.0". A newer one than is known here is asked for what the newest known has."""
+    """Return what to ask ncu for on such a device, e.g. "9.0". A newer one than is known here is asked for what the newest known has."""
     major, _, minor = compute_capability.partition(".")
     version = (int(major), int(minor or 0))
     operations = FMA_OPERATIONS + (PACKED_OPERATIONS if version[0] in (10, 11) else ())

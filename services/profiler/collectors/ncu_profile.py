@@ -11,7 +11,7 @@ from typing import Final
 from services.core.errors import CollectorUnavailableError, UnmetConditionError
 from services.core.model import CommandProfile
 from services.profiler.backends.stream_holding import UNDER_PROFILER
-from services.profiler.collectors.collector import PROGRAM_MARK, Collected, KeptFile, Toolbox, ToolEnd, Workplace, no_trace
+from services.profiler.collectors.collector import PROGRAM_MARK, Collected, CollectorContext, KeptFile, Toolbox, ToolEnd, no_trace
 from services.profiler.collectors.ncu import check_ncu, dcgm_process_id
 from services.profiler.collectors.ncu_metrics import metric_names
 from services.profiler.collectors.ncu_refusals import DCGM_REMEDY, not_counted, refusal, refused_metrics
@@ -33,7 +33,7 @@ class NcuProfile:
 
     program: str
     profile: CommandProfile
-    workplace: Workplace
+    context: CollectorContext
     metrics: tuple[str, ...]
 
     @property
@@ -42,7 +42,7 @@ class NcuProfile:
 
     @property
     def report(self) -> Path:
-        return self.workplace.collected / REPORT
+        return self.context.collected / REPORT
 
     def command(self, target: Sequence[str]) -> list[str]:
         profile = self.profile
@@ -88,7 +88,7 @@ class NcuProfile:
                 problem=no_trace(NAME, end, "no report", "Look at the filter and the capture range: no launch may match them.")
             )
         report = KeptFile(REPORT, self.report)
-        table = self.workplace.collected / TABLE
+        table = self.context.collected / TABLE
         printing = toolbox.run(
             [
                 self.program,
@@ -107,9 +107,9 @@ class NcuProfile:
 
 
 def open_ncu(
-    profile: CommandProfile, workplace: Workplace, compute_capability: Callable[[], str | None]
+    profile: CommandProfile, context: CollectorContext, compute_capability: Callable[[], str | None]
 ) -> tuple[NcuProfile, tuple[str, ...]]:
-    """With what is to be said beforehand.
+    """Open ncu, and return it with what is to be said beforehand.
 
     Args:
         compute_capability: of the first NVIDIA device, e.g. "9.0"; None: there is none.
@@ -128,4 +128,4 @@ def open_ncu(
         )
     process_id = dcgm_process_id()
     notices = () if process_id is None else (f"DCGM runs here as process {process_id} and may keep ncu from counting. {DCGM_REMEDY}",)
-    return NcuProfile(program, profile, workplace, metric_names(capability)), notices
+    return NcuProfile(program, profile, context, metric_names(capability)), notices

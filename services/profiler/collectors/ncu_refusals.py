@@ -36,7 +36,7 @@ LISTED_METRICS: Final = re.compile(r"Failed to access the following \d+ metrics?
 
 
 def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
-    """The error for what ncu and the command under it printed.
+    """Return the error for what ncu and the command under it printed.
 
     Args:
         exit_code: of ncu; None: a signal ended it.
@@ -52,16 +52,17 @@ def refusal(output: str, exit_code: int | None) -> UnmetConditionError:
 
 
 def not_counted(refused: Iterable[str]) -> str:
+    """Return the notice on metrics that were left out."""
     return f"Not counted, for this ncu or device does not know them: {', '.join(sorted(refused))}."
 
 
 def is_refused_for_good(said: str) -> bool:
-    """Whether ncu's words name a reason that lies in the machine, and holds for any kernel."""
+    """Return whether ncu's words name a reason that lies in the machine, and holds for any kernel."""
     return any(words in said for words in REMEDIES if words != NOTHING_PROFILED)
 
 
 def refused_metrics(output: str, asked: Iterable[str]) -> frozenset[str]:
-    """Metrics that this ncu, or this device, does not have: of those asked for, the ones that its message names."""
+    """Return the metrics that this ncu or this device does not have: of those asked for, the ones that its message names."""
     named = {found[1] for found in NAMED_METRIC.finditer(output)}
     for listed in LISTED_METRICS.finditer(output):
         named |= {name.strip().partition(".")[0] for name in listed[1].split(",")}

@@ -17,10 +17,10 @@ from services.core.model import CommandProfile
 from services.profiler.collectors.collector import (
     PROGRAM_MARK,
     Collected,
+    CollectorContext,
     KeptFile,
     Toolbox,
     ToolEnd,
-    Workplace,
     files_below,
     no_trace,
 )
@@ -45,7 +45,7 @@ LEFTOVER_REMEDY: Final = "The raw file is kept as an artifact: QdstrmImporter of
 
 @dataclass(frozen=True, slots=True)
 class NsysProgram:
-    """One installation. profile_help, export_help: what it says of its options, which differ from version to version."""
+    """An installation of nsys. profile_help, export_help: what it says of its options, which differ from version to version."""
 
     path: str
     profile_help: str
@@ -69,7 +69,7 @@ class Nsys:
 
     program: NsysProgram
     profile: CommandProfile
-    workplace: Workplace
+    context: CollectorContext
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class Nsys:
 
     @property
     def report(self) -> Path:
-        return self.workplace.collected / REPORT
+        return self.context.collected / REPORT
 
     def command(self, target: Sequence[str]) -> list[str]:
         # Registered strings alone would open a range by default: most programs name theirs with plain ones.
@@ -92,7 +92,7 @@ class Nsys:
         ]
 
     def _capture_range(self) -> tuple[str, ...]:
-        """Options for it; the program goes on when the range has ended."""
+        """Return options for the capture range; the program goes on when the range has ended."""
         if not self.profile.capture_range:
             return ()
         end = ("--capture-range-end=stop",) if self.program.can("--capture-range-end") else ("--stop-on-range-end=true",)
@@ -110,7 +110,7 @@ class Nsys:
             return self._leftovers(end)
         report = KeptFile(REPORT, self.report)
         export_type = self.program.export_type
-        target = self.workplace.collected / f"export.{export_type}"
+        target = self.context.collected / f"export.{export_type}"
         exporting = toolbox.run(
             [self.program.path, "export", "--type", export_type, "--quiet", "true", "--output", str(target), str(self.report)],
             "exporting the report",
@@ -124,12 +124,12 @@ class Nsys:
                 "The report is kept as an artifact; it may be cut short, or made by another version. Try to open or export it by hand.",
             )
             return Collected(files=(report,), problem=problem)
-        files = tuple(KeptFile(str(path.relative_to(self.workplace.collected)), path) for path in found)
+        files = tuple(KeptFile(str(path.relative_to(self.context.collected)), path) for path in found)
         return Collected(files=(report, *files), traces=(tuple(file.artifact_name for file in files),))
 
     def _leftovers(self, end: ToolEnd) -> Collected:
-        """Without a report: its raw file, where the importer has failed or was not reached."""
-        folders = (self.workplace.collected, self.workplace.temporary)
+        """Return what there is without a report: its raw file, where the importer has failed or was not reached."""
+        folders = (self.context.collected, self.context.temporary)
         raw = [path for folder in folders for path in files_below(folder) if path.suffix == ".qdstrm" and path.stat().st_size]
         names = ", ".join(path.name for path in raw)
         if raw:
@@ -145,13 +145,13 @@ class Nsys:
 
 
 def chosen_nsys(setting: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """nsys of the node's setting; without one that which is found."""
+    """Return the nsys of the node's setting; without one, the nsys that is found."""
     return find_nsys(environment) if setting is None else shutil.which(setting, path=environment.get("PATH"))
 
 
-def open_nsys(profile: CommandProfile, workplace: Workplace, setting: str | None) -> Nsys:
-    """Raises CollectorUnavailableError: there is no nsys, it does not start, or it may not sample the CPU."""
-    path = chosen_nsys(setting, workplace.environment)
+def open_nsys(profile: CommandProfile, context: CollectorContext, setting: str | None) -> Nsys:
+    """Open nsys. Raises CollectorUnavailableError: there is none, it does not start, or it may not sample the CPU."""
+    path = chosen_nsys(setting, context.environment)
     if path is None:
         raise CollectorUnavailableError(
             "collector nsys",
@@ -161,11 +161,11 @@ def open_nsys(profile: CommandProfile, workplace: Workplace, setting: str | None
         )
     if profile.with_cpu_sampling:
         check_cpu_sampling()
-    return Nsys(NsysProgram(path, _help(path, "profile", workplace), _help(path, "export", workplace)), profile, workplace)
+    return Nsys(NsysProgram(path, _help(path, "profile", context), _help(path, "export", context)), profile, context)
 
 
-def _help(path: str, command: str, workplace: Workplace) -> str:
-    said = workplace.temporary / "help"
+def _help(path: str, command: str, context: CollectorContext) -> str:
+    said = context.temporary / "help"
     try:
         with said.open("wb") as output:  # no pipe: whatever it leaves behind could hold that open
             done = subprocess.run(
@@ -175,8 +175,8 @@ def _help(path: str, command: str, workplace: Workplace) -> str:
                 stderr=output,
                 timeout=PROBE_LIMIT_S,
                 check=False,
-                cwd=workplace.program,
-                env=dict(workplace.environment),
+                cwd=context.program,
+                env=dict(context.environment),
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CollectorUnavailableError("collector nsys", found=f"{path} {command} --help: {error}", remedy=INSTALL_REMEDY) from error

@@ -1,4 +1,4 @@
-"""What can be told of a node before a program starts under a collector, each with its remedy."""
+"""Checks of a node before a program starts under a collector, each with its remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOEXEC_REMEDY: Final = "Mount it without noexec, or move the node's data_folder 
 
 
 def perf_event_level(setting: Path = PERF_EVENT_PARANOID) -> int | None:
-    """The kernel's perf_event_paranoid; None: it has no perf events."""
+    """Return the kernel's perf_event_paranoid; None: it has no perf events."""
     try:
         return int(setting.read_text())
     except (OSError, ValueError):
@@ -31,7 +31,7 @@ def perf_event_level(setting: Path = PERF_EVENT_PARANOID) -> int | None:
 
 
 def check_cpu_sampling(setting: Path = PERF_EVENT_PARANOID) -> None:
-    """Raises CollectorUnavailableError where this user may not sample the CPU."""
+    """Raise CollectorUnavailableError where this user may not sample the CPU."""
     level = perf_event_level(setting)
     if level is not None and (level <= MAX_PERF_EVENT_LEVEL or os.geteuid() == 0):
         return
@@ -44,11 +44,12 @@ def check_cpu_sampling(setting: Path = PERF_EVENT_PARANOID) -> None:
 
 
 def is_noexec(folder: Path) -> bool:
+    """Return whether the folder's file system lets no program start."""
     return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 def check_folder(folder: Path) -> None:
-    """Whether programs can start in a folder and reports fit in it.
+    """Check that programs can start in a folder and reports fit in it.
 
     Raises:
         CollectorUnavailableError: its file system is mounted noexec.
@@ -62,7 +63,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_room(folder: Path, remedy: str) -> None:
-    """Raises StorageFullError where there is less than MIN_FREE_BYTES."""
+    """Raise StorageFullError where there is less than MIN_FREE_BYTES."""
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < MIN_FREE_BYTES:
         raise StorageFullError(
@@ -71,7 +72,7 @@ def check_room(folder: Path, remedy: str) -> None:
 
 
 def find_command(name: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """The program of a command, by the PATH of its environment or, with a slash, from its working folder.
+    """Return the program of a command, by the PATH of its environment or, with a slash, from its working folder.
 
     Raises:
         CommandNotFoundError: there is none, or it cannot be executed.

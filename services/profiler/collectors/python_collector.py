@@ -14,7 +14,7 @@ from typing import Any, Final
 from services.core.errors import CollectorFailedError, CollectorUnavailableError, KernalyseError
 from services.core.model import CommandProfile
 from services.profiler.collectors import python_hook
-from services.profiler.collectors.collector import PROGRAM_MARK, Collected, KeptFile, Toolbox, ToolEnd, Workplace, no_trace
+from services.profiler.collectors.collector import PROGRAM_MARK, Collected, CollectorContext, KeptFile, Toolbox, ToolEnd, no_trace
 
 PROBE_LIMIT_S: Final = 20.0
 INTERPRETER: Final = re.compile(r"python(\d+(\.\d+)*)?")
@@ -27,10 +27,10 @@ TRACE_PATTERNS: Final = {"kineto": ("trace-*.json.gz", "trace-*.json"), "proton"
 
 @dataclass(frozen=True, slots=True)
 class PythonCollector:
-    """name: "kineto" or "proton"."""
+    """A collector inside a Python program. name: "kineto" or "proton"."""
 
     profile: CommandProfile
-    workplace: Workplace
+    context: CollectorContext
 
     @property
     def name(self) -> str:
@@ -44,12 +44,12 @@ class PythonCollector:
         return list(target)
 
     def environment(self) -> Mapping[str, str]:
-        hook_folder = self.workplace.collected / "hook"
-        own = self.workplace.environment.get("PYTHONPATH", "")
+        hook_folder = self.context.collected / "hook"
+        own = self.context.environment.get("PYTHONPATH", "")
         steps = {} if self.profile.step_count is None else {python_hook.STEPS_VARIABLE: str(self.profile.step_count)}
         return {
             "PYTHONPATH": f"{hook_folder}:{own}" if own else str(hook_folder),
-            python_hook.FOLDER_VARIABLE: str(self.workplace.collected),
+            python_hook.FOLDER_VARIABLE: str(self.context.collected),
             python_hook.COLLECTOR_VARIABLE: self.name,
             PROGRAM_MARK: "1",
             **steps,
@@ -68,16 +68,16 @@ class PythonCollector:
         return Collected(kept, tuple((file.artifact_name,) for file in kept), is_within_program=True, notices=failures)
 
     def install(self) -> None:
-        """Puts the hook where the program's PYTHONPATH has it."""
-        folder = self.workplace.collected / "hook"
+        """Put the hook where the program's PYTHONPATH has it."""
+        folder = self.context.collected / "hook"
         folder.mkdir()
         shutil.copyfile(python_hook.__file__, folder / "sitecustomize.py")
 
     def _files(self, pattern: str) -> list[Path]:
-        return sorted(path for path in self.workplace.collected.glob(pattern) if path.stat().st_size)
+        return sorted(path for path in self.context.collected.glob(pattern) if path.stat().st_size)
 
     def _artifact_name(self, path: Path, count: int) -> str:
-        """Of several processes each has its rank in the name, or its process id where it has none."""
+        """Return the artifact's name. Of several processes each has its rank in it, or its process id where it has none."""
         stem, _, rest = path.name.partition(".")
         kind, _, process_id = stem.partition("-")
         if count == 1:
@@ -87,7 +87,7 @@ class PythonCollector:
 
     def _notes(self) -> list[dict[str, Any]]:
         notes = list[dict[str, Any]]()
-        for path in self.workplace.collected.glob("*.json"):
+        for path in self.context.collected.glob("*.json"):
             if path.stem.isdecimal():
                 notes.append({**json.loads(path.read_text()), "process_id": path.stem})
         return notes
@@ -104,7 +104,7 @@ class PythonCollector:
             )
         if f"No module named '{self.module_name}'" in end.output:
             return absent(self.name, self.module_name, "the Python that the command started")
-        if not (self.workplace.collected / python_hook.SEEN_FILE).exists():
+        if not (self.context.collected / python_hook.SEEN_FILE).exists():
             return no_trace(
                 self.name,
                 end,
@@ -138,17 +138,18 @@ class PythonCollector:
         )
 
 
-def open_python_collector(profile: CommandProfile, workplace: Workplace) -> PythonCollector:
-    """Raises CollectorUnavailableError where the command's own interpreter lacks the module."""
-    collector = PythonCollector(profile, workplace)
+def open_python_collector(profile: CommandProfile, context: CollectorContext) -> PythonCollector:
+    """Open the collector. Raises CollectorUnavailableError where the command's own interpreter lacks the module."""
+    collector = PythonCollector(profile, context)
     program = profile.arguments[0]
-    if INTERPRETER.fullmatch(Path(program).name) and _lacks(program, collector.module_name, workplace):
+    if INTERPRETER.fullmatch(Path(program).name) and _lacks(program, collector.module_name, context):
         raise absent(collector.name, collector.module_name, program)
     collector.install()
     return collector
 
 
 def absent(collector: str, module_name: str, python: str) -> CollectorUnavailableError:
+    """Return the error for a module that the command's Python lacks."""
     return CollectorUnavailableError(
         f"collector {collector}",
         found=f"no {module_name} in {python}",
@@ -157,18 +158,18 @@ def absent(collector: str, module_name: str, python: str) -> CollectorUnavailabl
     )
 
 
-def _lacks(python: str, module_name: str, workplace: Workplace) -> bool:
-    """Only a clear no counts: whatever else goes wrong, the program itself will show."""
+def _lacks(python: str, module_name: str, context: CollectorContext) -> bool:
+    """Return whether the module is missing. Only a clear no counts: whatever else goes wrong, the program itself will show."""
     try:
         done = subprocess.run(
-            [shutil.which(python, path=workplace.environment.get("PATH")) or python, "-c", PROBE, module_name],
+            [shutil.which(python, path=context.environment.get("PATH")) or python, "-c", PROBE, module_name],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=PROBE_LIMIT_S,
             check=False,
-            cwd=workplace.program,
-            env=dict(workplace.environment),
+            cwd=context.program,
+            env=dict(context.environment),
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

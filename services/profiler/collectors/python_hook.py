@@ -33,14 +33,14 @@ TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
 class Note:
-    """What the profiler's worker learns of this process."""
+    """A note from which the profiler's worker learns of this process."""
 
     def __init__(self, folder: str, module_name: str) -> None:
         self._path = os.path.join(folder, f"{os.getpid()}.json")
         self._fields: dict[str, object] = {"python": sys.executable, "module": module_name, "rank": os.environ.get("RANK", "")}
 
-    def tell(self, state: str, **fields: object) -> None:
-        """States: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
+    def report(self, state: str, **fields: object) -> None:
+        """Note a state: starting, waiting for the first optimizer step, recording, finishing, stored, empty, failed."""
         self._fields.update(fields, state=state)
         with open(self._path + ".new", "w", encoding="utf-8") as file:
             json.dump(self._fields, file)
@@ -87,14 +87,14 @@ class ModuleRanges:
                     return
 
     def _stack(self) -> list[tuple[Any, str, Any]]:
-        """Modules that are being called, outermost first, with their names and ranges."""
+        """Return the modules that are being called, outermost first, with their names and ranges."""
         if not hasattr(self._local, "stack"):
             self._local.stack = []
         stack: list[tuple[Any, str, Any]] = self._local.stack
         return stack
 
     def _name(self, module: Any, stack: list[tuple[Any, str, Any]]) -> str:
-        """Such as blocks.0.attn; empty for the outermost one. One that is called without being part of what is around it has its type's."""
+        """Return a name such as blocks.0.attn; empty for the root. A module called from outside its parent has its type's name."""
         if not stack:
             return ""
         parent, parent_name, _ = stack[-1]
@@ -107,7 +107,7 @@ class ModuleRanges:
 
 
 class Kineto:
-    """torch.profiler around the rest of the program, or around some optimizer steps of it."""
+    """Use of torch.profiler around the rest of the program, or around some optimizer steps of it."""
 
     def __init__(self, folder: str, note: Note) -> None:
         self._path = os.path.join(folder, f"trace-{os.getpid()}.json")
@@ -119,7 +119,7 @@ class Kineto:
 
     def begin(self, torch: Any) -> None:
         self._torch = torch
-        self._note.tell(STARTING if self._steps_left is None else "waiting for the first optimizer step", version=torch.__version__)
+        self._note.report(STARTING if self._steps_left is None else "waiting for the first optimizer step", version=torch.__version__)
         from torch.optim import optimizer  # type: ignore[import-not-found, unused-ignore]
 
         optimizer.register_optimizer_step_post_hook(self._on_step)
@@ -127,24 +127,24 @@ class Kineto:
             self._start()
 
     def end(self) -> None:
-        """Stops and writes the trace."""
+        """Stop and write the trace."""
         if self._profile is None:
             return
         profile, self._profile = self._profile, None
-        self._note.tell("finishing")
+        self._note.report("finishing")
         if self._modules is not None:
             self._modules.end()
         profile.stop()
         events = profile.profiler.kineto_results.events()
         if all(event.name().startswith("ProfilerStep#") for event in events):  # such as of torchrun, which only starts others
-            self._note.tell(EMPTY)
+            self._note.report(EMPTY)
             return
         profile.export_chrome_trace(self._path)
         with open(self._path, "rb") as source, gzip.open(self._path + ".gz.new", "wb", compresslevel=1) as target:
             shutil.copyfileobj(source, target, 1 << 20)
         os.replace(self._path + ".gz.new", self._path + ".gz")
         os.unlink(self._path)
-        self._note.tell("stored", file_name=os.path.basename(self._path) + ".gz")
+        self._note.report("stored", file_name=os.path.basename(self._path) + ".gz")
 
     def _start(self) -> None:
         profiler = self._torch.profiler
@@ -157,7 +157,7 @@ class Kineto:
         )
         self._profile.start()
         self._modules = ModuleRanges(self._torch)
-        self._note.tell("recording")
+        self._note.report("recording")
 
     def _on_step(self, *_: Any) -> None:
         try:
@@ -173,7 +173,7 @@ class Kineto:
                 self.end()
         except Exception:  # the program's own work goes on
             self._steps_left = 0
-            self._note.tell("failed", error=traceback.format_exc(limit=-3))
+            self._note.report("failed", error=traceback.format_exc(limit=-3))
 
 
 class Proton:
@@ -189,15 +189,15 @@ class Proton:
 
         proton.start(self._name, hook="triton")
         self._proton = proton
-        self._note.tell("recording", version=triton.__version__)
+        self._note.report("recording", version=triton.__version__)
 
     def end(self) -> None:
         if self._proton is None:
             return
         proton, self._proton = self._proton, None
-        self._note.tell("finishing")
+        self._note.report("finishing")
         proton.finalize()
-        self._note.tell("stored", file_name=os.path.basename(self._name) + ".hatchet")
+        self._note.report("stored", file_name=os.path.basename(self._name) + ".hatchet")
 
 
 class Beginning(importlib.abc.MetaPathFinder):
@@ -239,7 +239,7 @@ class Beginning(importlib.abc.MetaPathFinder):
         try:
             self._collector.begin(module)
         except Exception:
-            self._note.tell("failed", error=traceback.format_exc(limit=-3))
+            self._note.report("failed", error=traceback.format_exc(limit=-3))
             return
         atexit.register(self._end)
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -251,10 +251,11 @@ class Beginning(importlib.abc.MetaPathFinder):
         try:
             self._collector.end()
         except Exception:
-            self._note.tell("failed", error=traceback.format_exc(limit=-3))
+            self._note.report("failed", error=traceback.format_exc(limit=-3))
 
 
 def watch() -> None:
+    """Start the collector in this process, as the variables of its environment say."""
     folder, collector_name = os.environ[FOLDER_VARIABLE], os.environ[COLLECTOR_VARIABLE]
     with open(os.path.join(folder, SEEN_FILE), "a", encoding="utf-8"):
         pass
@@ -264,7 +265,7 @@ def watch() -> None:
 
 
 def load_hidden_sitecustomize() -> None:
-    """The one that would have been loaded if this file were not in front of it."""
+    """Load the sitecustomize that would have been loaded if this file were not in front of it."""
     own_folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != own_folder]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)

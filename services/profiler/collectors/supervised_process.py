@@ -23,7 +23,7 @@ GRACE_S: Final = 5.0  # between TERM and KILL: a tool that has locked clocks or 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How it ended. cause: "exited", or what `end` was given. exit_code: None when a signal ended it."""
+    """The end of a process. cause: "exited", or what `end` was given. exit_code: None when a signal ended it."""
 
     cause: str
     exit_code: int | None
@@ -79,11 +79,11 @@ class SupervisedProcess:
 
     @property
     def supervisor_id(self) -> int:
-        """Process id of the supervisor, below which all of it is."""
+        """Return the process id of the supervisor, below which all of it is."""
         return self._process.pid
 
     def wait(self, time_limit_s: float) -> bool:
-        """Whether all of it has ended within the time."""
+        """Return whether all of it has ended within the time."""
         try:
             self._process.wait(time_limit_s)
         except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ class SupervisedProcess:
         return True
 
     def end(self, cause: str) -> None:
-        """Asks for its end, for a cause of one word: TERM, grace, KILL. Does nothing when it has ended."""
+        """Ask for its end, for a cause of one word: TERM, grace, KILL. Does nothing when it has ended."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._control_fd, f"end {cause}\n".encode())
 

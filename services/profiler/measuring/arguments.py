@@ -16,7 +16,7 @@ from services.profiler.measuring.inputs import array_type
 def bind_arguments(
     kernel_name: str, signature: Sequence[SourceParameter], buffers: Mapping[str, DeviceBuffer], scalars: Mapping[str, float]
 ) -> list[Argument]:
-    """One argument for each parameter of the signature.
+    """Return one argument for each parameter of the signature.
 
     Raises:
         InvalidParameterError: a parameter without a buffer or value, or a value that its type cannot hold.
@@ -35,7 +35,7 @@ def _bind(kernel_name: str, parameter: SourceParameter, buffers: Mapping[str, De
 
 
 def convert_scalar(kernel_name: str, parameter: SourceParameter, value: float) -> np.generic:
-    """`value` as the parameter's own type. Raises InvalidParameterError where that type cannot hold it."""
+    """Return `value` in the parameter's own type. Raises InvalidParameterError where that type cannot hold it."""
     if parameter.dtype is None or parameter.component_count != 1:
         raise InvalidParameterError(
             f"argument {parameter.name} of kernel {kernel_name}",

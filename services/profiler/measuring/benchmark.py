@@ -1,4 +1,4 @@
-"""Measures one prepared launch: check, warm up, choose how to time, trials, statistics."""
+"""Measurement of one prepared launch: check, warm up, choose how to time, trials, statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.core.errors import UnmetConditionError
 from services.core.model import (
     CacheMode,
     Device,
@@ -28,7 +27,7 @@ from services.profiler.backends.base import LaunchTimer, PreparedLaunch, TimedSa
 from services.profiler.measuring.busy import DeviceUse
 from services.profiler.measuring.clocks import ClockMeter, ClockReading, ClockRecord
 from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
-from services.profiler.measuring.throttling import ThrottleFilter
+from services.profiler.measuring.throttling import ThrottleFilter, throttled_error
 from services.profiler.measuring.timing_rule import choose_timing
 
 # Shorter batches spend the time between launches and cost everybody who watches an event each; longer ones let them wait.
@@ -39,7 +38,7 @@ MAX_BATCH_GROWTH: Final = 8  # the first launches may be untypically quick; a wr
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How one configuration is measured."""
+    """The method by which one configuration is measured."""
 
     cache_mode: CacheMode  # COLD or HOT
     timing_method: TimingMethod  # as asked for
@@ -48,7 +47,7 @@ class Method:
 
     @classmethod
     def of(cls, options: MeasuringOptions, device: Device) -> Method:
-        """What `options` ask for, with the defaults of the device where they ask for nothing."""
+        """Return what `options` ask for, with the defaults of the device where they ask for nothing."""
         return cls(
             cache_mode=default_cache_mode(device) if options.cache_mode is CacheMode.DEFAULT else options.cache_mode,
             timing_method=options.timing_method,
@@ -61,18 +60,30 @@ class Method:
 
 
 def default_cache_mode(device: Device) -> CacheMode:
-    """GPUs default to cold; CPU devices to hot, for flushing the cache they report costs 45 ms a launch."""
+    """Return COLD for a GPU, HOT for a CPU device: flushing the cache that CPUs report costs 45 ms a launch."""
     return CacheMode.HOT if device.kind is DeviceKind.CPU else CacheMode.COLD
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive samples, as they arrive. Discarded ones are among them."""
+    """Consecutive samples, as they arrive.
+
+    is_discarded: mask, shape (n,), of the samples that do not count.
+    """
 
     first_sample_index: int
     samples: TimedSamples
-    discarded_positions: tuple[int, ...]
+    is_discarded: npt.NDArray[np.bool_]
     measured_unix_ns: int
+
+    @property
+    def discarded_positions(self) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(self.is_discarded).tolist())
+
+    @property
+    def counted_ns(self) -> Samples:
+        """Return the durations of the samples that count."""
+        return self.samples.duration_ns[~self.is_discarded]
 
     def event(self, configuration_index: int) -> SampleBatch:
         clocks = self.samples.sm_clock_hz
@@ -88,6 +99,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
+    """Summary of the samples of one configuration."""
+
     summary: SampleSummary
     verification: Verification
     stop_reason: StopReason
@@ -99,7 +112,7 @@ class BenchmarkResult:
     is_blocked: bool
 
     def measurement(self, configuration_index: int, method: Method, device: Device, use: DeviceUse, further_ns: int = 0) -> Measurement:
-        """The event, without what only whoever has compiled and checked a kernel knows.
+        """Return the event, without what only the caller knows, who has compiled and checked the kernel.
 
         further_ns: wall clock that the configuration took beside the benchmark.
         """
@@ -127,16 +140,81 @@ class BenchmarkResult:
         )
 
 
+class Recorder:
+    """Records the samples of one configuration: which of them count, whether they are enough, and what they come to.
+
+    The criterion is paused whenever no samples are being taken; whoever takes them resumes it, and gives it those that count.
+
+    Attributes:
+        elapsed_ns: wall clock of all that was done for the samples; added to by whoever does it.
+        taken_count: samples so far, discarded ones included.
+        discarded_count: samples that do not count.
+    """
+
+    def __init__(
+        self, rule: StoppingRule, clock_ns: Callable[[], int] = time.perf_counter_ns, unix_clock_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.criterion = StoppingCriterion(rule, clock_ns)
+        self.criterion.pause()
+        self.elapsed_ns = 0
+        self.taken_count = 0
+        self.discarded_count = 0
+        self._unix_clock_ns = unix_clock_ns
+        self._clocks = ClockRecord()
+        self._throttling = ThrottleFilter()
+        self._measured_unix_ns = 0
+        self._is_blocked = False
+
+    def record(self, timed: TimedSamples, reading: ClockReading | None = None) -> Batch:
+        """Record samples that were just taken. reading: of the device after them; None: it tells none."""
+        measured_unix_ns = self._unix_clock_ns()
+        self._clocks.add(reading)
+        self._clocks.add_sm_clocks(timed.sm_clock_hz)
+        self._is_blocked = timed.is_blocked
+        is_discarded = self._throttling.discarded(timed.sm_clock_hz)
+        if is_discarded is None or (reading is not None and reading.is_throttled):
+            is_discarded = np.full(timed.duration_ns.size, reading is not None and reading.is_throttled)
+        batch = Batch(self.taken_count, timed, is_discarded, measured_unix_ns)
+        discarded_count = int(is_discarded.sum())
+        self.taken_count += timed.duration_ns.size
+        self.discarded_count += discarded_count
+        if discarded_count < timed.duration_ns.size:
+            self._measured_unix_ns = measured_unix_ns
+        return batch
+
+    def check_clock(self, subject: str) -> None:
+        """Raise UnmetConditionError where the time is up and throttling has left too few samples."""
+        criterion = self.criterion
+        is_late = criterion.sample_count < MIN_SPREAD_COUNT and criterion.elapsed_ns >= criterion.rule.max_duration_ns
+        if is_late and self.discarded_count:  # without: a launch that is longer than the limit, and the second one is on its way
+            reasons = ", ".join(self._clocks.mean().throttle_reasons or ("an unknown reason",))
+            raise throttled_error(subject, f"a clock held back by {reasons}")
+
+    def result(self, stop_reason: StopReason, verification: Verification, timing: Timing) -> BenchmarkResult:
+        """Return what the samples so far come to."""
+        return BenchmarkResult(
+            summary=summarize(self.criterion.samples()),
+            verification=verification,
+            stop_reason=stop_reason,
+            discarded_sample_count=self.discarded_count,
+            measured_unix_ns=self._measured_unix_ns,
+            elapsed_ns=self.elapsed_ns,
+            clocks=self._clocks.mean(),
+            timing=timing,
+            is_blocked=self._is_blocked,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Whom a benchmark tells how it goes."""
+    """Receiver of what a benchmark reports while it runs."""
 
     on_activity: Callable[[str], None]  # "verifying", "measuring"
     on_batch: Callable[[Batch], None]
 
 
 class Benchmark:
-    """One configuration on its way to a measurement.
+    """Measurement of one configuration, in one go or step by step.
 
     `run` does everything. A search that comes back to a configuration calls `start` once, then `sample` as often as it
     likes, then `result`.
@@ -159,23 +237,16 @@ class Benchmark:
         self._clock_meter = clock_meter
         self._observer = observer
         self._clock_ns = clock_ns
-        self._unix_clock_ns = unix_clock_ns
-        self._clocks = ClockRecord()
-        self._throttling = ThrottleFilter()
-        self._criterion = StoppingCriterion(method.rule, clock_ns)
+        self._recorder = Recorder(method.rule, clock_ns, unix_clock_ns)
+        self._criterion = self._recorder.criterion
         self._timing = Timing(TimingMethod.SINGLE, method.cache_mode)
         self._verification: Verification | None = None
         self._batch_count = 1
         self._launch_ns = 0.0  # of the fastest launch while warming up
         self._sample_ns = 0  # wall clock of one, everything included
-        self._taken_count = 0  # discarded ones included
-        self._discarded_count = 0
-        self._measured_unix_ns = 0
-        self._elapsed_ns = 0
-        self._is_blocked = False
 
     def run(self, check: Callable[[], Verification]) -> BenchmarkResult:
-        """Checks, warms up, takes samples until there are enough, and sums them up.
+        """Check, warm up, take samples until there are enough, and sum them up.
 
         A failed check is kept in the result: a wrong kernel is measured all the same.
 
@@ -187,21 +258,19 @@ class Benchmark:
         return self.result(self.sample())
 
     def start(self, check: Callable[[], Verification]) -> None:
-        """Checks, warms up and chooses how to time."""
+        """Check, warm up and choose how to time."""
         with self._counted():
             self._observer.on_activity("verifying")
             self._verification = check()
             self._observer.on_activity("measuring")
             self._warm_up()
-        self._criterion = StoppingCriterion(self._method.rule, self._clock_ns)
-        self._criterion.pause()
 
     def reload(self, launch: PreparedLaunch) -> None:
-        """Goes on with another launch of the same configuration: its buffers were taken by others meanwhile."""
+        """Continue with another launch of the same configuration: its buffers were taken by others meanwhile."""
         self._launch = launch
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
-        """Takes samples until `rule` has enough of them, those taken before included; the method's own rule if not given."""
+        """Take samples until `rule` has enough of them, those taken before included; the method's own rule if not given."""
         if rule is not None:
             self._criterion.change_rule(rule)
         self._criterion.resume()
@@ -211,37 +280,37 @@ class Benchmark:
                 if stop_reason is not None:
                     self._criterion.pause()
                     return stop_reason
-                self._check_progress()
+                self._recorder.check_clock(f"sampling of {self._recorder.discarded_count} launches")
 
     @property
     def verification(self) -> Verification | None:
-        """What the check said; None: not checked yet."""
+        """Return the result of the check; None: not checked yet."""
         return self._verification
 
     @property
     def timing(self) -> Timing:
-        """Chosen by `start`."""
+        """Return how samples are taken, which `start` chooses."""
         return self._timing
 
     @property
     def sample_ns(self) -> int:
-        """Wall clock of a sample, as the last ones took it."""
+        """Return the wall clock of a sample, as the last ones took it."""
         return self._sample_ns
 
     @property
     def sampling_ns(self) -> int:
-        """Wall clock of all sampling so far."""
+        """Return the wall clock of all sampling so far."""
         return self._criterion.elapsed_ns
 
     def take_method(self, method: TimingMethod) -> None:
-        """Times by `method` from here on: what is compared with another benchmark has to be timed alike."""
+        """Time by `method` from here on: what is compared with another benchmark has to be timed alike."""
         self._timing = choose_timing(method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
         self._time(1)  # as in `_warm_up`
 
     def take_block(self, count: int) -> TimedSamples:
-        """`count` samples while another benchmark takes turns on the device; `keep_blocks` makes them count.
+        """Take `count` samples while another benchmark alternates on the device; `keep_blocks` makes them count.
 
-        A hot block begins with a launch that is not timed: the other side may have taken the cache.
+        A hot block begins with a launch that is not timed: the other one may have taken the cache.
         """
         with self._counted():
             if self._method.cache_mode is CacheMode.HOT:
@@ -249,38 +318,28 @@ class Benchmark:
             return self._time(count)
 
     def keep_blocks(self, blocks: Sequence[TimedSamples]) -> tuple[TimedSamples, ...]:
-        """Tells consecutive blocks as one batch, and answers with what of each counts."""
-        kept_masks = np.split(~self._tell(_joined(blocks)), np.cumsum([block.duration_ns.size for block in blocks])[:-1])
+        """Report consecutive blocks as one batch, and return what of each counts."""
+        kept_masks = np.split(~self._report(_joined(blocks)).is_discarded, np.cumsum([block.duration_ns.size for block in blocks])[:-1])
         kept = tuple(_selected(block, mask) for block, mask in zip(blocks, kept_masks, strict=True))
         self._criterion.keep(np.concatenate([block.duration_ns for block in kept]))
         return kept
 
     def samples(self) -> Samples:
-        """All that count so far, shape (n,)."""
+        """Return all samples that count so far, shape (n,)."""
         return self._criterion.samples()
 
     def result(self, stop_reason: StopReason) -> BenchmarkResult:
         assert self._verification is not None
-        return BenchmarkResult(
-            summary=summarize(self._criterion.samples()),
-            verification=self._verification,
-            stop_reason=stop_reason,
-            discarded_sample_count=self._discarded_count,
-            measured_unix_ns=self._measured_unix_ns,
-            elapsed_ns=self._elapsed_ns,
-            clocks=self._clocks.mean(),
-            timing=self._timing,
-            is_blocked=self._is_blocked,
-        )
+        return self._recorder.result(stop_reason, self._verification, self._timing)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
         start_ns = self._clock_ns()
         yield
-        self._elapsed_ns += self._clock_ns() - start_ns
+        self._recorder.elapsed_ns += self._clock_ns() - start_ns
 
     def _warm_up(self) -> None:
-        """Also where the timing is chosen: by the fastest of the first launches, timed one by one."""
+        """Warm up, and choose the timing by the fastest of the first launches, timed one by one."""
         timed = self._time(max(1, self._method.warm_up_count))
         self._launch_ns = float(timed.duration_ns.min())
         self._timing = choose_timing(self._method.timing_method, self._method.cache_mode, self._launch_ns, self._session.timing_methods)
@@ -290,44 +349,20 @@ class Benchmark:
     def _take_batch(self) -> Samples:
         left_count = self._criterion.rule.max_sample_count - self._criterion.sample_count
         timed = self._time(min(self._batch_count, left_count))
-        return timed.duration_ns[~self._tell(timed)]
+        return self._report(timed).counted_ns
 
-    def _tell(self, timed: TimedSamples) -> npt.NDArray[np.bool_]:
-        """Tells samples that were just taken; a mask, shape (n,), of those that do not count."""
-        measured_unix_ns = self._unix_clock_ns()
-        reading = self._clock_meter.read()
-        self._clocks.add(reading)
-        self._clocks.add_sm_clocks(timed.sm_clock_hz)
-        self._is_blocked = timed.is_blocked
-        is_discarded = self._throttling.discarded(timed.sm_clock_hz)
-        if is_discarded is None or (reading is not None and reading.is_throttled):
-            is_discarded = np.full(timed.duration_ns.size, reading is not None and reading.is_throttled)
-        self._observer.on_batch(Batch(self._taken_count, timed, tuple(np.flatnonzero(is_discarded).tolist()), measured_unix_ns))
-        discarded_count = int(is_discarded.sum())
-        self._taken_count += timed.duration_ns.size
-        self._discarded_count += discarded_count
-        if discarded_count < timed.duration_ns.size:
-            self._measured_unix_ns = measured_unix_ns
-        return is_discarded
+    def _report(self, timed: TimedSamples) -> Batch:
+        batch = self._recorder.record(timed, self._clock_meter.read())
+        self._observer.on_batch(batch)
+        return batch
 
     def _time(self, count: int) -> TimedSamples:
-        """Takes `count` samples, and from their wall clock chooses the number of samples in the next batch."""
+        """Take `count` samples, and choose the number of samples in the next batch from their wall clock."""
         start_ns = self._clock_ns()
         timed = self._session.time(self._launch, self._timing, count)
         self._sample_ns = max(1, (self._clock_ns() - start_ns) // count)
         self._batch_count = max(1, min(TARGET_BATCH_NS // self._sample_ns, MAX_BATCH_GROWTH * count, MAX_BATCH_COUNT))
         return timed
-
-    def _check_progress(self) -> None:
-        if self._criterion.sample_count < MIN_SPREAD_COUNT and self._criterion.elapsed_ns >= self._criterion.rule.max_duration_ns:
-            if not self._discarded_count:
-                return  # a launch that is longer than the limit: the second one is on its way
-            raise UnmetConditionError(
-                f"sampling of {self._discarded_count} launches",
-                found=f"a clock held back by {', '.join(self._clocks.mean().throttle_reasons or ('an unknown reason',))}",
-                expected="a device that is not throttled",
-                remedy="Look after its cooling and power supply, then try again.",
-            )
 
 
 def _joined(blocks: Sequence[TimedSamples]) -> TimedSamples:

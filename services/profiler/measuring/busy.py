@@ -1,4 +1,4 @@
-"""Who else uses the device: other processes on a GPU, other work on the cores of a CPU device."""
+"""Use of the device by others: other processes on a GPU, other work on the cores of a CPU device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """By others, at one moment. None: not known."""
+    """Use of the device by others, at one moment. None: not known."""
 
     other_process_count: int | None = None
     host_busy_ratio: float | None = None
@@ -36,6 +36,8 @@ class DeviceUse:
 
 
 class UseMeter(Protocol):
+    """A meter of the device's use by others."""
+
     def read(self) -> DeviceUse: ...
 
 
@@ -58,7 +60,7 @@ class HostUseMeter:
         return DeviceUse(host_busy_ratio=min(1.0, max(0.0, (busy_s - own_s) / total_s)))
 
     def _times(self) -> tuple[float, float, float]:
-        """Seconds of all cores, of all programs, of this process."""
+        """Return the seconds of all cores, of all programs, and of this process."""
         all_times, own = psutil.cpu_times(), self._own.cpu_times()
         total_s = sum(all_times)
         return total_s, total_s - all_times.idle - getattr(all_times, "iowait", 0.0), own.user + own.system
@@ -84,12 +86,14 @@ class NvidiaUseMeter:
 
 
 class NoUseMeter:
+    """A meter for devices that nobody can be asked about."""
+
     def read(self) -> DeviceUse:
         return DeviceUse()
 
 
 def open_use_meter(device: Device) -> UseMeter:
-    """The meter for `device`; one that knows nothing where nobody can be asked."""
+    """Return the meter for `device`; one that knows nothing where nobody can be asked."""
     if device.kind is DeviceKind.CPU:
         return HostUseMeter()
     if device.uuid is None or BackendName.OPENCL in device.backends:
@@ -122,11 +126,11 @@ class Neighbours:
         self._wait_limit_s = wait_limit_s
 
     def read(self) -> DeviceUse:
-        """By others, now or since the reading before."""
+        """Return the use by others, now or since the reading before."""
         return self._meter.read()
 
     def wait_or_refuse(self, policy: BusyPolicy, on_activity: Callable[[str], None]) -> None:
-        """Raises UnmetConditionError: the device is busy and the policy refuses that, or it stayed busy."""
+        """Wait for a quiet device. Raises UnmetConditionError: it is busy and the policy refuses that, or it stayed busy."""
         if policy is BusyPolicy.RECORD:  # a reading takes a tenth of what a short configuration costs; the one after it is enough
             return
         use = self._meter.read()

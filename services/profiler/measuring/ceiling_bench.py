@@ -1,4 +1,4 @@
-"""The launches behind a ceiling: of every form of its work, as many as it takes to see the device at its best."""
+"""The launches behind a ceiling: of every variant of its work, as many as it takes to see the device at its best."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_LAUNCH_COUNT: Final = 5
 MIN_REPETITION_NS: Final = 80_000_000  # shorter may lie within one slice of a busy neighbour, longer makes a sweep wait
 BLOCK_THREAD_COUNT: Final = 256
 
-FIRST_ROUNDS: Final = 64  # every form's loop takes at most 32 rounds at once
+FIRST_ROUNDS: Final = 64  # every variant's loop takes at most 32 rounds at once
 MAX_ROUNDS: Final = 2**24
 ROUND_GUESSES: Final = 3  # a GPU that was idle needs some to reach its clock
 CPU_LAUNCH_NS: Final = 10_000_000  # long beside the launch itself and a slice of the scheduler
@@ -39,10 +39,10 @@ CeilingSources = Mapping[str, KernelSource]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """One way to write the work of a ceiling."""
+class KernelVariant:
+    """A kernel variant that can reach a ceiling."""
 
-    form_name: str  # as notes call it
+    variant_name: str  # as notes call it
     file_name: str
     function_name: str
     options: tuple[str, ...] = ()  # of the compiler, as nvcc names them
@@ -53,14 +53,14 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a form reached in its best launch. sm_clock_hz: meanwhile; None: not known."""
+    """The rate of a variant in its best launch. sm_clock_hz: meanwhile; None: not known."""
 
     per_s: float
     sm_clock_hz: float | None = None
 
 
 class CeilingPlan(Protocol):
-    """One ceiling of a device, and the forms that compete for it."""
+    """A ceiling of a device, and the variants that compete for it."""
 
     @property
     def ceiling_name(self) -> str: ...
@@ -72,32 +72,32 @@ class CeilingPlan(Protocol):
     def path(self) -> str: ...
 
     @property
-    def forms(self) -> Sequence[Form]: ...
+    def variants(self) -> Sequence[KernelVariant]: ...
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
-        """By the name of the form. Raises KernalyseError: none of them works on this device."""
+        """Return the rates by the name of the variant. Raises KernalyseError: none of them works on this device."""
         ...
 
 
 def takes_cuda(device: Device) -> bool:
-    """Whether kernels reach it through nvcc, so that they may hold PTX and CUDA's own functions."""
+    """Return whether kernels reach it through nvcc, so that they may hold PTX and CUDA's own functions."""
     return bool({BackendName.PYCUDA, BackendName.NVCC} & set(device.backends))
 
 
 def capability_of(device: Device) -> tuple[int, int]:
-    """(9, 0) for "9.0"; (0, 0) off CUDA."""
+    """Return (9, 0) for "9.0"; (0, 0) off CUDA."""
     if not takes_cuda(device) or device.compute_capability is None:
         return (0, 0)
     major, _, minor = device.compute_capability.partition(".")
     return int(major), int(minor or 0)
 
 
-AnyForm = TypeVar("AnyForm", bound=Form)
+AnyVariant = TypeVar("AnyVariant", bound=KernelVariant)
 
 
 @dataclass(slots=True)
 class CeilingBench:
-    """An open device and the kernels to measure it with. problems: why forms have no rate, one sentence each."""
+    """An open device and the kernels to measure it with. problems: why variants have no rate, one sentence each."""
 
     session: DeviceSession
     sources: CeilingSources
@@ -108,17 +108,17 @@ class CeilingBench:
     def device(self) -> Device:
         return self.session.device
 
-    def rates(self, forms: Sequence[AnyForm], rate: Callable[[AnyForm], Rate]) -> dict[str, Rate]:
-        """Of every form that works, by name.
+    def rates(self, variants: Sequence[AnyVariant], rate: Callable[[AnyVariant], Rate]) -> dict[str, Rate]:
+        """Return the rate of every variant that works, by name.
 
         Raises:
             KernalyseError: none does; the first reason.
         """
         rates: dict[str, Rate] = {}
         errors: list[KernalyseError] = []
-        for form in forms:
+        for variant in variants:
             try:
-                rates[form.form_name] = rate(form)
+                rates[variant.variant_name] = rate(variant)
             except KernalyseError as error:
                 errors.append(error)
         if not rates:
@@ -127,14 +127,14 @@ class CeilingBench:
         return rates
 
     def prepare(
-        self, form: Form, arguments: Sequence[Argument], block_count: int, thread_count: int = BLOCK_THREAD_COUNT
+        self, variant: KernelVariant, arguments: Sequence[Argument], block_count: int, thread_count: int = BLOCK_THREAD_COUNT
     ) -> PreparedLaunch:
         configuration = LaunchConfiguration(block=Dim3(thread_count), grid=Dim3(block_count))
-        kernel = self.session.compile(form.build(self.sources), configuration.block)
+        kernel = self.session.compile(variant.build(self.sources), configuration.block)
         return self.session.prepare(kernel, arguments, configuration)
 
     def best(self, launch: PreparedLaunch, work: float) -> Rate:
-        """`work`, of one launch, over the shortest launch."""
+        """Return `work`, of one launch, over the shortest launch."""
         self.session.run(launch)
         best_ns, total_ns, sm_clock_hz = math.inf, 0.0, None
         while total_ns < MIN_REPETITION_NS:
@@ -147,7 +147,7 @@ class CeilingBench:
         return Rate(work / max(1.0, best_ns) * 1e9, sm_clock_hz)
 
     def rounds(self, prepare: Callable[[int], PreparedLaunch]) -> int:
-        """How many rounds make a launch that is neither too short nor too long."""
+        """Return how many rounds make a launch that is neither too short nor too long."""
         target_ns = CPU_LAUNCH_NS if self.device.kind is DeviceKind.CPU else GPU_LAUNCH_NS
         rounds = FIRST_ROUNDS
         for _ in range(ROUND_GUESSES):
@@ -164,7 +164,7 @@ class CeilingBench:
 
     @contextmanager
     def buffers(self, *sizes_bytes: int) -> Iterator[tuple[DeviceBuffer, ...]]:
-        """Device memory of these sizes, released at the end. Raises MemoryLimitError."""
+        """Yield device memory of these sizes, released at the end. Raises MemoryLimitError."""
         taken: list[DeviceBuffer] = []
         try:
             for size_bytes in sizes_bytes:
@@ -175,7 +175,7 @@ class CeilingBench:
                 self.session.release(buffer)
 
     def _clock_of(self, samples: TimedSamples, position: int) -> float | None:
-        """Of the sample itself where the backend tells it, else of the device just after."""
+        """Return the clock of the sample itself where the backend tells it, else that of the device just after."""
         if samples.sm_clock_hz is not None and math.isfinite(samples.sm_clock_hz[position]):
             return float(samples.sm_clock_hz[position])
         reading = self.clock_meter.read()

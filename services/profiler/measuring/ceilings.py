@@ -1,4 +1,4 @@
-"""What a device reaches on copies, multiply-adds and tile products: the measured ceilings of its roofline.
+"""Measured ceilings of a device's roofline: what it reaches on copies, multiply-adds and tile products.
 
 A ceiling is a maximum, so each is the best of several launches, and the best of several ways to write the same work.
 """
@@ -25,14 +25,14 @@ SOURCE_FILES: Final = (STREAM_FILE, CACHE_FILE, FMA_FILE, MMA_FILE, MMA_FLOAT64_
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeilings:
-    """problems: why ceilings, or forms of them, that this kind of device should have are missing; one sentence each."""
+    """Ceilings of a device. problems: why ceilings or variants that this kind of device should have are missing; one sentence each."""
 
     ceilings: tuple[Ceiling, ...]
     problems: tuple[str, ...]
 
 
 def plan_ceilings(device: Device) -> tuple[CeilingPlan, ...]:
-    """What can be measured of a device, by its kind, what compiles for it, and its compute capability.
+    """Return what can be measured of a device, by its kind, what compiles for it, and its compute capability.
 
     Memory comes first ("dram", "l2", "l1", "shared"), then multiply-adds by data type, then tensor cores.
     """
@@ -42,7 +42,7 @@ def plan_ceilings(device: Device) -> tuple[CeilingPlan, ...]:
 def measure_ceilings(
     session: DeviceSession, sources: CeilingSources, clock_meter: ClockMeter, on_plan: Callable[[int, CeilingPlan], None]
 ) -> MeasuredCeilings:
-    """Measures every ceiling of the plan. What the device turns out to lack is left out.
+    """Measure every ceiling of the plan. What the device turns out to lack is left out.
 
     Args:
         on_plan: called before each ceiling with its index.
@@ -66,7 +66,7 @@ def measure_ceilings(
 
 def _ceiling(device: Device, plan: CeilingPlan, rates: dict[str, Rate]) -> Ceiling:
     best = max(rates.values(), key=lambda rate: rate.per_s)
-    shown = ", ".join(f"{form_name} {ceiling_rate(rate.per_s, plan.unit, plan.ceiling_name)}" for form_name, rate in rates.items())
+    shown = ", ".join(f"{variant_name} {ceiling_rate(rate.per_s, plan.unit, plan.ceiling_name)}" for variant_name, rate in rates.items())
     clock = "" if best.sm_clock_hz is None else f" SM clock {best.sm_clock_hz / 1e6:.0f} MHz."
     return Ceiling(
         device_id=device.device_id,

@@ -41,18 +41,20 @@ class ClockReading:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether a sample taken now has to be discarded."""
+        """Return whether a sample taken now has to be discarded."""
         return bool(EMERGENCY_THROTTLE_REASONS & set(self.throttle_reasons or ()))
 
 
 class ClockMeter(Protocol):
+    """A meter of a device's clocks, temperature and power."""
+
     def read(self) -> ClockReading | None:
-        """The device now; None when it cannot be asked."""
+        """Return the device now; None when it cannot be asked."""
         ...
 
 
 class NoClockMeter:
-    """For devices whose clocks nobody can read."""
+    """A meter for devices whose clocks nobody can read."""
 
     def read(self) -> ClockReading | None:
         return None
@@ -86,13 +88,13 @@ class NvidiaClockMeter:
 
 
 def reason_names(bits: int) -> tuple[str, ...]:
-    """What holds the clock back, by name; an idle device's own low clock is not among it."""
+    """Return what holds the clock back, by name; an idle device's own low clock is not among it."""
     names = (name for bit, name in REASON_NAMES.items() if bits & bit)
     return tuple(name for name in names if name != IDLE_REASON)
 
 
 def open_clock_meter(device: Device) -> ClockMeter:
-    """The meter for `device`; one that reads nothing where the device is not NVIDIA's or NVML is missing."""
+    """Return the meter for `device`; one that reads nothing where the device is not NVIDIA's or NVML is missing."""
     if BackendName.PYCUDA not in device.backends and BackendName.NVCC not in device.backends:
         return NoClockMeter()
     try:
@@ -120,12 +122,12 @@ class ClockRecord:
             self._readings.append(reading)
 
     def add_sm_clocks(self, sm_clock_hz: npt.NDArray[np.float64] | None) -> None:
-        """Clocks that were taken with the samples themselves: they count instead of the readings beside them."""
+        """Add clocks that were taken with the samples themselves: they count instead of the readings beside them."""
         if sm_clock_hz is not None:
             self._sample_clocks_hz += sm_clock_hz[np.isfinite(sm_clock_hz)].tolist()
 
     def mean(self) -> ClockReading:
-        """Means of what was read, and every throttle reason that came up; all None without a reading."""
+        """Return the means of what was read, and every throttle reason that came up; all None without a reading."""
         read_clocks_hz: list[float | None] = [reading.sm_clock_hz for reading in self._readings]
         sm_clock_hz = _mean([*self._sample_clocks_hz] or read_clocks_hz)
         memory_clock_hz = _mean([reading.memory_clock_hz for reading in self._readings])

@@ -22,7 +22,7 @@ class DeviceBuffers:
         self._held: dict[Key, DeviceBuffer] = {}
 
     def take(self, plans: tuple[BufferPlan, ...], beside: tuple[BufferPlan, ...] = ()) -> dict[str, DeviceBuffer]:
-        """One buffer for each plan, by name; contents are undefined. What an earlier call returned is taken back.
+        """Return one buffer for each plan, by name; contents are undefined. What an earlier call returned is taken back.
 
         Args:
             beside: plans of another configuration, whose buffers stay its own. Those with the name and size of one in
@@ -50,7 +50,7 @@ class DeviceBuffers:
         return {plan.name: kept[_key(plan)] for plan in plans}
 
     def release(self) -> None:
-        """Releases everything."""
+        """Release everything."""
         for buffer in self._held.values():
             self._session.release(buffer)
         self._held = {}

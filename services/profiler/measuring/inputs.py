@@ -1,4 +1,4 @@
-"""What kernels are given to read, and what lies where they are to write."""
+"""Contents of buffers before a launch: inputs that kernels read, and poison where they are to write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMAL_INTEGER_DEVIATION: Final = 20  # of normal integers, so that rounding lea
 
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
-    """One buffer of one configuration: its definition with the shape worked out."""
+    """A buffer of one configuration: its definition with the shape computed."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class BufferPlan:
 
 
 def plan_buffer(definition: BufferDefinition, values: Mapping[str, int]) -> BufferPlan:
-    """Works out the shape for these parameter values. Raises InvalidParameterError for a dimension below 1."""
+    """Compute the shape for these parameter values. Raises InvalidParameterError for a dimension below 1."""
     shape = tuple(parse_expression(extent).evaluate_integer(values) for extent in definition.shape)
     if min(shape, default=1) < 1:
         shown = ", ".join(f"{name}={value}" for name, value in values.items())
@@ -66,7 +66,7 @@ def plan_buffer(definition: BufferDefinition, values: Mapping[str, int]) -> Buff
 
 
 def check_fits(plans: tuple[BufferPlan, ...], device: Device) -> None:
-    """Refuses, before anything is allocated, what the device cannot hold. Raises MemoryLimitError."""
+    """Refuse, before anything is allocated, what the device cannot hold. Raises MemoryLimitError."""
     for plan in plans:
         if device.max_buffer_bytes is not None and plan.size_bytes > device.max_buffer_bytes:
             raise MemoryLimitError(
@@ -86,7 +86,7 @@ def check_fits(plans: tuple[BufferPlan, ...], device: Device) -> None:
 
 
 def array_type(dtype: DataType) -> np.dtype[Any]:
-    """NumPy's type for elements of a buffer. Raises InvalidParameterError for types that only tensor cores know."""
+    """Return NumPy's type for elements of a buffer. Raises InvalidParameterError for types that only tensor cores know."""
     if dtype is DataType.BFLOAT16:
         import ml_dtypes
 
@@ -104,7 +104,7 @@ def array_type(dtype: DataType) -> np.dtype[Any]:
 
 
 def input_values(plan: BufferPlan, seed: int, distribution: InputDistribution) -> Array:
-    """Values of the plan's shape: uniform, normal or zero.
+    """Return values of the plan's shape: uniform, normal or zero.
 
     Uniform ones ([0, 1) for floats, 0..99 for integers) do not cancel out in sums, so an error relative to the largest
     result says something even where the result is a single sum. They depend on the seed, the buffer's name, its shape and
@@ -129,6 +129,6 @@ def input_values(plan: BufferPlan, seed: int, distribution: InputDistribution) -
 
 
 def poison_values(plan: BufferPlan) -> Array:
-    """What an output holds before the launch, so that an element left unwritten cannot pass: NaN, or the largest integer."""
+    """Return what an output holds before the launch, so that an element left unwritten cannot pass: NaN, or the largest integer."""
     dtype = plan.array_type
     return np.full(plan.shape, np.iinfo(dtype).max if dtype.kind in "iu" else np.nan, dtype)

@@ -9,7 +9,7 @@ import numpy as np
 
 from services.core.model import Device, DeviceKind
 from services.profiler.backends.base import DeviceBuffer, PreparedLaunch
-from services.profiler.measuring.ceiling_bench import BLOCK_THREAD_COUNT, CeilingBench, CeilingPlan, Form, Rate, takes_cuda
+from services.profiler.measuring.ceiling_bench import BLOCK_THREAD_COUNT, CeilingBench, CeilingPlan, KernelVariant, Rate, takes_cuda
 
 STREAM_FILE: Final = "memory.cu"
 CACHE_FILE: Final = "cache.cu"
@@ -36,8 +36,8 @@ SHARED_WINDOW_BYTES: Final = GPU_WINDOW_BYTES // 2
 
 
 @dataclass(frozen=True, slots=True)
-class StreamForm(Form):
-    """One pass over arrays. moved_elements: read and written for each of them."""
+class StreamVariant(KernelVariant):
+    """A variant that passes once over arrays. moved_elements: read and written for each of them."""
 
     array_count: int = 2  # of the kernel's, the one written to last
     moved_elements: float = 2
@@ -46,18 +46,18 @@ class StreamForm(Form):
     writes_sums: bool = False  # one float a thread besides
 
 
-STREAM_FORMS: Final = (
-    StreamForm("copy", STREAM_FILE, "ceiling_copy"),
-    StreamForm("triad", STREAM_FILE, "ceiling_triad", array_count=3, moved_elements=3),
-    StreamForm("update", STREAM_FILE, "ceiling_update", moved_elements=3),
-    StreamForm("read", STREAM_FILE, "ceiling_read", moved_elements=1, elements_per_thread=16, writes_sums=True),
+STREAM_VARIANTS: Final = (
+    StreamVariant("copy", STREAM_FILE, "ceiling_copy"),
+    StreamVariant("triad", STREAM_FILE, "ceiling_triad", array_count=3, moved_elements=3),
+    StreamVariant("update", STREAM_FILE, "ceiling_update", moved_elements=3),
+    StreamVariant("read", STREAM_FILE, "ceiling_read", moved_elements=1, elements_per_thread=16, writes_sums=True),
 )
-WIDE_STREAM_FORMS: Final = (
-    StreamForm("copy float4", STREAM_FILE, "ceiling_copy_float4", element_bytes=FLOAT4_BYTES),
-    StreamForm("copy ahead", STREAM_FILE, "ceiling_copy_ahead", element_bytes=FLOAT4_BYTES, elements_per_thread=4),
-    StreamForm("triad float4", STREAM_FILE, "ceiling_triad_float4", array_count=3, moved_elements=3, element_bytes=FLOAT4_BYTES),
-    StreamForm("update float4", STREAM_FILE, "ceiling_update_float4", moved_elements=3, element_bytes=FLOAT4_BYTES),
-    StreamForm(
+WIDE_STREAM_VARIANTS: Final = (
+    StreamVariant("copy float4", STREAM_FILE, "ceiling_copy_float4", element_bytes=FLOAT4_BYTES),
+    StreamVariant("copy ahead", STREAM_FILE, "ceiling_copy_ahead", element_bytes=FLOAT4_BYTES, elements_per_thread=4),
+    StreamVariant("triad float4", STREAM_FILE, "ceiling_triad_float4", array_count=3, moved_elements=3, element_bytes=FLOAT4_BYTES),
+    StreamVariant("update float4", STREAM_FILE, "ceiling_update_float4", moved_elements=3, element_bytes=FLOAT4_BYTES),
+    StreamVariant(
         "read float4",
         STREAM_FILE,
         "ceiling_read_float4",
@@ -67,8 +67,8 @@ WIDE_STREAM_FORMS: Final = (
         writes_sums=True,
     ),
 )
-CUDA_STREAM_FORMS: Final = (
-    StreamForm("copy streaming", STREAM_FILE, "ceiling_copy_streaming", element_bytes=FLOAT4_BYTES, elements_per_thread=4),
+CUDA_STREAM_VARIANTS: Final = (
+    StreamVariant("copy streaming", STREAM_FILE, "ceiling_copy_streaming", element_bytes=FLOAT4_BYTES, elements_per_thread=4),
 )
 
 
@@ -78,31 +78,34 @@ class StreamPlan:
 
     ceiling_name: str
     array_bytes: int
-    forms: tuple[StreamForm, ...]
+    variants: tuple[StreamVariant, ...]
     unit: str = "bytes_per_s"
     path: str = "copy"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
         array_bytes = self.array_bytes // STRETCH_BYTES * STRETCH_BYTES
-        return bench.rates(self.forms, lambda form: _stream(bench, form, array_bytes))
+        return bench.rates(self.variants, lambda variant: _stream(bench, variant, array_bytes))
 
 
-def _stream(bench: CeilingBench, form: StreamForm, array_bytes: int) -> Rate:
-    """In arrays of its own: what another form left in them is worth nothing, and moving gigabytes from one program to the
-    next, as the NVCC backend would, takes seconds."""
-    element_count = array_bytes // form.element_bytes
-    thread_count = element_count // form.elements_per_thread
-    moved_bytes = form.moved_elements * element_count * form.element_bytes
-    with bench.buffers(*[array_bytes] * form.array_count) as arrays:
+def _stream(bench: CeilingBench, variant: StreamVariant, array_bytes: int) -> Rate:
+    """Measure in arrays of its own.
+
+    What another variant left in them is worth nothing, and moving gigabytes from one program to the next, as the NVCC backend
+    would, takes seconds.
+    """
+    element_count = array_bytes // variant.element_bytes
+    thread_count = element_count // variant.elements_per_thread
+    moved_bytes = variant.moved_elements * element_count * variant.element_bytes
+    with bench.buffers(*[array_bytes] * variant.array_count) as arrays:
         if bench.device.kind is DeviceKind.CPU:
             _touch(bench, arrays)
-        launch = bench.prepare(form, [*arrays, np.int32(element_count)], thread_count // BLOCK_THREAD_COUNT)
-        return bench.best(launch, moved_bytes + (thread_count * FLOAT_BYTES if form.writes_sums else 0))
+        launch = bench.prepare(variant, [*arrays, np.int32(element_count)], thread_count // BLOCK_THREAD_COUNT)
+        return bench.best(launch, moved_bytes + (thread_count * FLOAT_BYTES if variant.writes_sums else 0))
 
 
 def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
-    """Writes every array once: a host's memory that was never written is all one page of zeros, which reads far too quickly."""
-    copy = STREAM_FORMS[0]
+    """Write every array once: a host's memory that was never written is all one page of zeros, which reads far too quickly."""
+    copy = STREAM_VARIANTS[0]
     float_count = arrays[0].size_bytes // FLOAT_BYTES
     for position, target in enumerate(arrays):
         launch = bench.prepare(copy, [arrays[position - 1], target, np.int32(float_count)], float_count // BLOCK_THREAD_COUNT)
@@ -110,7 +113,7 @@ def _touch(bench: CeilingBench, arrays: tuple[DeviceBuffer, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowForm(Form):
+class WindowVariant(KernelVariant):
     """Windows of a region, again and again. arguments: of the kernel, after region, sums and rounds."""
 
     window_bytes: int = GPU_WINDOW_BYTES
@@ -121,39 +124,41 @@ class WindowForm(Form):
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
+    """The ceiling of a cache, by windows that stay in it."""
+
     ceiling_name: str
-    forms: tuple[WindowForm, ...]
+    variants: tuple[WindowVariant, ...]
     unit: str = "bytes_per_s"
     path: str = "copy"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
-        return bench.rates(self.forms, lambda form: _windows(bench, form))
+        return bench.rates(self.variants, lambda variant: _windows(bench, variant))
 
 
-def _windows(bench: CeilingBench, form: WindowForm) -> Rate:
-    block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count() if form.has_rounds else GLANCE_BLOCK_COUNT
-    region_bytes = form.window_bytes * form.window_count
+def _windows(bench: CeilingBench, variant: WindowVariant) -> Rate:
+    block_count = BLOCKS_PER_COMPUTE_UNIT * bench.unit_count() if variant.has_rounds else GLANCE_BLOCK_COUNT
+    region_bytes = variant.window_bytes * variant.window_count
     with bench.buffers(region_bytes, block_count * BLOCK_THREAD_COUNT * FLOAT_BYTES) as (region, sums):
         bench.session.upload(region, np.random.default_rng(0).random(region_bytes // FLOAT_BYTES, np.float32))
 
         def prepare(rounds: int) -> PreparedLaunch:
-            counted = [np.int32(rounds)] if form.has_rounds else []
-            return bench.prepare(form, [region, sums, *counted, *map(np.int32, form.arguments)], block_count)
+            counted = [np.int32(rounds)] if variant.has_rounds else []
+            return bench.prepare(variant, [region, sums, *counted, *map(np.int32, variant.arguments)], block_count)
 
-        rounds = bench.rounds(prepare) if form.has_rounds else 1
-        return bench.best(prepare(rounds), float(form.window_bytes) * rounds * block_count)
+        rounds = bench.rounds(prepare) if variant.has_rounds else 1
+        return bench.best(prepare(rounds), float(variant.window_bytes) * rounds * block_count)
 
 
 def memory_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """DRAM and what is known to lie before it on this kind of device, the farthest first."""
+    """Return plans for DRAM and what is known to lie before it on this kind of device, the farthest first."""
     return _cpu_plans(device) if device.kind is DeviceKind.CPU else _gpu_plans(device)
 
 
 def _cpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, DRAM_ARRAY_BYTES), STREAM_FORMS)]
+    plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, DRAM_ARRAY_BYTES), STREAM_VARIANTS)]
     if device.l2_cache_bytes:
-        plans.append(StreamPlan("l2", _within_memory(device, min(L2_ARRAY_BYTES, device.l2_cache_bytes // 8)), STREAM_FORMS))
-    window = WindowForm(
+        plans.append(StreamPlan("l2", _within_memory(device, min(L2_ARRAY_BYTES, device.l2_cache_bytes // 8)), STREAM_VARIANTS))
+    window = WindowVariant(
         "window",
         CACHE_FILE,
         "ceiling_window",
@@ -162,31 +167,31 @@ def _cpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
         arguments=(CPU_WINDOW_COUNT - 1,),
     )
     glance_bytes = GLANCE_FLOATS * BLOCK_THREAD_COUNT * FLOAT_BYTES
-    glance = WindowForm("glance", CACHE_FILE, "ceiling_glance", window_bytes=glance_bytes, has_rounds=False)
+    glance = WindowVariant("glance", CACHE_FILE, "ceiling_glance", window_bytes=glance_bytes, has_rounds=False)
     return (*plans, WindowPlan("l1", (window, glance)))
 
 
 def _gpu_plans(device: Device) -> tuple[CeilingPlan, ...]:
     with_cuda = takes_cuda(device)
     dram_bytes = max(DRAM_ARRAY_BYTES, GPU_CACHE_MULTIPLE * (device.l2_cache_bytes or 0))
-    stream_forms = (*WIDE_STREAM_FORMS, *(CUDA_STREAM_FORMS if with_cuda else ()))
-    plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, dram_bytes), stream_forms)]
+    stream_variants = (*WIDE_STREAM_VARIANTS, *(CUDA_STREAM_VARIANTS if with_cuda else ()))
+    plans: list[CeilingPlan] = [StreamPlan("dram", _within_memory(device, dram_bytes), stream_variants)]
     if device.l2_cache_bytes:
-        plans.append(WindowPlan("l2", _l2_forms(device.l2_cache_bytes, with_cuda)))
-    near = WindowForm("window", CACHE_FILE, "ceiling_window_float4", arguments=(0, 0, 0))
-    shared = WindowForm("shared", CACHE_FILE, "ceiling_shared", window_bytes=SHARED_WINDOW_BYTES, window_count=2, arguments=(1,))
+        plans.append(WindowPlan("l2", _l2_variants(device.l2_cache_bytes, with_cuda)))
+    near = WindowVariant("window", CACHE_FILE, "ceiling_window_float4", arguments=(0, 0, 0))
+    shared = WindowVariant("shared", CACHE_FILE, "ceiling_shared", window_bytes=SHARED_WINDOW_BYTES, window_count=2, arguments=(1,))
     return (*plans, WindowPlan("l1", (near,)), WindowPlan("shared", (shared,)))
 
 
-def _l2_forms(l2_cache_bytes: int, with_cuda: bool) -> tuple[WindowForm, ...]:
-    """Arguments: block_stride, own_windows, last_window (cache.cu). Without CUDA L1 cannot be passed by, but is too small."""
+def _l2_variants(l2_cache_bytes: int, with_cuda: bool) -> tuple[WindowVariant, ...]:
+    """Return variants with arguments block_stride, own_windows, last_window (cache.cu). Without CUDA nothing passes by L1; it is small."""
     window_count = 1 << max(0, (l2_cache_bytes // L2_SHARE // GPU_WINDOW_BYTES).bit_length() - 1)
     last = window_count - 1
     everything, own = (0, last, last), (OWN_WINDOW_COUNT, min(last, OWN_WINDOW_COUNT - 1), last)
     if not with_cuda:
-        return (WindowForm("all", CACHE_FILE, "ceiling_window_float4", window_count=window_count, arguments=everything),)
+        return (WindowVariant("all", CACHE_FILE, "ceiling_window_float4", window_count=window_count, arguments=everything),)
     return tuple(
-        WindowForm(name, CACHE_FILE, "ceiling_window_past_l1", window_count=window_count, arguments=arguments)
+        WindowVariant(name, CACHE_FILE, "ceiling_window_past_l1", window_count=window_count, arguments=arguments)
         for name, arguments in (("all", everything), ("own", own))
     )
 

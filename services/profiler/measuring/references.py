@@ -1,4 +1,4 @@
-"""What kernels should compute, in NumPy: from input arrays and scalars by name to output arrays by name.
+"""References in NumPy of what kernels should compute: from input arrays and scalars by name to output arrays by name.
 
 Sums are accumulated in float64 and rounded once at the end, so that a reference is at least as exact as any kernel it
 judges; elementwise work stays in the type of the inputs.
@@ -26,7 +26,7 @@ EXACT_MATMUL_FLOP: Final = 2 * 512**3
 
 
 def compute_reference(name: str, inputs: Inputs, scalars: Scalars) -> Outputs:
-    """Expected outputs of the reference `name`.
+    """Return the expected outputs of the reference `name`.
 
     Args:
         inputs: the kernel's input and input-output arrays, by the names of its parameters.
@@ -51,33 +51,33 @@ def compute_reference(name: str, inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def vector_add(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """c = a + b, shapes (N,)."""
+    """Compute c = a + b, shapes (N,)."""
     return {"c": inputs["a"] + inputs["b"]}
 
 
 def saxpy(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """y = alpha * x + y, shapes (N,)."""
+    """Compute y = alpha * x + y, shapes (N,)."""
     x, y = inputs["x"], inputs["y"]
     return {"y": x.dtype.type(scalars["alpha"]) * x + y}
 
 
 def stream_copy(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """c = a, shapes (N,)."""
+    """Compute c = a, shapes (N,)."""
     return {"c": inputs["a"]}
 
 
 def stream_scale(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """b = alpha * c, shapes (N,)."""
+    """Compute b = alpha * c, shapes (N,)."""
     return {"b": inputs["c"].dtype.type(scalars["alpha"]) * inputs["c"]}
 
 
 def stream_triad(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """a = b + alpha * c, shapes (N,)."""
+    """Compute a = b + alpha * c, shapes (N,)."""
     return {"a": inputs["b"] + inputs["c"].dtype.type(scalars["alpha"]) * inputs["c"]}
 
 
 def matmul(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """C = A @ B; shapes (M, K), (K, N), (M, N)."""
+    """Compute C = A @ B; shapes (M, K), (K, N), (M, N)."""
     a, b = inputs["A"], inputs["B"]
     if 2 * a.shape[0] * a.shape[1] * b.shape[1] > EXACT_MATMUL_FLOP:
         return {"C": a @ b}
@@ -85,12 +85,12 @@ def matmul(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def transpose(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """output = input transposed; shapes (M, N), (N, M)."""
+    """Compute output = input transposed; shapes (M, N), (N, M)."""
     return {"output": np.ascontiguousarray(inputs["input"].T)}
 
 
 def reduce_sum(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """partial[b] = sum of the b-th share of ceil(N / blocks) elements of x; shapes (N,), (blocks,)."""
+    """Compute partial[b] = sum of the b-th share of ceil(N / blocks) elements of x; shapes (N,), (blocks,)."""
     x, blocks = inputs["x"], int(scalars["blocks"])
     shares = np.zeros(blocks * -(-x.size // blocks), x.dtype)
     shares[: x.size] = x
@@ -98,7 +98,7 @@ def reduce_sum(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def softmax(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """y = exp(x - max) / sum(exp(x - max)) over each row; shapes (M, N)."""
+    """Compute y = exp(x - max) / sum(exp(x - max)) over each row; shapes (M, N)."""
     x = inputs["x"]
     exponentials = np.exp(x - x.max(axis=1, keepdims=True))
     sums = exponentials.sum(axis=1, keepdims=True, dtype=np.float64)
@@ -106,7 +106,7 @@ def softmax(inputs: Inputs, scalars: Scalars) -> Outputs:
 
 
 def layernorm(inputs: Inputs, scalars: Scalars) -> Outputs:
-    """y = (x - mean) / sqrt(variance + epsilon) * gamma + beta over each row, biased variance; shapes (M, N), (N,)."""
+    """Compute y = (x - mean) / sqrt(variance + epsilon) * gamma + beta over each row, biased variance; shapes (M, N), (N,)."""
     x = inputs["x"].astype(np.float64)
     scale = 1 / np.sqrt(x.var(axis=1, keepdims=True) + scalars["epsilon"])
     y = (x - x.mean(axis=1, keepdims=True)) * scale * inputs["gamma"] + inputs["beta"]

@@ -1,4 +1,4 @@
-"""When to stop taking samples."""
+"""Criteria for when to stop taking samples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StoppingRule:
 
     @classmethod
     def of(cls, options: MeasuringOptions, device_kind: DeviceKind) -> StoppingRule:
-        """The rule that `options` ask for, with the defaults of the device kind where they ask for nothing."""
+        """Return the rule that `options` ask for, with the defaults of the device kind where they ask for nothing."""
         is_cpu = device_kind is DeviceKind.CPU
         if options.stopping_criterion is CriterionName.NOISE:
             asked, default_ratio = options.target_noise_ratio, CPU_TARGET_NOISE_RATIO if is_cpu else GPU_TARGET_NOISE_RATIO
@@ -92,7 +92,7 @@ class StoppingCriterion:
         return (self._clock_ns() if self._paused_ns is None else self._paused_ns) - self._start_ns
 
     def change_rule(self, rule: StoppingRule) -> None:
-        """Goes on under another rule; what was taken stays."""
+        """Go on under another rule; what was taken stays."""
         self.rule = rule
         self._next_check_count = max(self._next_check_count, rule.min_sample_count)
 
@@ -106,13 +106,13 @@ class StoppingCriterion:
             self._paused_ns = None
 
     def samples(self) -> Samples:
-        """All samples so far, in the order taken, shape (sample_count,)."""
+        """Return all samples so far, in the order taken, shape (sample_count,)."""
         if len(self._batches) > 1:
             self._batches = [np.concatenate(self._batches)]
         return self._batches[0] if self._batches else np.empty(0)
 
     def add(self, durations_ns: Samples) -> StopReason | None:
-        """Takes one batch, shape (n,); the reason to stop now, or None to go on."""
+        """Take one batch, shape (n,); the reason to stop now, or None to go on."""
         self.keep(durations_ns)
         elapsed_ns = self.elapsed_ns
         if self._has_enough(elapsed_ns):
@@ -122,7 +122,7 @@ class StoppingCriterion:
         return self._reached_limit(elapsed_ns)
 
     def keep(self, durations_ns: Samples) -> None:
-        """Takes one batch, shape (n,), where others decide when to stop."""
+        """Take one batch, shape (n,), where others decide when to stop."""
         self._batches.append(durations_ns)
         self._count += durations_ns.size
 

@@ -1,4 +1,4 @@
-"""What stopping criteria look at, each a function of the samples so far."""
+"""Metrics that stopping criteria look at, each a function of the samples so far."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MIN_ENTROPY_SAMPLE_COUNT: Final = 48
 
 
 def confidence_half_width(samples: Samples) -> float:
-    """Half-width of the median's 95 % interval over the median."""
+    """Return the half-width of the median's 95 % interval over the median."""
     return median_interval(samples).half_width_ratio
 
 
 def noise(samples: Samples) -> float:
-    """Standard deviation over mean."""
+    """Return the standard deviation over the mean."""
     mean = float(samples.mean())
     return float(samples.std(ddof=1)) / mean if mean > 0 else math.inf
 
 
 def is_entropy_settled(samples: Samples) -> bool:
-    """Whether the distribution of the samples is known: more of them no longer add entropy.
+    """Return whether the distribution of the samples is known: more of them no longer add entropy.
 
     The entropy of a histogram of the first m samples is followed over m from half of them to all; it has settled when a
     line through it rises by less than MAX_ENTROPY_SLOPE_BITS. After the entropy criterion of NVBench, which looks at the

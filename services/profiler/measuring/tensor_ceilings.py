@@ -11,7 +11,7 @@ import numpy.typing as npt
 from services.core.errors import InternalError
 from services.core.model import DataType, Device
 from services.profiler.backends.base import Argument, PreparedLaunch
-from services.profiler.measuring.ceiling_bench import CeilingBench, CeilingPlan, Form, Rate, capability_of
+from services.profiler.measuring.ceiling_bench import CeilingBench, CeilingPlan, KernelVariant, Rate, capability_of
 
 Array = npt.NDArray[Any]
 Capability = tuple[int, int]
@@ -54,7 +54,7 @@ TFLOAT32_MASK: Final = np.uint32(0xFFFF_E000)  # the bits of a float32 that coun
 
 
 @dataclass(frozen=True, slots=True)
-class TensorForm(Form):
+class TensorVariant(KernelVariant):
     """A block multiplies tiles of rows x columns over depth_bytes of each, one tile for every tile_thread_count threads."""
 
     ceiling_name: str = ""
@@ -75,7 +75,7 @@ class TensorForm(Form):
 
     @property
     def flop_per_round(self) -> int:
-        """Of one tile; a multiply-add counts two."""
+        """Return the flop of one tile; a multiply-add counts two."""
         return 2 * self.rows * self.columns * (self.depth_bytes // _ELEMENT_BYTES[self.dtype])
 
 
@@ -92,32 +92,34 @@ _ELEMENT_BYTES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
+    """The ceiling of tile products of one type."""
+
     ceiling_name: str
-    forms: tuple[TensorForm, ...]
+    variants: tuple[TensorVariant, ...]
     unit: str = "flop_per_s"
     path: str = "tensor"
 
     def measure(self, bench: CeilingBench) -> dict[str, Rate]:
-        return bench.rates(self.forms, lambda form: _rate(bench, form))
+        return bench.rates(self.variants, lambda variant: _rate(bench, variant))
 
 
 def tensor_plans(device: Device) -> tuple[CeilingPlan, ...]:
-    """Every type that this device's tensor cores multiply; none off NVIDIA, nor where their own instruction is unknown here."""
+    """Return every type that this device's tensor cores multiply; none off NVIDIA, nor where their own instruction is unknown here."""
     capability = capability_of(device)
     names = [name for name, first in FIRST_CAPABILITIES.items() if capability >= first and capability[0] not in TCGEN05_MAJORS]
-    plans = [TensorPlan(name, tuple(_forms(name, capability))) for name in names]
-    float64_forms = tuple(_float64_forms(capability))
-    return (*plans, *([TensorPlan(DataType.FLOAT64, float64_forms)] if float64_forms else []))
+    plans = [TensorPlan(name, tuple(_variants(name, capability))) for name in names]
+    float64_variants = tuple(_float64_variants(capability))
+    return (*plans, *([TensorPlan(DataType.FLOAT64, float64_variants)] if float64_variants else []))
 
 
-def _forms(name: str, capability: Capability) -> list[TensorForm]:
+def _variants(name: str, capability: Capability) -> list[TensorVariant]:
     options = (f"-DTYPE={TYPE_NAMES[name]}",)
-    forms = []
+    variants = []
     # Hopper has no mma.sync for float8: the compiler turns it into half precision.
     if not (capability == WGMMA_CAPABILITY and name == DataType.FLOAT8):
-        forms.append(TensorForm("mma", MMA_FILE, "ceiling_mma", options, ceiling_name=name))
+        variants.append(TensorVariant("mma", MMA_FILE, "ceiling_mma", options, ceiling_name=name))
     if capability == WGMMA_CAPABILITY:
-        wgmma = TensorForm(
+        wgmma = TensorVariant(
             "wgmma",
             WGMMA_FILE,
             "ceiling_wgmma",
@@ -129,47 +131,47 @@ def _forms(name: str, capability: Capability) -> list[TensorForm]:
             tile_thread_count=256,
             blocks_per_compute_unit=1,
         )
-        forms.append(wgmma)
-    return forms
+        variants.append(wgmma)
+    return variants
 
 
-def _float64_forms(capability: Capability) -> list[TensorForm]:
-    """Where double-precision tensor cores are more than an emulation: on the data-centre members of each generation."""
+def _float64_variants(capability: Capability) -> list[TensorVariant]:
+    """Return variants for double-precision tensor cores that are more than an emulation: the data-centre members of each generation."""
     if capability not in FLOAT64_CAPABILITIES:
         return []
     name = DataType.FLOAT64
-    forms = [TensorForm("mma", MMA_FLOAT64_FILE, "ceiling_mma_float64", ceiling_name=name)]
+    variants = [TensorVariant("mma", MMA_FLOAT64_FILE, "ceiling_mma_float64", ceiling_name=name)]
     if capability >= (9, 0):
-        forms.append(TensorForm("mma deep", MMA_FLOAT64_FILE, "ceiling_mma_deep_float64", ceiling_name=name, depth_bytes=128))
-    return forms
+        variants.append(TensorVariant("mma deep", MMA_FLOAT64_FILE, "ceiling_mma_deep_float64", ceiling_name=name, depth_bytes=128))
+    return variants
 
 
-def _rate(bench: CeilingBench, form: TensorForm) -> Rate:
-    block_count = form.blocks_per_compute_unit * bench.unit_count()
-    tile_count = block_count * (form.block_thread_count // form.tile_thread_count)
-    tile_bytes = form.rows * form.columns * form.sum_type.itemsize
-    stored, values = random_operands(form)
+def _rate(bench: CeilingBench, variant: TensorVariant) -> Rate:
+    block_count = variant.blocks_per_compute_unit * bench.unit_count()
+    tile_count = block_count * (variant.block_thread_count // variant.tile_thread_count)
+    tile_bytes = variant.rows * variant.columns * variant.sum_type.itemsize
+    stored, values = random_operands(variant)
     with bench.buffers(stored.nbytes, tile_count * tile_bytes) as (operands, results):
         bench.session.upload(operands, stored)
 
         def prepare(rounds: int) -> PreparedLaunch:
             arguments: list[Argument] = [operands, results, np.int32(rounds)]
-            return bench.prepare(form, arguments, block_count, form.block_thread_count)
+            return bench.prepare(variant, arguments, block_count, variant.block_thread_count)
 
         bench.session.run(prepare(1))
-        product = np.empty((form.rows, form.columns), form.sum_type)
+        product = np.empty((variant.rows, variant.columns), variant.sum_type)
         bench.session.download(results, product)
-        check_product(form, product, values)
+        check_product(variant, product, values)
         rounds = bench.rounds(prepare)
-        return bench.best(prepare(rounds), float(form.flop_per_round) * rounds * tile_count)
+        return bench.best(prepare(rounds), float(variant.flop_per_round) * rounds * tile_count)
 
 
-def random_operands(form: TensorForm) -> tuple[Array, Array]:
-    """Rows and then columns of a tile: as the device stores them, bytes, and their values, float64 (rows + columns, depth)."""
-    shape = (form.rows + form.columns, form.depth_bytes // _ELEMENT_BYTES[form.dtype])
+def random_operands(variant: TensorVariant) -> tuple[Array, Array]:
+    """Return rows and then columns of a tile: as the device stores them, bytes, and their values, float64 (rows + columns, depth)."""
+    shape = (variant.rows + variant.columns, variant.depth_bytes // _ELEMENT_BYTES[variant.dtype])
     generator = np.random.default_rng(0)
     stored: Array
-    match form.dtype:
+    match variant.dtype:
         case DataType.INT8:
             stored = generator.integers(-128, 128, shape, np.int8)
         case DataType.TFLOAT32:
@@ -179,14 +181,14 @@ def random_operands(form: TensorForm) -> tuple[Array, Array]:
     return stored.view(np.uint8), stored.astype(np.float64)
 
 
-def check_product(form: TensorForm, product: Array, values: Array) -> None:
-    """Raises InternalError when one round did not give the product of the tile: then its speed would mean nothing."""
-    expected = values[: form.rows] @ values[form.rows :].T
+def check_product(variant: TensorVariant, product: Array, values: Array) -> None:
+    """Raise InternalError when one round did not give the product of the tile: then its speed would mean nothing."""
+    expected = values[: variant.rows] @ values[variant.rows :].T
     error_ratio = float(np.max(np.abs(product.astype(np.float64) - expected)) / np.max(np.abs(expected)))
-    tolerance = TOLERANCES.get(form.ceiling_name, DEFAULT_TOLERANCE)
+    tolerance = TOLERANCES.get(variant.ceiling_name, DEFAULT_TOLERANCE)
     if not error_ratio <= tolerance:  # NaN is no number to accept
         raise InternalError(
-            f"form {form.form_name} of ceiling {form.ceiling_name} tensor",
+            f"form {variant.variant_name} of ceiling {variant.ceiling_name} tensor",
             found=f"a product that is off by {error_ratio:.3g} of its largest sum",
             expected=f"at most {tolerance:g}",
             remedy="This ceiling is not kept; please report it with the device and its driver.",

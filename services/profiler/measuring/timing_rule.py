@@ -1,4 +1,4 @@
-"""How samples of a kernel are taken, by how long it runs.
+"""The choice of how samples of a kernel are taken, by how long it runs.
 
 The rule, where the request leaves it open (AUTO):
 
@@ -24,7 +24,7 @@ MAX_LAUNCHES_PER_SAMPLE: Final = 1_024  # of an empty kernel: more would fill th
 
 
 def choose_timing(asked: TimingMethod, cache_mode: CacheMode, launch_ns: float, known: frozenset[TimingMethod]) -> Timing:
-    """The timing of a kernel whose launch was seen to take `launch_ns`.
+    """Return the timing of a kernel whose launch was seen to take `launch_ns`.
 
     Args:
         cache_mode: COLD or HOT.

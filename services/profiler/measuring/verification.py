@@ -32,7 +32,7 @@ class _Deviation:
 
 
 def compare(outputs: Mapping[str, Array], expected: Mapping[str, Array], relative_tolerance: float) -> Verification:
-    """Judges outputs against the reference, both by buffer name and of equal shapes.
+    """Compare outputs with the reference, both by buffer name and of equal shapes.
 
     An output passes when max|output - reference| <= relative_tolerance * max|reference|. A value that is not a number
     passes only where the reference has the same one, so an element that the kernel left poisoned never passes.
@@ -104,7 +104,7 @@ def _absolute_difference(output: Array, reference: Array) -> Array:
 
 
 def _largest_magnitude(reference: Array) -> float:
-    """max|reference| over its finite values."""
+    """Return max|reference| over its finite values."""
     largest, smallest = float(reference.max()), float(reference.min())
     if math.isfinite(largest) and math.isfinite(smallest):
         return max(abs(largest), abs(smallest))
@@ -121,7 +121,7 @@ class ReferenceResults:
         self._kept_bytes = 0
 
     def get(self, key: Hashable, compute: Callable[[], Mapping[str, Array]]) -> Mapping[str, Array]:
-        """The outputs by buffer name for `key`, which must name reference, parameters, arguments, buffers and seed."""
+        """Return the outputs by buffer name for `key`, which must name reference, parameters, arguments, buffers and seed."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -139,7 +139,7 @@ def _size_bytes(outputs: Mapping[str, Array]) -> int:
 
 
 def joined(first: Verification, recheck: Verification | None) -> Verification:
-    """The worse of both: a kernel that is right once and wrong with other inputs is wrong."""
+    """Return the worse of both: a kernel that is right once and wrong with other inputs is wrong."""
     if recheck is None or first.state is not VerificationState.PASSED or recheck.state is not VerificationState.FAILED:
         return first
     return replace(recheck, message=f"With fresh inputs after timing: {recheck.message}")

@@ -32,24 +32,24 @@ METHOD: Final = 2  # counts up when ceilings come to mean more or another thing:
 
 
 def run_ceilings(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measures the ceilings of an open device, tells them, and keeps them in the file for later sweeps.
+    """Measure the ceilings of an open device, tell them, and keep them in the file for later sweeps.
 
     Raises:
         KernalyseError: none could be measured.
     """
     count = len(plan_ceilings(session.device))
 
-    def tell(index: int, plan: CeilingPlan) -> None:
+    def report(index: int, plan: CeilingPlan) -> None:
         sink.write(Progress(index, 0, count, f"{ACTIVITY}: {plan.ceiling_name} {plan.path}", session.device.device_id))
 
-    _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", tell)
+    _measure_and_report(session, sources, sink, ceilings_file, "by the next sweep", report)
     sink.write(Progress(count, 0, count, "", session.device.device_id))
 
 
-def tell_ceilings_before_sweep(
+def report_ceilings_before_sweep(
     session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None, configuration_count: int
 ) -> bool:
-    """On a CPU device, for which no datasheet has figures: tells the ceilings of the file, or measures them first.
+    """Report the ceilings of the file for a CPU device, which has no datasheet, or measure them first.
 
     A sweep is worth having without ceilings, so what goes wrong here is only logged.
 
@@ -63,19 +63,19 @@ def tell_ceilings_before_sweep(
     # What a busy host reached is good enough only while it is as busy as then.
     if known and (not was_busy or is_busy(_host_busy_ratio(open_host_meter(session.device)))):
         if was_busy:
-            _tell_busy(sink, known, "after the sweep")
+            _report_busy(sink, known, "after the sweep")
         sink.write(CeilingsMeasured(known))
         return not was_busy
     sink.write(Progress(0, 0, configuration_count, ACTIVITY, session.device.device_id))
     try:
-        return _measure_and_tell(session, sources, sink, ceilings_file, "after the sweep", _tell_nothing)
+        return _measure_and_report(session, sources, sink, ceilings_file, "after the sweep", _report_nothing)
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"No ceilings: {error.message}",)))
         return True
 
 
-def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
-    """Measures ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
+def report_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, sink: EventSink, ceilings_file: Path | None) -> None:
+    """Measure ceilings again that were taken on a busy host; the higher ones count. What goes wrong is only logged.
 
     On a host that is busy still they would come out as low again.
     """
@@ -85,22 +85,22 @@ def tell_ceilings_after_sweep(session: DeviceSession, sources: CeilingSources, s
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))
         return
     try:
-        _measure_and_tell(session, sources, sink, ceilings_file, "by the next sweep", _tell_nothing)
+        _measure_and_report(session, sources, sink, ceilings_file, "by the next sweep", _report_nothing)
     except KernalyseError as error:
         sink.write(LogLines(LogLevel.WARNING, "worker", (f"Ceilings were not measured again: {error.message}",)))
 
 
 def load_sources() -> CeilingSources:
-    """The kernels that measure ceilings, from beside the catalogue's."""
+    """Return the kernels that measure ceilings, from beside the catalogue's."""
     folder = catalog_folder() / CEILINGS_FOLDER
     return {name: KernelSource(name, (folder / name).read_text(encoding="utf-8")) for name in SOURCE_FILES}
 
 
-def _tell_nothing(index: int, plan: CeilingPlan) -> None:
-    """The sweep's own progress goes on."""
+def _report_nothing(index: int, plan: CeilingPlan) -> None:
+    """Report nothing: the sweep's own progress continues."""
 
 
-def _measure_and_tell(
+def _measure_and_report(
     session: DeviceSession,
     sources: CeilingSources,
     sink: EventSink,
@@ -108,7 +108,7 @@ def _measure_and_tell(
     next_chance: str,
     on_plan: Callable[[int, CeilingPlan], None],
 ) -> bool:
-    """Whether the host was quiet enough for the figures to be final."""
+    """Return whether the host was quiet enough for the figures to be final."""
     meter = open_host_meter(session.device)
     before = _host_busy_ratio(meter)
     measured = measure_ceilings(session, sources, open_clock_meter(session.device), on_plan)
@@ -122,12 +122,12 @@ def _measure_and_tell(
         ceilings = _of_host(measured.ceilings, busy_ratio)
     was_busy = any(is_busy(ceiling.host_busy_ratio) for ceiling in ceilings)
     if was_busy:
-        _tell_busy(sink, ceilings, next_chance)
+        _report_busy(sink, ceilings, next_chance)
     sink.write(CeilingsMeasured(ceilings))
     return not was_busy
 
 
-def _tell_busy(sink: EventSink, ceilings: Sequence[Ceiling], next_chance: str) -> None:
+def _report_busy(sink: EventSink, ceilings: Sequence[Ceiling], next_chance: str) -> None:
     busy_ratio = max(ceiling.host_busy_ratio or 0.0 for ceiling in ceilings)
     text = (
         f"Other programs kept this host {busy_ratio:.0%} busy while its ceilings were measured: they may be too low, and are marked. "
@@ -156,7 +156,7 @@ def _host_busy_ratio(meter: UseMeter) -> float | None:
 
 
 def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = time.time_ns) -> tuple[Ceiling, ...]:
-    """The ceilings of this device and driver, if measured within a day on a host that had nothing else to do, or just now; else none."""
+    """Return this device and driver's ceilings, if measured within a day on a host that was otherwise idle, or just now; else none."""
     now = now_unix_ns()
     known = _known_ceilings(file, device, now)
     if known is None or (is_busy(known.busy_ratio) and now - known.measured_unix_ns > MAX_BUSY_AGE_NS):
@@ -167,7 +167,7 @@ def read_ceilings(file: Path, device: Device, now_unix_ns: Callable[[], int] = t
 def write_ceilings(
     file: Path, device: Device, ceilings: tuple[Ceiling, ...], busy_ratio: float | None, now_unix_ns: Callable[[], int] = time.time_ns
 ) -> tuple[Ceiling, ...]:
-    """Puts this device's ceilings beside those of the others, and answers with what is now known.
+    """Put this device's ceilings beside those of the others, and return what is now known.
 
     A ceiling is a maximum, so the higher one stays of what was measured within a day, and with it the quietest host: it is at
     least as high as what was measured there. A file that cannot be written only costs the next sweep its time.

@@ -14,7 +14,7 @@ from services.core.errors import CollectorUnavailableError, CommandFailedError, 
 from services.core.model import CommandProfile, LogLevel, LogLines, Progress, RunLimits, TraceStored
 from services.profiler.backends.program_process import SILENCE_LIMIT_VARIABLE, command_limit_s
 from services.profiler.collectors.choice import with_collector
-from services.profiler.collectors.collector import Collected, Collector, ToolEnd, Workplace, last_lines
+from services.profiler.collectors.collector import Collected, Collector, CollectorContext, ToolEnd, last_lines
 from services.profiler.collectors.ncu_profile import open_ncu
 from services.profiler.collectors.nsys import open_nsys
 from services.profiler.collectors.preflight import check_folder, check_room, find_command
@@ -32,7 +32,7 @@ SIGNAL_STATUS: Final = 128  # a shell's status, and nsys's, of a program that a 
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """What the node gives a command.
+    """The node's settings for a command.
 
     folder: of the run. environment: of the service. began: on the monotonic clock, from when the run's time limit counts.
     is_told_to_end: whether the run is being cancelled; then there are `grace_s` seconds left.
@@ -47,7 +47,7 @@ class CommandOrder:
 
 
 def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder, sink: EventSink) -> None:
-    """Runs the command and tells what it printed, artifacts, and TraceStored for each trace that it left.
+    """Run the command and tell what it printed, artifacts, and TraceStored for each trace that it left.
 
     Raises:
         CommandNotFoundError, CollectorUnavailableError, StorageFullError: before it starts.
@@ -56,15 +56,15 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
         CollectorFailedError: there is no trace that can be read.
     """
     activity = _Activity(sink, min(MAX_HEARTBEAT_S, command_limit_s(order.environment) / 4))
-    activity.tell("preparing the command")
-    workplace = _workplace(profile, order)
+    activity.report("preparing the command")
+    context = _collector_context(profile, order)
     check_folder(order.folder)
-    find_command(profile.arguments[0], workplace.program, workplace.environment)
-    profile = with_collector(profile, workplace.environment, order.nsys_program)
-    collector = _open_collector(profile, workplace, order, sink)
+    find_command(profile.arguments[0], context.program, context.environment)
+    profile = with_collector(profile, context.environment, order.nsys_program)
+    collector = _open_collector(profile, context, order, sink)
     assert limits.time_limit_ns is not None  # the service settles it
     budget = TimeBudget.of(limits.time_limit_ns / 1e9, order.began)
-    watcher = Watcher(workplace, budget, sink, activity.tell, Cancelling(order.is_told_to_end, order.grace_s))
+    watcher = Watcher(context, budget, sink, activity.report, Cancelling(order.is_told_to_end, order.grace_s))
     label = _label(profile)
     max_duration_s = None if profile.max_duration_ns is None else profile.max_duration_ns / 1e9
     for _ in range(MAX_START_COUNT):
@@ -74,15 +74,15 @@ def run_command(profile: CommandProfile, limits: RunLimits, order: CommandOrder,
             break
         collector = collected.again
         _warn(sink, (*collected.notices, f"{label} is started again without them."))
-    _store(collected, collector.name, order.folder, sink, activity.tell)
+    _store(collected, collector.name, order.folder, sink, activity.report)
     problem = _problem(label, limits, end, collected, order.folder)
     if problem is not None:
         raise problem
-    activity.tell("")
+    activity.report("")
 
 
-def _workplace(profile: CommandProfile, order: CommandOrder) -> Workplace:
-    """Private folders; the bundle is copied, for the program may write into it."""
+def _collector_context(profile: CommandProfile, order: CommandOrder) -> CollectorContext:
+    """Return private folders; the bundle is copied, for the program may write into it."""
     program, collected = order.folder / "program", order.folder / "collected"
     if profile.bundle_digest is None:
         program.mkdir()
@@ -95,19 +95,19 @@ def _workplace(profile: CommandProfile, order: CommandOrder) -> Workplace:
     given = {variable.name: variable.value for variable in profile.environment}
     environment = {**inherited, **given}
     temporary = Path(environment.get("TMPDIR", str(order.folder / "tmp")))
-    return Workplace(program, collected, temporary, environment)
+    return CollectorContext(program, collected, temporary, environment)
 
 
-def _open_collector(profile: CommandProfile, workplace: Workplace, order: CommandOrder, sink: EventSink) -> Collector:
+def _open_collector(profile: CommandProfile, context: CollectorContext, order: CommandOrder, sink: EventSink) -> Collector:
     match profile.collector:
         case "nsys":
-            return open_nsys(profile, workplace, order.nsys_program)
+            return open_nsys(profile, context, order.nsys_program)
         case "ncu":
-            collector, notices = open_ncu(profile, workplace, _compute_capability)
+            collector, notices = open_ncu(profile, context, _compute_capability)
             _warn(sink, notices)
             return collector
         case _:
-            return open_python_collector(profile, workplace)
+            return open_python_collector(profile, context)
 
 
 def _compute_capability() -> str | None:
@@ -121,9 +121,9 @@ def _compute_capability() -> str | None:
     return f"{major}.{minor}"
 
 
-def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, tell_activity: Callable[[str], None]) -> None:
+def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, report_activity: Callable[[str], None]) -> None:
     for file in collected.files:
-        tell_activity("storing the report")
+        report_activity("storing the report")
         try:
             sink.write(keep_artifact(folder, file.artifact_name, file.path))
         except OSError as error:
@@ -136,7 +136,7 @@ def _store(collected: Collected, collector: str, folder: Path, sink: EventSink, 
 
 
 def _problem(label: str, limits: RunLimits, end: ProgramEnd, collected: Collected, folder: Path) -> KernalyseError | None:
-    """What the run failed for, the most telling first; None: for nothing."""
+    """Return what the run failed for, the most telling first; None: for nothing."""
     if end.cause is EndCause.CANCELLED:
         return None
     if end.tool.is_over_time or end.cause is EndCause.TIME_LIMIT:
@@ -195,7 +195,7 @@ class _Activity:
         self._kind = self._text = ""
         self._told_time = 0.0
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         now = time.monotonic()
         kind = text.partition(" for ")[0]  # that another second has passed is no news
         if kind != self._kind or now - self._told_time >= self._interval_s:

@@ -1,4 +1,4 @@
-"""One configuration of a sweep, from its definition to its measurement."""
+"""Measurement of one configuration of a sweep, from its definition to its result."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ ActivitySink = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """What all configurations of one process share."""
+class MeasurementContext:
+    """State that all configurations of one process share."""
 
     sweep: KernelSweep
     session: DeviceSession
@@ -61,11 +61,11 @@ class Bench:
 class ConfigurationRun:
     """Call `announce` first. Then `measure`; or, where others take turns on the device, `start`, `sample` and `finish`."""
 
-    def __init__(self, planned: PlannedConfiguration, bench: Bench) -> None:
+    def __init__(self, planned: PlannedConfiguration, context: MeasurementContext) -> None:
         self.planned = planned
-        self._bench = bench
-        self._method = Method.of(bench.sweep.measuring, bench.session.device)
-        wanted = default_cache_mode(bench.session.device) if planned.cache_mode is CacheMode.DEFAULT else planned.cache_mode
+        self._context = context
+        self._method = Method.of(context.sweep.measuring, context.session.device)
+        wanted = default_cache_mode(context.session.device) if planned.cache_mode is CacheMode.DEFAULT else planned.cache_mode
         self._method = self._method.with_cache(wanted)
         self._plan: LaunchPlan | None = None
         self._kernel: CompiledKernel | None = None
@@ -85,61 +85,61 @@ class ConfigurationRun:
 
     @property
     def plan(self) -> LaunchPlan:
-        """Raises what `plan_launch` raises."""
+        """Return the plan of the launch. Raises what `plan_launch` raises."""
         if self._plan is None:
             plan = plan_launch(self.planned)
             self._plan = replace(plan, configuration=replace(plan.configuration, cache_mode=self._method.cache_mode))
         return self._plan
 
     def announce(self) -> None:
-        """Tells the configuration, and refuses what cannot be launched."""
-        self._bench.sink.write(self.plan.configuration)
+        """Report the configuration, and refuse what cannot be launched."""
+        self._context.sink.write(self.plan.configuration)
         check_requirement(self.plan)
-        check_launch(self._bench.session.device, self.plan.definition.kernel_name, self.plan.launch)
-        check_device_memory(self.planned, self._bench.session.device)
+        check_launch(self._context.session.device, self.plan.definition.kernel_name, self.plan.launch)
+        check_device_memory(self.planned, self._context.session.device)
 
     def measure(self, on_activity: ActivitySink) -> Measurement:
-        """Everything at once."""
+        """Start, sample and finish."""
         self.start(on_activity)
         return self.finish(self.sample())
 
     def start(self, on_activity: ActivitySink) -> None:
-        """Compiles, fills buffers, verifies, warms up and chooses how to time."""
+        """Compile, fill buffers, verify, warm up and choose how to time."""
         start_ns = time.perf_counter_ns()
-        self._bench.neighbours.wait_or_refuse(self._bench.sweep.measuring.busy_policy, on_activity)
+        self._context.neighbours.wait_or_refuse(self._context.sweep.measuring.busy_policy, on_activity)
         on_activity(f"compiling {self.label}")
         launch = self.prepare()
-        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
-        self._benchmark = Benchmark(self._bench.session, launch, self._method, self._bench.clock_meter, observer)
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
+        self._benchmark = Benchmark(self._context.session, launch, self._method, self._context.clock_meter, observer)
         self._further_ns += time.perf_counter_ns() - start_ns
-        self._benchmark.start(lambda: self._verify(self._bench.sweep.measuring.seed))
+        self._benchmark.start(lambda: self._verify(self._context.sweep.measuring.seed))
 
     def prepare(self) -> PreparedLaunch:
-        """Compiles and fills buffers: a launch as the benchmark's, for whoever launches it without one."""
-        self._kernel = self._bench.compiler.compile(self.planned)
+        """Compile and fill buffers: a launch as the benchmark's, for whoever launches it without one."""
+        self._kernel = self._context.compiler.compile(self.planned)
         return self._load()
 
     def reload(self) -> None:
-        """Before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
+        """Load again before a further `sample` or `finish`, where another configuration had the buffers meanwhile."""
         assert self._benchmark is not None
         start_ns = time.perf_counter_ns()
         launch = self._load()
-        self._bench.session.run(launch)  # the first touch of fresh buffers is no sample
+        self._context.session.run(launch)  # the first touch of fresh buffers is no sample
         self._benchmark.reload(launch)
         self._further_ns += time.perf_counter_ns() - start_ns
 
     def unload(self) -> None:
-        """Before another configuration takes the buffers: many that wait would fill the host's memory with their inputs."""
+        """Drop inputs before another configuration takes the buffers: many that wait would fill the host's memory with theirs."""
         self._loaded = None
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the results were compared with the reference, and differ."""
+        """Return whether the results were compared with the reference, and differ."""
         verification = self.benchmark.verification
         return verification is not None and verification.state is VerificationState.FAILED
 
     def sample(self, rule: StoppingRule | None = None) -> StopReason:
-        """Takes samples until the rule has enough, the earlier ones included."""
+        """Take samples until the rule has enough, the earlier ones included."""
         return self.benchmark.sample(rule)
 
     @property
@@ -149,11 +149,11 @@ class ConfigurationRun:
 
     @property
     def device(self) -> Device:
-        return self._bench.session.device
+        return self._context.session.device
 
     @property
     def is_session_lost(self) -> bool:
-        return self._bench.session.is_lost
+        return self._context.session.is_lost
 
     @property
     def rule(self) -> StoppingRule:
@@ -163,67 +163,67 @@ class ConfigurationRun:
         return self.benchmark.samples()
 
     def finish(self, stop_reason: StopReason, use: DeviceUse | None = None) -> Measurement:
-        """Checks again with fresh inputs, and writes the measurement.
+        """Check again with fresh inputs, and write the measurement.
 
         use: by others, of two configurations that were measured at once; None: asked for here.
         """
         start_ns = time.perf_counter_ns()
         recheck = self._recheck()
         self._further_ns += time.perf_counter_ns() - start_ns
-        self.measurement = self._measurement(stop_reason, recheck, self._bench.neighbours.read() if use is None else use)
-        self._bench.sink.write(self.measurement)
+        self.measurement = self._measurement(stop_reason, recheck, self._context.neighbours.read() if use is None else use)
+        self._context.sink.write(self.measurement)
         return self.measurement
 
     # ------------------------------------------------------------ steps
 
     def _load(self) -> PreparedLaunch:
-        """Buffers with their first contents, and the launch that uses them."""
+        """Return a launch on buffers with their first contents."""
         assert self._kernel is not None
         plans = self.plan.buffers()
         try:
-            buffers = self._bench.buffers.take(plans, self.beside)
-            self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._bench.sweep.measuring.seed))
+            buffers = self._context.buffers.take(plans, self.beside)
+            self._loaded = _Loaded(plans, buffers, self._fill(plans, buffers, self._context.sweep.measuring.seed))
         except MemoryError as error:
             raise _host_memory_error(plans) from error
         function = parse_kernel_source(self.planned.kernel.source).kernel(self.plan.definition.function)
         arguments = bind_arguments(self.plan.definition.kernel_name, function.parameters, buffers, self.plan.scalars)
-        self._launch = self._bench.session.prepare(self._kernel, arguments, self.plan.launch)
+        self._launch = self._context.session.prepare(self._kernel, arguments, self.plan.launch)
         return self._launch
 
     def _fill(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
-        """First contents of all buffers; answers with those that the kernel reads, by name."""
+        """Fill all buffers with their first contents; return those that the kernel reads, by name."""
         inputs = self._fill_inputs(plans, buffers, seed)
         for plan in plans:
             if not plan.is_read:
-                self._bench.session.upload(buffers[plan.name], poison_values(plan))
+                self._context.session.upload(buffers[plan.name], poison_values(plan))
         return inputs
 
     def _fill_inputs(self, plans: tuple[BufferPlan, ...], buffers: Mapping[str, DeviceBuffer], seed: int) -> dict[str, Array]:
-        distribution = self._bench.sweep.measuring.input_distribution
+        distribution = self._context.sweep.measuring.input_distribution
         inputs = {plan.name: input_values(plan, seed, distribution) for plan in plans if plan.is_read}
         for name, values in inputs.items():
-            self._bench.session.upload(buffers[name], values)
+            self._context.session.upload(buffers[name], values)
         return inputs
 
     def _verify(self, seed: int) -> Verification:
-        """Runs the kernel once on untouched buffers and compares what it wrote."""
+        """Run the kernel once on untouched buffers and compare what it wrote."""
         definition, loaded = self.plan.definition, self._loaded
         assert loaded is not None
-        if self._bench.sweep.measuring.skip_verification:
+        if self._context.sweep.measuring.skip_verification:
             return SWITCHED_OFF
         reference = self._reference
         if reference is None:
             return NO_REFERENCE
-        self._bench.session.run(self._launch)
+        self._context.session.run(self._launch)
         outputs: dict[str, Array] = {}
         for plan in loaded.plans:
             if plan.is_written:
                 outputs[plan.name] = np.empty(plan.shape, plan.array_type)
-                self._bench.session.download(loaded.buffers[plan.name], outputs[plan.name])
-        distribution = self._bench.sweep.measuring.input_distribution
+                self._context.session.download(loaded.buffers[plan.name], outputs[plan.name])
+        distribution = self._context.sweep.measuring.input_distribution
         key = (reference, tuple(sorted(self.plan.scalars.items())), loaded.plans, seed, distribution)
         try:
-            expected = self._bench.references.get(key, lambda: self._expected(loaded.inputs))
+            expected = self._context.references.get(key, lambda: self._expected(loaded.inputs))
         except (ValueError, IndexError) as error:  # NumPy's word on shapes that do not go together
             raise InvalidParameterError(
                 f"buffers of kernel {definition.kernel_name}",
@@ -235,7 +235,7 @@ class ConfigurationRun:
 
     @property
     def _reference(self) -> Reference | str | None:
-        """What tells one reference from another: the caller's own function, or the name that the definition has."""
+        """Return what tells one reference from another: the caller's own function, or the name that the definition has."""
         return self.planned.kernel.callables.reference or self.plan.definition.reference
 
     def _expected(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -246,41 +246,43 @@ class ConfigurationRun:
         return reference(inputs, self.plan.scalars)
 
     def _recheck(self) -> Verification | None:
-        """Outputs once more, from inputs that the kernel has never seen, over its results for those that it has: what it
-        kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out."""
-        if self._bench.sweep.measuring.skip_verification or self._reference is None:
+        """Verify once more, with inputs that the kernel has never seen, over its results for those that it has.
+
+        What it kept, in its outputs or elsewhere, is wrong then, and so is what it leaves out.
+        """
+        if self._context.sweep.measuring.skip_verification or self._reference is None:
             return None
-        loaded, seed = self._loaded, self._bench.sweep.measuring.seed
+        loaded, seed = self._loaded, self._context.sweep.measuring.seed
         assert loaded is not None
         self._fill(loaded.plans, loaded.buffers, seed)  # another configuration may have had the buffers
-        self._bench.session.run(self._launch)
+        self._context.session.run(self._launch)
         self._loaded = replace(loaded, inputs=self._fill_inputs(loaded.plans, loaded.buffers, seed + RECHECK_SEED_STEP))
         return self._verify(seed + RECHECK_SEED_STEP)
 
     # ------------------------------------------------------------ what is told
 
-    def _tell_batch(self, batch: Batch) -> None:
-        self._bench.sink.write(batch.event(self.planned.configuration_index))
+    def _report_batch(self, batch: Batch) -> None:
+        self._context.sink.write(batch.event(self.planned.configuration_index))
 
     def _measurement(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> Measurement:
         assert self._kernel is not None
-        bench, result = self._bench, self.benchmark.result(stop_reason)
-        measured = result.measurement(self.planned.configuration_index, self._method, bench.session.device, use, self._further_ns)
+        context, result = self._context, self.benchmark.result(stop_reason)
+        measured = result.measurement(self.planned.configuration_index, self._method, context.session.device, use, self._further_ns)
         return replace(
             measured,
             verification=joined(result.verification, recheck),
             recheck=recheck,
             compile_ns=self._kernel.compile_ns,
-            input_distribution=bench.sweep.measuring.input_distribution.lower(),
-            seed=bench.sweep.measuring.seed,
+            input_distribution=context.sweep.measuring.input_distribution.lower(),
+            seed=context.sweep.measuring.seed,
             compiler_options=self._kernel.compiler_options,
-            resources=bench.session.resources(self._kernel, self.plan.launch),
+            resources=context.session.resources(self._kernel, self.plan.launch),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What lies on the device for one configuration."""
+    """Buffers on the device for one configuration."""
 
     plans: tuple[BufferPlan, ...]
     buffers: Mapping[str, DeviceBuffer]

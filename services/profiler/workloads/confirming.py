@@ -14,8 +14,8 @@ from typing import Final
 
 from services.core.errors import KernalyseError
 from services.core.model import EventPayload, LogLevel, LogLines, Measurement, SampleBatch, SearchStrategy, StopReason, VerificationState
-from services.profiler.turn_note import Turn, TurnNote
-from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.turn_note import CrashMarker, Turn
+from services.profiler.workloads.configuration_run import ConfigurationRun, MeasurementContext
 from services.profiler.workloads.events import EventSink
 from services.profiler.workloads.pairing import start_pair
 from services.profiler.workloads.search_budget import SearchBudget
@@ -36,12 +36,14 @@ SPARE_RATIO: Final = 2.0  # over the least time of the blocks: starting, and bet
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A configuration that may be the fastest of its contest."""
+
     planned: PlannedConfiguration
     duration_median_ns: float
 
 
 class Contests:
-    """Who may be the fastest of each contest: what this run has measured, and what an earlier run of the sweep has.
+    """Candidates for the fastest of each contest, measured in this run or in an earlier run of the sweep.
 
     Medians of two runs are those of two processes, which drift apart; who is really faster, alternating blocks say.
     """
@@ -52,71 +54,74 @@ class Contests:
             self._enter(rival)
 
     def enter(self, planned: PlannedConfiguration, measurement: Measurement | None) -> None:
-        """None: it could not be measured."""
+        """Enter a measured configuration. None: it could not be measured."""
         if measurement is not None and _can_win(measurement):
             self._enter(Candidate(planned, measurement.duration_median_ns))
 
     def _enter(self, candidate: Candidate) -> None:
         self._candidates[candidate.planned.contest].append(candidate)
 
-    def confirm(self, bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-        """Compares the fastest two of each, after everything is measured: a comparison that takes longer than thought must
-        cost no configuration its look.
+    def confirm(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
+        """Compare the fastest two of each contest, after everything is measured.
+
+        A comparison that takes longer than thought must cost no configuration its look.
 
         Raises:
             KernalyseError: a kernel has taken the session with it.
         """
-        if bench.sweep.skip_confirmation:
+        if context.sweep.skip_confirmation:
             return
         contested = self._contested()
         for position, two in enumerate(contested):
             least_ns = SPARE_RATIO * _shortest_comparison_ns(two)  # a few that are compared tell more than many that are begun
-            confirm_best(two, bench, progress, budget.part(1 / (len(contested) - position), least_ns))
+            confirm_best(two, context, progress, budget.part(1 / (len(contested) - position), least_ns))
 
     def shortest_comparison_ns(self) -> float:
-        """Infinity: there is none to make."""
+        """Return the time of the shortest comparison. Infinity: there is none to make."""
         return min(map(_shortest_comparison_ns, self._contested()), default=math.inf)
 
     def _contested(self) -> list[Sequence[Candidate]]:
-        """The fastest two of each contest that has as many."""
+        """Return the fastest two of each contest that has as many."""
         ranked = (sorted(candidates, key=lambda one: one.duration_median_ns) for candidates in self._candidates.values())
         return [candidates[:2] for candidates in ranked if len(candidates) > 1]
 
 
 def confirming_ns(measuring_ns: float) -> float:
-    """For the comparisons of a sweep over everything, which took so long."""
+    """Return the time for the comparisons of a sweep over everything, which took so long."""
     return min(measuring_ns, max(LEAST_CONFIRMING_NS, CONFIRMING_SHARE_OF_ALL * measuring_ns))
 
 
-def confirm_best(fastest: Sequence[Candidate], bench: Bench, progress: SweepProgress, budget: SearchBudget) -> None:
-    """Compares the fastest two of one contest, if the budget allows it; a search says so where it does not.
+def confirm_best(fastest: Sequence[Candidate], context: MeasurementContext, progress: SweepProgress, budget: SearchBudget) -> None:
+    """Compare the fastest two of one contest, if the budget allows it; a search says so where it does not.
 
     Samples of the comparison are not told: the measurements of both are closed, and stand on their own.
 
     Raises:
         KernalyseError: a kernel has taken the session with it.
     """
-    verified = replace(bench.sweep.measuring, skip_verification=True)  # when they were measured
-    quiet = replace(bench, sink=_WithoutSamples(bench.sink), sweep=replace(bench.sweep, measuring=verified))
+    verified = replace(context.sweep.measuring, skip_verification=True)  # when they were measured
+    quiet = replace(context, sink=_WithoutSamples(context.sink), sweep=replace(context.sweep, measuring=verified))
     best, runner_up = (ConfigurationRun(one.planned, quiet) for one in fastest)
     shortest_ns = _shortest_comparison_ns(fastest)
     try:
         if budget.left_ns() >= shortest_ns:
-            start_pair(runner_up, best, progress.tell)
+            start_pair(runner_up, best, progress.report)
         if budget.left_ns() < shortest_ns:  # also when starting has taken it
-            _tell_unconfirmed(best, runner_up, "the budget is spent.", bench)
+            _report_unconfirmed(best, runner_up, "the budget is spent.", context)
             return
-        with TurnNote(bench.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]) as note:
-            comparison = Turns(runner_up, best, progress.tell, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
+        with CrashMarker(
+            context.folder, [Turn(one.configuration_index, one.label, is_measurement=False) for one in (best, runner_up)]
+        ) as note:
+            comparison = Turns(runner_up, best, progress.report, note.write).compare(MIN_BLOCK_COUNT, budget.left_ns())
     except KernalyseError as error:  # both are measured all the same
         if best.is_session_lost:
             raise
-        _tell_unconfirmed(best, runner_up, error.message, bench)
+        _report_unconfirmed(best, runner_up, error.message, context)
     else:
         if comparison.block_count < MIN_BLOCK_COUNT:  # the intervals of so few say nothing
-            _tell_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", bench)
+            _report_unconfirmed(best, runner_up, f"the budget is spent. {comparison.reason}", context)
         else:
-            bench.sink.write(comparison)
+            context.sink.write(comparison)
 
 
 def _can_win(measurement: Measurement) -> bool:
@@ -127,12 +132,12 @@ def _shortest_comparison_ns(fastest: Sequence[Candidate]) -> float:
     return MIN_BLOCK_COUNT * sum(max(CPU_BLOCK_NS, one.duration_median_ns) for one in fastest)
 
 
-def _tell_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, bench: Bench) -> None:
-    """Of a sweep over everything, which keeps no time for comparisons, table best says what each margin rests on."""
-    if bench.sweep.strategy is SearchStrategy.ALL:
+def _report_unconfirmed(best: ConfigurationRun, runner_up: ConfigurationRun, why: str, context: MeasurementContext) -> None:
+    """Warn that nothing was confirmed. Of a sweep over everything, which keeps no time for it, table best says what margins rest on."""
+    if context.sweep.strategy is SearchStrategy.ALL:
         return
     line = f"{best.label} was not compared with {runner_up.label} in alternating blocks: {why}"
-    bench.sink.write(LogLines(LogLevel.WARNING, "worker", tuple(line.splitlines())))
+    context.sink.write(LogLines(LogLevel.WARNING, "worker", tuple(line.splitlines())))
 
 
 class _WithoutSamples:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from services.core.errors import InternalError, InvalidRequestError, KernalyseError
 from services.core.model import BackendName, KernelSweep, RunSpec
 from services.core.wire import decode_bytes
-from services.profiler.workloads.events import Unheard
+from services.profiler.workloads.events import NullSink
 from services.profiler.workloads.launch_record import LaunchNote, LaunchRecord, LaunchStep
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.configuration_run import MeasurementContext
     from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 CUDA_LIBRARY = "libcuda.so.1"
@@ -33,7 +33,7 @@ CUDA_LIBRARY = "libcuda.so.1"
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """What the command line says."""
+    """The command line of counted launches."""
 
     spec_file: Path
     configurations_file: Path
@@ -44,6 +44,7 @@ class LaunchOrder:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Launch what the command line names, under ncu; return the exit status."""
     order = _read_command_line(arguments)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     spec = decode_bytes(order.spec_file.read_bytes(), RunSpec)
@@ -59,7 +60,7 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     from services.profiler.measuring.busy import Neighbours, NoUseMeter
     from services.profiler.measuring.clocks import NoClockMeter
     from services.profiler.measuring.device_buffers import DeviceBuffers
-    from services.profiler.workloads.configuration_run import Bench
+    from services.profiler.workloads.configuration_run import MeasurementContext
     from services.profiler.workloads.sweep_compiler import SweepCompiler
     from services.profiler.workloads.sweep_plan import plan_sweep
 
@@ -68,28 +69,28 @@ def _launch_all(sweep: KernelSweep, order: LaunchOrder) -> None:
     planned_by_index = {planned.configuration_index: planned for planned in plan.configurations()}
     backend = open_backend_for(sweep.backend, sweep.device_id, order.cache_folder)
     session = backend.open(sweep.device_id)
-    bench = Bench(
+    context = MeasurementContext(
         sweep=sweep,
         session=session,
-        sink=Unheard(),
+        sink=NullSink(),
         folder=order.folder,
         clock_meter=NoClockMeter(),
         neighbours=Neighbours(NoUseMeter()),
         buffers=DeviceBuffers(session),
-        compiler=SweepCompiler(sweep.compiler_options, session, Unheard(), order.folder),
+        compiler=SweepCompiler(sweep.compiler_options, session, NullSink(), order.folder),
     )
     record = LaunchRecord(order.record_file)
     for configuration_index in wanted:
-        launch_once(planned_by_index[configuration_index], bench, record, has_ranges=backend.name is BackendName.PYCUDA)
-    bench.buffers.release()
+        launch_once(planned_by_index[configuration_index], context, record, has_ranges=backend.name is BackendName.PYCUDA)
+    context.buffers.release()
     session.close()
 
 
-def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecord, *, has_ranges: bool) -> None:
-    """Prepares one configuration and launches it; what goes wrong is recorded and does not go further."""
+def launch_once(planned: PlannedConfiguration, context: MeasurementContext, record: LaunchRecord, *, has_ranges: bool) -> None:
+    """Prepare one configuration and launch it; what goes wrong is recorded and goes no further."""
     from services.profiler.workloads.configuration_run import ConfigurationRun
 
-    run = ConfigurationRun(planned, bench)
+    run = ConfigurationRun(planned, context)
     index, label = planned.configuration_index, planned.kernel.definition.kernel_name
     try:
         label = run.label
@@ -97,11 +98,11 @@ def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecor
         run.announce()
         launch = run.prepare()
         if has_ranges:
-            bench.session.run(launch)
+            context.session.run(launch)
             with profiled_range():
-                bench.session.run(launch)
+                context.session.run(launch)
         else:
-            bench.session.run(launch)
+            context.session.run(launch)
     except KernalyseError as error:
         record.write(LaunchNote(index, LaunchStep.FAILED, label, error.message))
     else:
@@ -110,7 +111,7 @@ def launch_once(planned: PlannedConfiguration, bench: Bench, record: LaunchRecor
 
 @contextmanager
 def profiled_range() -> Iterator[None]:
-    """What is launched within it in this process, ncu sees under --profile-from-start off. Raises InternalError."""
+    """Let ncu see what this process launches within the context, under --profile-from-start off. Raises InternalError."""
     driver = ctypes.CDLL(CUDA_LIBRARY)  # loaded already, by the backend
     _check(driver.cuProfilerStart(), "cuProfilerStart")
     try:

@@ -47,7 +47,7 @@ TABLE_MARK: Final = b'"Kernel Name"'  # in the header of ncu's table, and nowher
 
 @dataclass(frozen=True, slots=True)
 class CountingFiles:
-    """spec_file: of the run. folder: of the run, the working folder of its worker. cache_folder: of compiled kernels."""
+    """Files for counting. spec_file: of the run. folder: the working folder of its worker. cache_folder: of compiled kernels."""
 
     spec_file: Path
     folder: Path
@@ -69,7 +69,7 @@ class Counting:
     silence_limit_s: float
 
     def of(self, metrics: tuple[str, ...]) -> Counting:
-        """The same for other metrics."""
+        """Return the counting of other metrics."""
         return replace(self, metrics=metrics)
 
 
@@ -88,13 +88,13 @@ class MeasuredLaunches:
             self.progress = payload
         self.sink.write(payload)
 
-    def tell_activity(self, activity: str) -> None:
+    def report_activity(self, activity: str) -> None:
         if self.progress is not None:
             self.sink.write(replace(self.progress, activity=activity))
 
 
 def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
-    """Before anything runs: a way to count, or None after a warning that says why there is none."""
+    """Prepare counting before anything runs. None after a warning that says why nothing can be counted."""
     try:
         metrics, program = metric_names(counted_capability(device)), check_ncu()
     except KernalyseError as error:
@@ -106,7 +106,7 @@ def prepare_counting(device: Device, sink: EventSink) -> Counting | None:
 
 
 def counted_capability(device: Device) -> str:
-    """The compute capability of a device that ncu can count on. Raises UnmetConditionError for any other."""
+    """Return the compute capability of a device that ncu can count on. Raises UnmetConditionError for any other."""
     if device.compute_capability is None or BackendName.OPENCL in device.backends:
         raise UnmetConditionError(
             "hardware counters",
@@ -118,7 +118,7 @@ def counted_capability(device: Device) -> str:
 
 
 def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunches, files: CountingFiles) -> None:
-    """Counts what was measured; one report for cold configurations, one for hot ones. Tells ArtifactStored and CountersStored.
+    """Count what was measured; one report for cold configurations, one for hot ones. Tells ArtifactStored and CountersStored.
 
     Of several processes that measured the same configurations, those of the first are counted: they launch the same.
     """
@@ -135,17 +135,17 @@ def count_launches(counting: Counting, plan: SweepPlan, measured: MeasuredLaunch
             _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error.message}")
         except OSError as error:
             _warn(measured, f"No counters of {cache_mode.lower()} configurations: {error}.")
-    measured.tell_activity("")
+    measured.report_activity("")
 
 
 def count_one(counting: Counting, cache_mode: CacheMode, function_name: str, measured: MeasuredLaunches, files: CountingFiles) -> None:
-    """Counts the first configuration of the sweep in `files`. Raises UnmetConditionError, TimeLimitError, OSError."""
+    """Count the first configuration of the sweep in `files`. Raises UnmetConditionError, TimeLimitError, OSError."""
     _Pass(counting, cache_mode, {0: function_name}, measured, files, "counters").run()
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One call of ncu, repeated where it refuses single metrics.
+    """A call of ncu, repeated where it rejects single metrics.
 
     functions: name of the __global__ function by configuration_index, in the order of launching.
     """
@@ -160,7 +160,7 @@ class _Pass:
     failed: list[LaunchNote] = field(default_factory=list)
 
     def run(self) -> None:
-        """Raises UnmetConditionError: ncu gave no report; TimeLimitError: it hung."""
+        """Count the launches. Raises UnmetConditionError: ncu gave no report; TimeLimitError: it hung."""
         metrics = self.counting.metrics
         for _ in range(MAX_REFUSAL_COUNT + 1):
             folder = self._folder()
@@ -170,14 +170,14 @@ class _Pass:
             output = (report + b"\n" + (folder / "output").read_bytes()).decode(errors="replace")
             refused = frozenset[str]() if TABLE_MARK in report else refused_metrics(output, metrics)
             if not refused:
-                self._tell(call, report, end, output)
+                self._report(call, report, end, output)
                 return
             metrics = tuple(metric for metric in metrics if metric not in refused)
             _warn(self.measured, not_counted(refused))
         raise refusal(output, end.exit_code)
 
     def _folder(self) -> Path:
-        """Apart from the run's own: what is compiled for these launches leaves no artifact a second time."""
+        """Return a folder apart from the run's own: what is compiled for these launches leaves no artifact a second time."""
         folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self.files.folder))
         bundles = self.files.folder / "bundles"
         if bundles.is_dir():
@@ -197,7 +197,7 @@ class _Pass:
         )
 
     def _watch(self, call: NcuCall, folder: Path) -> ProcessEnd:
-        """Sees ncu through, and tells what is being counted. Raises TimeLimitError."""
+        """See ncu through, and report what is being counted. Raises TimeLimitError."""
         self.launched, self.failed = [], []
         record = LaunchRecord(folder / "record")
         command = call.command(self._target(folder))
@@ -208,14 +208,14 @@ class _Pass:
         ):
             silence = _Silence(self.counting.silence_limit_s)
             activity = "counting"
-            self.measured.tell_activity(activity)
+            self.measured.report_activity(activity)
             while not process.wait(POLL_S):
                 notes = record.read()
                 self._take(notes)
                 if notes:
                     activity = f"counting {notes[-1].label}"
                 if silence.is_told(bool(notes)):
-                    self.measured.tell_activity(activity)
+                    self.measured.report_activity(activity)
                 if silence.is_over:
                     process.end("silent")
                     process.result()
@@ -240,8 +240,8 @@ class _Pass:
         self.launched += [note.configuration_index for note in notes if note.step is LaunchStep.LAUNCHED]
         self.failed += [note for note in notes if note.step is LaunchStep.FAILED]
 
-    def _tell(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
-        """The report if there is one, and what went wrong. Raises UnmetConditionError: there is none."""
+    def _report(self, call: NcuCall, report: bytes, end: ProcessEnd, output: str) -> None:
+        """Report the counters if there are any, and what went wrong. Raises UnmetConditionError: there are none."""
         for note in self.failed[:MAX_FAILURE_COUNT]:
             _warn(self.measured, f"No counters of {note.label}: {note.message}")
         if len(self.failed) > MAX_FAILURE_COUNT:
@@ -257,7 +257,7 @@ class _Pass:
 
 
 class _Silence:
-    """How long nothing has been launched, and when the service should hear of this worker again."""
+    """Timers: how long nothing has been launched, and when the service should hear of this worker again."""
 
     def __init__(self, limit_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -265,7 +265,7 @@ class _Silence:
         self._last_note_s = self._last_told_s = clock_s()
 
     def is_told(self, has_notes: bool) -> bool:
-        """Whether to tell now: there is news, or the service has heard nothing for a while."""
+        """Return whether to tell now: there is news, or the service has heard nothing for a while."""
         now_s = self._clock_s()
         if has_notes:
             self._last_note_s = now_s
@@ -280,7 +280,7 @@ class _Silence:
 
 
 def base_name(function_name: str) -> str:
-    """As ncu's filter has it: without namespaces and template arguments."""
+    """Return the name as ncu's filter has it: without namespaces and template arguments."""
     return function_name.partition("<")[0].rpartition("::")[2].strip()
 
 

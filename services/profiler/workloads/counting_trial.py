@@ -11,7 +11,7 @@ from services.core.wire import encode_bytes
 from services.profiler.catalog import load_catalog
 from services.profiler.collectors.ncu_refusals import is_refused_for_good
 from services.profiler.workloads.counters import Counting, CountingFiles, MeasuredLaunches, count_one
-from services.profiler.workloads.events import EventSink, Unheard
+from services.profiler.workloads.events import EventSink, NullSink
 
 KERNEL_NAME: Final = "saxpy"
 SIZE: Final = 1_024
@@ -19,7 +19,7 @@ METRIC: Final = "dram__bytes.sum"  # one that takes the lock which other program
 
 
 def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: EventSink) -> Counting | None:
-    """The same, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
+    """Return the counting, or None after a warning: ncu has refused for a reason that the sweep's end will not change.
 
     Whatever else goes wrong says little of the sweep's own kernels, and is left to them.
 
@@ -34,7 +34,7 @@ def try_counting(counting: Counting, sweep: KernelSweep, folder: Path, sink: Eve
     files.spec_file.write_bytes(encode_bytes(RunSpec(trial)))
     function_name = load_catalog().definition(KERNEL_NAME).function
     try:
-        count_one(counting.of((METRIC,)), CacheMode.HOT, function_name, MeasuredLaunches(Unheard()), files)
+        count_one(counting.of((METRIC,)), CacheMode.HOT, function_name, MeasuredLaunches(NullSink()), files)
     except KernalyseError as error:
         if is_refused_for_good(error.found):
             sink.write(LogLines(LogLevel.WARNING, "worker", tuple(f"No counters, timings alone: {error.message}".splitlines())))

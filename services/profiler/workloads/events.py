@@ -1,16 +1,21 @@
-"""Where a workload's events go, and how they are made."""
+"""Events of a workload: where they go, how they are made, and how far the run is."""
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from services.core.errors import KernalyseError
 from services.core.listings import LISTING_TITLES
-from services.core.model import ArtifactStored, EventPayload, RunError
+from services.core.model import ArtifactStored, ConfigurationFailed, EventPayload, Progress, RunError, RunLimits
+
+if TYPE_CHECKING:
+    from services.profiler.backends.base import DeviceSession
 
 ARTIFACTS_FOLDER: Final = "artifacts"
 SOURCE_MEDIA_TYPE: Final = "text/plain"
@@ -19,23 +24,65 @@ BINARY_ENDINGS: Final = (".nsys-rep", ".qdstrm", ".ncu-rep", ".parquet", ".sqlit
 
 
 class EventSink(Protocol):
+    """A receiver of the events of a run."""
+
     def write(self, payload: EventPayload) -> None: ...
 
 
-class Unheard:
-    """A sink for what nobody is to hear."""
+class NullSink:
+    """A sink that drops every event."""
 
     def write(self, payload: EventPayload) -> None:
         pass
 
 
+@dataclass(slots=True)
+class ProgressReporter:
+    """Counts the configurations of a run that are done, and reports the counts with what is being done.
+
+    Attributes:
+        completed_count: failed ones included.
+        configuration_index: of the configuration being measured: it has failed if the worker ends over it.
+    """
+
+    sink: EventSink
+    total_count: int
+    device_id: str | None = None
+    completed_count: int = 0
+    failed_count: int = 0
+    configuration_index: int | None = None
+
+    def report(self, activity: str) -> None:
+        self.sink.write(
+            Progress(
+                completed_configuration_count=self.completed_count,
+                failed_configuration_count=self.failed_count,
+                total_configuration_count=self.total_count,
+                activity=activity,
+                device_id=self.device_id,
+                configuration_index=self.configuration_index,
+            )
+        )
+
+    def complete(self, count: int = 1) -> None:
+        """Count `count` more configurations as done."""
+        self.completed_count += count
+        self.report("")
+
+    def fail(self, configuration_index: int, error: KernalyseError) -> None:
+        """Report a configuration that could not be measured, and count it as done."""
+        self.sink.write(ConfigurationFailed(configuration_index, run_error(error)))
+        self.failed_count += 1
+        self.complete()
+
+
 def run_error(error: KernalyseError) -> RunError:
-    """The error as an event carries it."""
+    """Return the error as an event carries it."""
     return RunError(code=error.code, reason=error.reason, message=error.message, metadata=tuple(sorted(error.metadata.items())))
 
 
 def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStored:
-    """Moves a file below the run's folder, where it becomes an artifact; the event that announces it. Raises OSError."""
+    """Move a file below the run's folder, where it becomes an artifact; return the event that announces it. Raises OSError."""
     target = folder / ARTIFACTS_FOLDER / artifact_name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(file, target)
@@ -45,7 +92,7 @@ def keep_artifact(folder: Path, artifact_name: str, file: Path) -> ArtifactStore
 
 
 def store_artifact(folder: Path, artifact_name: str, data: bytes) -> ArtifactStored:
-    """Writes `data` below the run's folder; the event that announces it."""
+    """Write `data` below the run's folder as an artifact; return the event that announces it."""
     artifacts = folder / ARTIFACTS_FOLDER
     artifacts.mkdir(parents=True, exist_ok=True)
     (artifacts / artifact_name).write_bytes(data)
@@ -57,8 +104,20 @@ def _stored(artifact_name: str, digest: str, size_bytes: int) -> ArtifactStored:
 
 
 def _media_type(artifact_name: str) -> str:
-    """Listings first: systems take .cl, .ptx and .sass for what else ends so."""
+    """Return the media type by name; listings first, for systems take .cl, .ptx and .sass for what else ends so."""
     if artifact_name.endswith(tuple(f".{ending}" for ending in LISTING_TITLES)):
         return SOURCE_MEDIA_TYPE
     guessed, _ = mimetypes.guess_type(artifact_name)
     return guessed or (BINARY_MEDIA_TYPE if artifact_name.endswith(BINARY_ENDINGS) else SOURCE_MEDIA_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelContext:
+    """What the worker gives a model to run with."""
+
+    open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
+    sink: EventSink
+    folder: Path  # of the run: its artifacts, and its bundle if it has one
+    limits: RunLimits
+    ceilings_file: Path | None  # where measured ceilings are kept between runs
+    cache_folder: Path | None  # where what is built is kept between runs

@@ -1,4 +1,4 @@
-"""Whether a device holds a configuration's buffers and, where it does not, up to which sizes it would."""
+"""Check that a device holds a configuration's buffers; where it does not, the largest sizes that it would hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.profiler.workloads.sweep_plan import PlannedConfiguration
 
 
 def check_device_memory(planned: PlannedConfiguration, device: Device) -> None:
-    """Raises MemoryLimitError that names, for each parameter, the largest value that fits with the others as they are."""
+    """Raise MemoryLimitError that names, for each parameter, the largest value that fits with the others as they are."""
     try:
         _check(planned, device)
     except MemoryLimitError as error:
@@ -23,7 +23,7 @@ def check_device_memory(planned: PlannedConfiguration, device: Device) -> None:
 
 
 def largest_fitting_values(planned: PlannedConfiguration, device: Device) -> Mapping[str, int]:
-    """The largest value below its own of each parameter, by name; tied ones move together, under a name like N=M.
+    """Return the largest value below its own of each parameter, by name; tied ones move together, under a name like N=M.
 
     Without those that no value helps. Buffers are taken to grow with their parameters.
     """

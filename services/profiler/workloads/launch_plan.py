@@ -1,4 +1,4 @@
-"""One configuration worked out: its grid, its buffers, its counts."""
+"""Launch plan of a configuration: its grid, its buffers, its counts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class LaunchPlan:
         return self.planned.kernel.definition
 
     def buffers(self) -> tuple[BufferPlan, ...]:
-        """The buffers with their shapes. Raises InvalidParameterError or InvalidExpressionError."""
+        """Return the buffers with their shapes. Raises InvalidParameterError or InvalidExpressionError."""
         return tuple(plan_buffer(buffer, self.planned.names) for buffer in self.definition.buffers)
 
 
 def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
-    """Evaluates the definition's expressions for one configuration.
+    """Evaluate the definition's expressions for one configuration.
 
     Raises:
         InvalidParameterError, InvalidExpressionError: a formula without a usable value.
@@ -69,7 +69,7 @@ def plan_launch(planned: PlannedConfiguration) -> LaunchPlan:
 
 
 def check_requirement(plan: LaunchPlan) -> None:
-    """Raises LaunchLimitError for a launch that the kernel's source is not written for."""
+    """Raise LaunchLimitError for a launch that the kernel's source is not written for."""
     requires = plan.definition.launch.requires
     if requires and not parse_expression(requires).evaluate(plan.planned.names):
         shown = ", ".join(f"{name}={value}" for name, value in plan.planned.names.items() if name in parse_expression(requires).names)

@@ -1,4 +1,4 @@
-"""What a process of counted launches says of each, line by line in a file: a profiler stands between it and the worker."""
+"""Record of counted launches, line by line in a file: a profiler stands between their process and the worker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 
 class LaunchStep(StrEnum):
+    """The state of a counted launch."""
+
     PREPARING = "preparing"
     LAUNCHED = "launched"
     FAILED = "failed"
@@ -16,6 +18,8 @@ class LaunchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchNote:
+    """A line of the record."""
+
     configuration_index: int
     step: LaunchStep
     label: str
@@ -34,7 +38,7 @@ class LaunchRecord:
             file.write(json.dumps(asdict(note)) + "\n")
 
     def read(self) -> list[LaunchNote]:
-        """What has been added since the last call. A line that is still being written comes with the next one."""
+        """Return what has been added since the last call. A line that is still being written comes with the next one."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

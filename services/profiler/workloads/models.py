@@ -5,32 +5,13 @@ The service asks before it queues a run, so nothing here imports NumPy or a runt
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from services.core.errors import UnknownModelError
-from services.core.model import BackendName, Device, ModelRun, RunLimits
+from services.core.model import BackendName, Device, ModelRun
 from services.profiler.workloads.gpt.spec import GptSpec
 from services.profiler.workloads.onnx.spec import OnnxSpec
-
-if TYPE_CHECKING:
-    from services.profiler.backends.base import DeviceSession
-    from services.profiler.workloads.events import EventSink
-
-
-@dataclass(frozen=True, slots=True)
-class ModelContext:
-    """What the worker gives a model to run with."""
-
-    open_session: Callable[[], DeviceSession]  # on the run's backend and device; raises what opening them raises
-    sink: EventSink
-    folder: Path  # of the run: its artifacts, and its bundle if it has one
-    limits: RunLimits
-    ceilings_file: Path | None  # where measured ceilings are kept between runs
-    cache_folder: Path | None  # where what is built is kept between runs
 
 
 class ModelSpec(Protocol):

@@ -15,7 +15,7 @@ from typing import Final
 
 from services.core.model import LogLevel, LogLines
 from services.profiler import supervisor
-from services.profiler.collectors.collector import PROGRAM_MARK, Collector, ToolEnd, Workplace
+from services.profiler.collectors.collector import PROGRAM_MARK, Collector, CollectorContext, ToolEnd
 from services.profiler.collectors.supervised_process import SupervisedProcess
 from services.profiler.output_lines import OutputLines
 from services.profiler.workloads.events import EventSink
@@ -69,20 +69,22 @@ class EndCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
+    """The end of the program and of the tool around it."""
+
     cause: EndCause
     tool: ToolEnd
 
 
 @dataclass(slots=True)
 class Cancelling:
-    """Whether the run is being cancelled, and the little time that is left then."""
+    """State of a cancellation, and the little time that is left then."""
 
     is_told: Callable[[], bool]
     grace_s: float
     _tool_end: float | None = None
 
     def limit(self, tool_end: float, now: float) -> float:
-        """The latest moment for tools."""
+        """Return the latest moment for tools."""
         if self._tool_end is None and self.is_told():
             self._tool_end = now + CANCELLING_SHARE * self.grace_s
         return tool_end if self._tool_end is None else min(tool_end, self._tool_end)
@@ -92,30 +94,30 @@ class Watcher:
     """Runs tools one after the other.
 
     Args:
-        tell_activity: says what is being done, now and again while it is.
+        report_activity: says what is being done, now and again while it is.
     """
 
     def __init__(
-        self, workplace: Workplace, budget: TimeBudget, sink: EventSink, tell_activity: Callable[[str], None], cancelling: Cancelling
+        self, context: CollectorContext, budget: TimeBudget, sink: EventSink, report_activity: Callable[[str], None], cancelling: Cancelling
     ) -> None:
-        self._workplace = workplace
+        self._context = context
         self._budget = budget
         self._cancelling = cancelling
         self._sink = sink
-        self._tell_activity = tell_activity
+        self._report_activity = report_activity
 
     def run(self, command: Sequence[str], activity: str) -> ToolEnd:
-        """A tool alone, on what was collected."""
+        """Run a tool alone, on what was collected."""
         with self._started(command, {}) as (process, output):
-            silence = _Silence(self._workplace)
+            silence = _Silence(self._context)
             while not process.wait(POLL_S):
-                self._tell_activity(activity)
+                self._report_activity(activity)
                 if self._is_over(time.monotonic()) or silence.is_over():
                     return self._ended(process, output, is_over_time=True)
             return self._ended(process, output)
 
     def run_program(self, collector: Collector, target: Sequence[str], label: str, max_duration_s: float | None) -> ProgramEnd:
-        """The program under its collector, until both have ended."""
+        """Run the program under its collector, until both have ended."""
         with self._started(collector.command(target), collector.environment()) as (process, output):
             program = _Program(process.supervisor_id)
             cause = EndCause.ITSELF
@@ -129,8 +131,8 @@ class Watcher:
                         program.end(now + self._budget.grace_s)
                 program.keep_ending(now, collector.is_finishing())
                 # Not only after the program: a tool can hang before it, and a short program begins and ends between two looks.
-                silence = None if is_running else silence or _Silence(self._workplace)
-                self._tell_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
+                silence = None if is_running else silence or _Silence(self._context)
+                self._report_activity(_activity(collector.name, label, program.age_s(now), is_running, cause))
                 if self._is_over(now) or (silence is not None and silence.is_over()):
                     return ProgramEnd(cause, self._ended(process, output, is_over_time=True))
             if self._cancelling.is_told():
@@ -141,7 +143,7 @@ class Watcher:
         return now > self._cancelling.limit(self._budget.tool_end, now)
 
     def _cause(self, now: float, age_s: float | None, max_duration_s: float | None) -> EndCause:
-        """Why a program that runs has to end now; ITSELF: it has not to."""
+        """Return why a program that runs has to end now; ITSELF: it has not to."""
         if self._cancelling.is_told():
             return EndCause.CANCELLED
         if max_duration_s is not None and age_s is not None and age_s > max_duration_s:
@@ -155,8 +157,8 @@ class Watcher:
         try:
             process = SupervisedProcess(
                 command,
-                folder=self._workplace.program,
-                environment={**self._workplace.environment, **variables},
+                folder=self._context.program,
+                environment={**self._context.environment, **variables},
                 output_fd=write_fd,
                 grace_s=self._budget.grace_s,
             )
@@ -199,11 +201,11 @@ class _Listener(threading.Thread):
     def run(self) -> None:
         with suppress(BrokenPipeError):  # the service is gone
             while data := os.read(self._read_fd, READ_BYTES):
-                self._tell(self._lines.take(data))
-            self._tell(self._lines.end())
+                self._report(self._lines.take(data))
+            self._report(self._lines.end())
         os.close(self._read_fd)
 
-    def _tell(self, lines: tuple[str, ...]) -> None:
+    def _report(self, lines: tuple[str, ...]) -> None:
         if lines:
             self._sink.write(LogLines(LogLevel.INFO, "program", lines))
 
@@ -223,7 +225,7 @@ class _Program:
         return is_running
 
     def age_s(self, now: float) -> float | None:
-        """Since when it has run; None: not yet."""
+        """Return how long it has run; None: not yet."""
         return None if self._first_seen is None else max(0.0, now - self._first_seen)
 
     def end(self, kill_time: float) -> None:
@@ -231,7 +233,7 @@ class _Program:
         self._signal(signal.SIGTERM)
 
     def keep_ending(self, now: float, is_finishing: bool) -> None:
-        """Kills what TERM has not ended in time, unless it is at its trace."""
+        """Kill what TERM has not ended in time, unless it is at its trace."""
         if self._kill_time is not None and now > self._kill_time and not is_finishing:
             self._signal(signal.SIGKILL)
 
@@ -249,10 +251,10 @@ class _Program:
 
 
 class _Silence:
-    """Whether a tool has changed no file for too long."""
+    """Timer of a tool that has changed no file for too long."""
 
-    def __init__(self, workplace: Workplace) -> None:
-        self._folders = (workplace.collected, workplace.temporary)
+    def __init__(self, context: CollectorContext) -> None:
+        self._folders = (context.collected, context.temporary)
         self._state: object = None
         self._change_time = self._look_time = time.monotonic()
 

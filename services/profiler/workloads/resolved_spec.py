@@ -12,7 +12,7 @@ from services.profiler.workloads.sweep_plan import SweepPlan
 
 
 def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
-    """The spec of a sweep with the sources and definitions that it took from the catalogue, or derived."""
+    """Return the spec of a sweep with the sources and definitions that it took from the catalogue, or derived."""
     sweep = spec.work
     assert isinstance(sweep, KernelSweep)
     kernels = tuple(
@@ -23,7 +23,7 @@ def resolved_spec(spec: RunSpec, plan: SweepPlan) -> RunSpec:
 
 
 def kept_headers(plan: SweepPlan, folder: Path) -> Iterator[HeaderBundle]:
-    """The bundles of headers that the sweep's kernels name, as they were uploaded. folder: of the run."""
+    """Yield the bundles of headers that the sweep's kernels name, as they were uploaded. folder: of the run."""
     for digest in sorted({kernel.bundle_digest for kernel in plan.kernels if kernel.bundle_digest is not None}):
         headers = repack_headers(bundle_folder(folder, digest))
         if headers is not None and headers.digest == digest:

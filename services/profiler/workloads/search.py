@@ -21,7 +21,7 @@ from typing import Final
 
 from services.core.model import LogLevel, LogLines, StoppingCriterion, StopReason
 from services.core.statistics import MedianInterval, median_interval
-from services.profiler.workloads.configuration_run import Bench, ConfigurationRun
+from services.profiler.workloads.configuration_run import ConfigurationRun, MeasurementContext
 from services.profiler.workloads.confirming import CONFIRMING_RATIO, Contests
 from services.profiler.workloads.search_budget import ClockNs, SearchBudget
 from services.profiler.workloads.sweep_plan import PlannedConfiguration
@@ -34,89 +34,89 @@ FINALIST_COUNT: Final = 2  # measured thoroughly: with one there would be no mar
 
 def search_at_random(
     configurations: Iterable[PlannedConfiguration],
-    bench: Bench,
+    context: MeasurementContext,
     progress: SweepProgress,
     contests: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
-    """Measures one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
-    order_seed, seed = bench.sweep.order_seed, bench.sweep.measuring.seed
+    """Measure one after the other in random order until the budget is spent; the last one gets fewer samples where it must."""
+    order_seed, seed = context.sweep.order_seed, context.sweep.measuring.seed
     waiting = list(configurations)
     random.Random(f"search/{seed if order_seed is None else order_seed}").shuffle(waiting)
-    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
-    searching = _searching_part(budget, bench)
+    budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
+    searching = _searching_part(budget, context)
     while waiting and not searching.is_spent():
         planned = waiting.pop(0)
-        contests.enter(planned, measure_configuration(planned, _limited(bench, searching.left_ns()), progress))
-    _tell_left(len(waiting), bench)
-    contests.confirm(bench, progress, budget)
+        contests.enter(planned, measure_configuration(planned, _limited(context, searching.left_ns()), progress))
+    _report_left(len(waiting), context)
+    contests.confirm(context, progress, budget)
 
 
 def search_by_halving(
     configurations: Iterable[PlannedConfiguration],
-    bench: Bench,
+    context: MeasurementContext,
     progress: SweepProgress,
     contests: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
-    """Finds the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
+    """Find the fastest configuration of each contest; each gets an equal share of the budget that is left when it begins."""
     by_contest: dict[object, list[PlannedConfiguration]] = {}
     for planned in configurations:
         by_contest.setdefault(planned.contest, []).append(planned)
-    budget = SearchBudget.of(bench.sweep.budget_ns, clock_ns)
-    searching = _searching_part(budget, bench)
+    budget = SearchBudget.of(context.sweep.budget_ns, clock_ns)
+    searching = _searching_part(budget, context)
     left_count = 0
     for position, contest in enumerate(by_contest.values()):
-        halving = _Halving(bench, progress, searching.part(1 / (len(by_contest) - position)), contests)
+        halving = _Halving(context, progress, searching.part(1 / (len(by_contest) - position)), contests)
         left_count += halving.hold(contest)
-    _tell_left(left_count, bench)
-    contests.confirm(bench, progress, budget)
+    _report_left(left_count, context)
+    contests.confirm(context, progress, budget)
 
 
-def _searching_part(budget: SearchBudget, bench: Bench) -> SearchBudget:
-    return budget if bench.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
+def _searching_part(budget: SearchBudget, context: MeasurementContext) -> SearchBudget:
+    return budget if context.sweep.skip_confirmation else budget.part(1 - CONFIRMING_RATIO)
 
 
-def _limited(bench: Bench, left_ns: float) -> Bench:
-    """With no more time for the samples of a configuration than this, but enough for a look."""
-    measuring = bench.sweep.measuring
+def _limited(context: MeasurementContext, left_ns: float) -> MeasurementContext:
+    """Return the context with no more time for the samples of a configuration than this, but enough for a look."""
+    measuring = context.sweep.measuring
     if left_ns >= measuring.max_duration_ns:
-        return bench
+        return context
     limited = replace(measuring, max_duration_ns=min(measuring.max_duration_ns, max(int(left_ns), FIRST_LOOK_NS)))
-    return replace(bench, sweep=replace(bench.sweep, measuring=limited))
+    return replace(context, sweep=replace(context.sweep, measuring=limited))
 
 
 def faster_half(standings: Sequence[MedianInterval]) -> list[int]:
-    """Positions that go on: of the faster half, those whose interval does not lie above the best's; at least the two best."""
+    """Return the positions of the faster half and of those whose interval does not lie above the best's; at least the two best."""
     order = sorted(range(len(standings)), key=lambda position: standings[position].median)
     half = order[: max(FINALIST_COUNT, (len(order) + 1) // 2)]
     best = standings[order[0]]
     return [position for place, position in enumerate(half) if place < FINALIST_COUNT or standings[position].low <= best.high]
 
 
-def _tell_left(left_count: int, bench: Bench) -> None:
+def _report_left(left_count: int, context: MeasurementContext) -> None:
     if left_count:
-        budget_s = (bench.sweep.budget_ns or 0) / 1e9
+        budget_s = (context.sweep.budget_ns or 0) / 1e9
         text = f"The budget of {budget_s:g} s is spent: {left_count} configuration{'s were' if left_count > 1 else ' was'} not measured."
         remedy = "kernalyse resume with --budget SECONDS goes on with what is left."
-        bench.sink.write(LogLines(LogLevel.WARNING, "worker", (f"{text} {remedy}",)))
+        context.sink.write(LogLines(LogLevel.WARNING, "worker", (f"{text} {remedy}",)))
 
 
 class _Halving:
-    """One contest: configurations of which the fastest is wanted."""
+    """Successive halving of one contest: configurations of which the fastest is sought."""
 
-    def __init__(self, bench: Bench, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
-        self._bench = bench
+    def __init__(self, context: MeasurementContext, progress: SweepProgress, budget: SearchBudget, contests: Contests) -> None:
+        self._context = context
         self._progress = progress
         self._budget = budget
         self._on_device: ConfigurationRun | None = None
         self._contests = contests
 
     def hold(self, contest: Sequence[PlannedConfiguration]) -> int:
-        """Measures until two are left and thoroughly known, or the budget is spent; answers with how many had no look at all."""
+        """Measure until two are left and thoroughly known, or the budget is spent; return how many had no look at all."""
         waiting, rivals = list(contest), list[ConfigurationRun]()
         while waiting and not self._budget.is_spent():
-            run = ConfigurationRun(waiting.pop(0), self._bench)
+            run = ConfigurationRun(waiting.pop(0), self._context)
             if self._progress.attempt(run, partial(self._first_look, run)):
                 rivals.append(run)
         wrong = [run for run in rivals if run.is_wrong]  # measured, for all to see; but a wrong result may be the fastest
@@ -132,13 +132,13 @@ class _Halving:
         return len(waiting)
 
     def _without(self, rivals: Sequence[ConfigurationRun], leaving: Sequence[ConfigurationRun]) -> list[ConfigurationRun]:
-        """Those that go on; the others' measurements are told as they are."""
+        """Return the configurations that go on; the others' measurements are reported as they are."""
         for run in leaving:
             self._finish(run, lambda _: StopReason.ELIMINATED)
         return [run for run in rivals if run not in leaving]
 
     def _last_samples(self, sharing_count: int, run: ConfigurationRun) -> StopReason:
-        """Samples as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
+        """Sample as in a sweep over everything, for as long as the budget has it for one of `sharing_count`."""
         if run.samples().size >= run.rule.max_sample_count:
             return StopReason.SAMPLE_LIMIT
         left_ns = self._budget.left_ns()
@@ -153,17 +153,17 @@ class _Halving:
     def _first_look(self, run: ConfigurationRun) -> None:
         self._bring(None)
         run.announce()
-        run.start(self._progress.tell)
+        run.start(self._progress.report)
         self._on_device = run
         self._sample(run, FIRST_LOOK_COUNT)
 
     def _look_again(self, run: ConfigurationRun, count: int) -> bool:
-        """Whether the run goes on. Without budget it does with what it has."""
+        """Return whether the run goes on. Without budget it does with what it has."""
         return self._budget.is_spent() or self._progress.attempt(run, partial(self._sample, run, count))
 
     def _sample(self, run: ConfigurationRun, count: int) -> None:
-        """Samples up to this many in all."""
-        self._progress.tell(f"looking at {run.label}")
+        """Take samples up to this many in all."""
+        self._progress.report(f"looking at {run.label}")
         self._bring(run)
         rule = run.rule
         if run.samples().size < min(count, rule.max_sample_count):
@@ -178,7 +178,7 @@ class _Halving:
 
     def _finish(self, run: ConfigurationRun, ending: Callable[[ConfigurationRun], StopReason]) -> None:
         def finish() -> None:
-            self._progress.tell(f"measuring {run.label}")
+            self._progress.report(f"measuring {run.label}")
             self._bring(run)
             run.finish(ending(run))
 
@@ -187,7 +187,7 @@ class _Halving:
             self._progress.complete()
 
     def _bring(self, run: ConfigurationRun | None) -> None:
-        """Makes the device's buffers those of `run`; None: they are about to become another one's."""
+        """Make the device's buffers those of `run`; None: they are about to become another one's."""
         if self._on_device is not run:
             if self._on_device is not None:
                 self._on_device.unload()

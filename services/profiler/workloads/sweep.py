@@ -11,9 +11,9 @@ from services.profiler.backends.base import DeviceSession
 from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.device_buffers import DeviceBuffers
-from services.profiler.workloads.configuration_run import Bench
+from services.profiler.workloads.configuration_run import MeasurementContext
 from services.profiler.workloads.confirming import Candidate, Contests, confirming_ns
-from services.profiler.workloads.events import EventSink
+from services.profiler.workloads.events import EventSink, ProgressReporter
 from services.profiler.workloads.pairing import measure_pairs
 from services.profiler.workloads.search import search_at_random, search_by_halving
 from services.profiler.workloads.search_budget import ClockNs, SearchBudget
@@ -31,7 +31,7 @@ def run_sweep(
     process_index: int = 0,
     failed_count: int = 0,
 ) -> int:
-    """Measures what `plan` leaves to one process, on an open session, and writes what happens to `sink`.
+    """Measure what `plan` leaves to one process, on an open session, and write what happens to `sink`.
 
     A configuration that cannot be measured is told as ConfigurationFailed, and the sweep goes on.
 
@@ -45,7 +45,7 @@ def run_sweep(
         KernalyseError: the first configuration's, when not a single one could be measured; or of one whose kernel has taken
             the session with it, so that those after it are not measured.
     """
-    bench = Bench(
+    context = MeasurementContext(
         sweep=sweep,
         session=session,
         sink=sink,
@@ -55,48 +55,49 @@ def run_sweep(
         buffers=DeviceBuffers(session),
         compiler=SweepCompiler(sweep.compiler_options, session, sink, folder),
     )
-    progress = SweepProgress(sink, plan, session.device.device_id, process_index, failed_count)
+    reporter = ProgressReporter(sink, plan.configuration_count, session.device.device_id, plan.completed_count(process_index), failed_count)
+    progress = SweepProgress(reporter)
     try:
-        _measure(plan, process_index, bench, progress)
+        _measure(plan, process_index, context, progress)
     finally:
-        bench.buffers.release()
+        context.buffers.release()
     progress.raise_if_nothing_was_measured()
-    return progress.failed_count
+    return reporter.failed_count
 
 
-def _measure(plan: SweepPlan, process_index: int, bench: Bench, progress: SweepProgress) -> None:
+def _measure(plan: SweepPlan, process_index: int, context: MeasurementContext, progress: SweepProgress) -> None:
     configurations = plan.to_measure(process_index)
-    if bench.sweep.pairing is not None:
-        measure_pairs(configurations, bench.sweep.pairing.block_count, bench, progress)
+    if context.sweep.pairing is not None:
+        measure_pairs(configurations, context.sweep.pairing.block_count, context, progress)
         return
-    contests = Contests(_rivals(plan, bench.sweep))
-    match bench.sweep.strategy:
+    contests = Contests(_rivals(plan, context.sweep))
+    match context.sweep.strategy:
         case SearchStrategy.ALL:
-            _measure_all(configurations, bench, progress, contests)
+            _measure_all(configurations, context, progress, contests)
         case SearchStrategy.RANDOM:
-            search_at_random(configurations, bench, progress, contests)
+            search_at_random(configurations, context, progress, contests)
         case SearchStrategy.HALVING:
-            search_by_halving(configurations, bench, progress, contests)
+            search_by_halving(configurations, context, progress, contests)
 
 
 def _measure_all(
     configurations: Sequence[PlannedConfiguration],
-    bench: Bench,
+    context: MeasurementContext,
     progress: SweepProgress,
     contests: Contests,
     clock_ns: ClockNs = time.monotonic_ns,
 ) -> None:
     start_ns = clock_ns()
     for planned in configurations:
-        contests.enter(planned, measure_configuration(planned, bench, progress))
+        contests.enter(planned, measure_configuration(planned, context, progress))
     allowed_ns = confirming_ns(clock_ns() - start_ns)
-    is_decided_by_processes = bench.sweep.process_count > 1
-    if not (is_decided_by_processes or bench.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
-        contests.confirm(bench, progress, SearchBudget.of(int(allowed_ns), clock_ns))
+    is_decided_by_processes = context.sweep.process_count > 1
+    if not (is_decided_by_processes or context.sweep.skip_confirmation) and contests.shortest_comparison_ns() <= allowed_ns:
+        contests.confirm(context, progress, SearchBudget.of(int(allowed_ns), clock_ns))
 
 
 def _rivals(plan: SweepPlan, sweep: KernelSweep) -> Iterator[Candidate]:
-    """What an earlier run of the sweep has measured, as far as it may be the fastest."""
+    """Yield what an earlier run of the sweep has measured, as far as it may be the fastest."""
     medians_ns = {rival.configuration_index: rival.duration_median_ns for rival in sweep.rivals}
     if medians_ns:
         for planned in plan.configurations():

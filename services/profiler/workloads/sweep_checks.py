@@ -1,4 +1,4 @@
-"""What makes a sweep impossible before any kernel of it is looked at."""
+"""Checks of a sweep before any kernel of it is looked at."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 def check_sweep(sweep: KernelSweep) -> None:
-    """Raises InvalidParameterError that names the option."""
+    """Raise InvalidParameterError that names the option that makes a sweep impossible."""
     _check_options(sweep.measuring)
     _check_search(sweep)
     for block in sweep.blocks:
@@ -38,7 +38,7 @@ def check_sweep(sweep: KernelSweep) -> None:
 
 
 def check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> None:
-    """Raises UnknownParameterError for names that no kernel has, InvalidParameterError for those given twice."""
+    """Raise UnknownParameterError for names that no kernel has, InvalidParameterError for those given twice."""
     parameters = {parameter.name for definition in definitions for parameter in definition.parameters}
     arguments = {argument.name for definition in definitions for argument in definition.arguments}
     kernels = ", ".join(definition.kernel_name for definition in definitions)
@@ -76,7 +76,7 @@ def check_names(sweep: KernelSweep, definitions: list[KernelDefinition]) -> None
 
 
 def parse_where(sweep: KernelSweep, kernels: Sequence[tuple[KernelDefinition, Mapping[str, int]]]) -> Expression | None:
-    """The constraint, over kernels with the constants of their sources.
+    """Return the constraint, over kernels with the constants of their sources.
 
     Raises:
         InvalidExpressionError: not arithmetic.
@@ -100,7 +100,7 @@ def parse_where(sweep: KernelSweep, kernels: Sequence[tuple[KernelDefinition, Ma
 
 
 def check_pairing(problems: Sequence[tuple[object, ...]]) -> None:
-    """problems: of every configuration. Raises InvalidParameterError unless each is there twice."""
+    """Raise InvalidParameterError unless each problem is there twice. problems: of every configuration."""
     for problem, count in Counter(problems).items():
         if count != 2:
             values = ", ".join(f"{name}={value}" for name, value in problem[0])  # type: ignore[attr-defined]

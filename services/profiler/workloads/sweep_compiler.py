@@ -30,7 +30,7 @@ class SweepCompiler:
         self._told: set[tuple[str, str]] = set()  # logs, listings and their names, each with its kind
 
     def compile(self, planned: PlannedConfiguration) -> CompiledKernel:
-        """Raises what the session's compiler raises, and the same again for what was refused before."""
+        """Compile one configuration. Raises what the session's compiler raises, and the same again for what was refused before."""
         build = self._build(planned)
         key = (build, planned.block)
         if key in self._refusals:  # a kernel that does not compile costs its compiler's time once
@@ -41,7 +41,7 @@ class SweepCompiler:
             self._refusals[key] = error
             raise
         if planned.process_index == 0:  # later processes would tell the same
-            self._tell(planned, compiled)
+            self._report(planned, compiled)
         return compiled
 
     def _build(self, planned: PlannedConfiguration) -> Build:
@@ -55,7 +55,7 @@ class SweepCompiler:
             include_folders=() if digest is None else include_folders_of(bundle_folder(self._folder, digest)),
         )
 
-    def _tell(self, planned: PlannedConfiguration, compiled: CompiledKernel) -> None:
+    def _report(self, planned: PlannedConfiguration, compiled: CompiledKernel) -> None:
         log = compiled.compiler_log.strip()
         if log and self._is_new("log", log):
             self._sink.write(LogLines(LogLevel.WARNING, "compiler", tuple(log.splitlines())))
@@ -64,7 +64,7 @@ class SweepCompiler:
                 self._sink.write(store_artifact(self._folder, self._listing_name(planned, suffix), data))
 
     def _listing_name(self, planned: PlannedConfiguration, suffix: str) -> str:
-        """Unique within the run: the plain name for the first listing, then with what made another one necessary."""
+        """Return a name unique within the run: the plain one for the first listing, then with what made another one necessary."""
         stem = listing_stem(planned.kernel.definition.kernel_name)
         variant = listing_variant(planned.macros)
         names = (stem, f"{stem}.{variant}", f"{stem}.{variant}.{planned.block}", f"{stem}.{planned.configuration_index}")

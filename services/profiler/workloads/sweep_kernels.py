@@ -17,6 +17,8 @@ from services.profiler.definition_checks import BLOCK_NAMES, expressions_of
 
 @dataclass(frozen=True, slots=True)
 class ResolvedKernel:
+    """Definition and source of a selection. notices: what was assumed to derive the definition."""
+
     definition: KernelDefinition
     source: KernelSource
     bundle_digest: str | None = None
@@ -24,7 +26,7 @@ class ResolvedKernel:
 
 
 def resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[ResolvedKernel]:
-    """Definition and source of every selection.
+    """Return definition and source of every selection.
 
     Raises:
         InvalidParameterError: no kernel, or one twice.
@@ -45,7 +47,7 @@ def resolve_kernels(sweep: KernelSweep, catalog: Catalog) -> list[ResolvedKernel
 
 
 def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -> ResolvedKernel:
-    """Definition and source, each its own or the catalogue's; a source alone has its definition derived."""
+    """Return definition and source, each its own or the catalogue's; a source alone has its definition derived."""
     source = selection.source if selection.source is not None else catalog.source(selection.kernel_name)
     macro_names = tuple(axis.name for axis in sweep.macro_axes)
     if selection.definition is not None:
@@ -60,7 +62,7 @@ def _resolve(selection: KernelSelection, sweep: KernelSweep, catalog: Catalog) -
 
 
 def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
-    """A macro of a template parameter's name would replace it in the template's own head; one that the source defines has no effect."""
+    """Reject macros named like a template parameter, which they would replace in the template's head, or defined by the source."""
     parsed = parse_kernel_source(kernel.source)
     function = parsed.kernel(kernel.definition.function)
     collisions = {axis.name for axis in sweep.macro_axes} & {name for name, _ in function.template_arguments}
@@ -83,7 +85,7 @@ def _check_macro_names(kernel: ResolvedKernel, sweep: KernelSweep) -> None:
 
 
 def _check_macro_use(kernels: Sequence[ResolvedKernel], sweep: KernelSweep) -> None:
-    """Raises InvalidParameterError for an axis of constants that nothing uses: the same would be measured again and again."""
+    """Raise InvalidParameterError for an axis of constants that nothing uses: the same would be measured again and again."""
     for axis in sweep.macro_axes:
         if len(axis.values) > 1 and not any(_may_use(kernel, axis.name, sweep) for kernel in kernels):
             raise InvalidParameterError(
@@ -95,7 +97,7 @@ def _check_macro_use(kernels: Sequence[ResolvedKernel], sweep: KernelSweep) -> N
 
 
 def _may_use(kernel: ResolvedKernel, macro_name: str, sweep: KernelSweep) -> bool:
-    """Whether the source, a header of it, the instance of a template, or an expression has the name."""
+    """Return whether the source, a header of it, the instance of a template, or an expression has the name."""
     root = parse_kernel_source(kernel.source).tree.root_node
     expressions = (text for _, texts in expressions_of(kernel.definition) for text in texts)
     texts = (kernel.definition.function, *expressions, *(argument.expression for argument in sweep.arguments))
@@ -103,7 +105,7 @@ def _may_use(kernel: ResolvedKernel, macro_name: str, sweep: KernelSweep) -> boo
 
 
 def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: KernelSweep) -> tuple[ArgumentDefinition, ...]:
-    """The definition's arguments, those of the request in their place. Raises UnknownParameterError for a name in them."""
+    """Return the definition's arguments, those of the request in their place. Raises UnknownParameterError for a name in them."""
     known = {parameter.name for parameter in definition.parameters} | {axis.name for axis in sweep.macro_axes} | set(BLOCK_NAMES)
     known |= parse_kernel_source(source).constants.keys()
     chosen = {override.name: override for override in sweep.arguments}
@@ -120,7 +122,7 @@ def merge_arguments(definition: KernelDefinition, source: KernelSource, sweep: K
 
 
 def ordered_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[Tie, ...]:
-    """Sources before what is tied to them. Raises UnknownParameterError, and InvalidParameterError for a circle."""
+    """Return sources before what is tied to them. Raises UnknownParameterError, and InvalidParameterError for a circle."""
     names = {parameter.name for parameter in definition.parameters}
     for tie in ties:
         if tie.source_name not in names:
@@ -147,7 +149,7 @@ def ordered_ties(definition: KernelDefinition, ties: tuple[Tie, ...]) -> tuple[T
 
 
 def values_checked(definition: KernelDefinition, axes: tuple[Axis, ...], ties: tuple[Tie, ...]) -> tuple[Axis, ...]:
-    """The axes. Raises InvalidParameterError for a parameter without values, or with one below its least."""
+    """Return the axes. Raises InvalidParameterError for a parameter without values, or with one below its least."""
     values_of = {axis.name: axis.values for axis in axes}
     sources = {tie.name: tie.source_name for tie in ties}
     for parameter in definition.parameters:

@@ -1,4 +1,4 @@
-"""What a sweep will measure: kernels x axes x macros x blocks x caches x processes, checked before anything runs.
+"""Plan of a sweep: kernels x axes x macros x blocks x caches x processes, checked before anything runs.
 
 The server imports this to refuse a request at once, so it needs neither NumPy nor a device.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # it brings NumPy, which the server that plans has no use for
 
 @dataclass(frozen=True, slots=True)
 class KernelCallables:
-    """What a caller in this process may give a kernel as Python functions, in place of its definition's words.
+    """Python functions that a caller in this process may give a kernel in place of its definition's words.
 
     No request can carry them. None: the definition counts.
     """
@@ -48,7 +48,7 @@ class KernelCallables:
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
-    """One kernel of a sweep, with everything its configurations need."""
+    """A kernel of a sweep, with everything its configurations need."""
 
     definition: KernelDefinition
     source: KernelSource
@@ -62,24 +62,24 @@ class PlannedKernel:
     callables: KernelCallables = KernelCallables()
 
     def grid(self, names: Mapping[str, int]) -> Dim3:
-        """Raises InvalidExpressionError."""
+        """Return the grid. Raises InvalidExpressionError."""
         if self.callables.grid is not None:
             return self.callables.grid(names)
         return Dim3(*(parse_expression(extent).evaluate_integer(names) for extent in self.definition.launch.grid))
 
     @property
     def constants(self) -> Mapping[str, int]:
-        """Those that its source leaves open, with the source's own values: what counts where no macro axis says otherwise."""
+        """Return the constants that its source leaves open, with the source's values, which count where no macro axis sets others."""
         return parse_kernel_source(self.source).constants
 
     @property
     def product_count(self) -> int:
-        """Configurations before the constraint, of one cache mode and process."""
+        """Return the number of configurations before the constraint, of one cache mode and process."""
         axes = (*self.axes, *self.macro_axes, *self.block_axes)
         return math.prod(len(axis.values) for axis in axes) * max(1, len(self.blocks))
 
     def candidates(self) -> Iterator[_Candidate]:
-        """Every combination: parameters slowest, then macros, then blocks."""
+        """Yield every combination: parameters slowest, then macros, then blocks."""
         names = [parameter.name for parameter in self.definition.parameters]
         for combination in product(*(axis.values for axis in self.axes)):
             chosen = dict(zip((axis.name for axis in self.axes), combination, strict=True))
@@ -113,7 +113,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PlannedConfiguration:
-    """One kernel with one value for each of its parameters, macros and block extents."""
+    """A kernel with one value for each of its parameters, macros and block extents."""
 
     configuration_index: int
     kernel: PlannedKernel
@@ -134,17 +134,17 @@ class PlannedConfiguration:
 
     @property
     def names(self) -> dict[str, int]:
-        """Everything an expression may refer to: parameters, the source's constants, macros, and block_x, block_y, block_z."""
+        """Return everything an expression may refer to: parameters, the source's constants, macros, and block_x, block_y, block_z."""
         return {**self.kernel.constants, **self.values, **self.macros, **_block_values(self.block)}
 
     @property
     def problem(self) -> tuple[object, ...]:
-        """What is computed, whoever computes it how: configurations of one problem compete with each other."""
+        """Return what is computed, whoever computes it how: configurations of one problem compete with each other."""
         return (tuple(sorted(self.values.items())), self.cache_mode, self.process_index)
 
     @property
     def contest(self) -> tuple[object, ...]:
-        """Configurations of one problem that also do the same work: one kernel in its variants, or kernels with equal counts."""
+        """Return what configurations of one problem share that do the same work: one kernel's variants, or kernels with equal counts."""
         definition = self.kernel.definition
         return (self.problem, definition.category, definition.flop, definition.bytes)
 
@@ -163,7 +163,7 @@ class SweepPlan:
     notices: tuple[str, ...] = ()  # what was assumed where a definition was derived, one sentence each
 
     def configurations(self) -> Iterator[PlannedConfiguration]:
-        """Processes slowest, then kernels, axes, macros, blocks, caches; those the constraint rules out take no index."""
+        """Yield configurations: processes slowest, then kernels, axes, macros, blocks, caches; those ruled out take no index."""
         candidates = list(_allowed(self.kernels, self.where))
         index = 0
         for process_index in range(self.process_count):
@@ -176,7 +176,7 @@ class SweepPlan:
                     index += 1
 
     def to_measure(self, process_index: int = 0) -> list[PlannedConfiguration]:
-        """What one process has left to do, in the order in which it is to do it."""
+        """Return what one process has left to do, in the order in which it is to do it."""
         left = [
             planned
             for planned in self.configurations()
@@ -187,7 +187,7 @@ class SweepPlan:
         return left
 
     def completed_count(self, process_index: int) -> int:
-        """What an earlier run and the processes before this one have done."""
+        """Return what an earlier run and the processes before this one have done."""
         return len(self.left_out_indexes) + sum(len(self.to_measure(index)) for index in range(process_index))
 
     def _variant(self, candidate: _Candidate, cache_mode: CacheMode, process_index: int) -> str:
@@ -202,7 +202,7 @@ class SweepPlan:
 
 
 def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: int) -> SweepPlan:
-    """Expands and checks a sweep. A sweep over the limit is refused without being listed.
+    """Expand and check a sweep. A sweep over the limit is refused without being listed.
 
     Raises:
         UnknownKernelError: not in the catalogue; names the closest that are.
@@ -251,7 +251,7 @@ def plan_sweep(sweep: KernelSweep, catalog: Catalog, max_configuration_count: in
 
 
 def _check_left_out(plan: SweepPlan) -> None:
-    """Raises InvalidParameterError for indexes that the sweep does not have, and when it has no others."""
+    """Raise InvalidParameterError for indexes that the sweep does not have, and when it has no others."""
     highest = max(plan.left_out_indexes, default=-1)
     unknown = highest >= plan.configuration_count
     if unknown or len(plan.left_out_indexes) == plan.configuration_count:

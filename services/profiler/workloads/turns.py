@@ -10,12 +10,12 @@ from typing import Final, Protocol
 import numpy as np
 
 from services.core.comparison import CONFIDENCE, Comparison, RatioInterval, Timings, compare_pairs, margin_of
-from services.core.errors import UnmetConditionError
 from services.core.model import Device, DeviceKind, PairedComparison, StopReason
 from services.core.statistics import Samples
 from services.profiler.backends.base import TimedSamples
 from services.profiler.measuring.benchmark import Benchmark
 from services.profiler.measuring.stopping import StoppingRule
+from services.profiler.measuring.throttling import throttled_error
 
 TURN_NS: Final = 5_000_000
 """Wall clock of a turn. A shared machine changes its speed from one scheduling slice to the next: in the same seconds of
@@ -73,7 +73,7 @@ class Turns:
     def __init__(
         self,
         baseline: Contender,
-        judged: Contender,
+        candidate: Contender,
         on_activity: Callable[[str], None],
         on_turn: Callable[[int], None] = lambda configuration_index: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
@@ -82,7 +82,7 @@ class Turns:
         self.stop_reason = StopReason.TIME_LIMIT
         self._is_cpu = baseline.device.kind is DeviceKind.CPU
         self._baseline = _Side(baseline, np.min if self._is_cpu else np.median)
-        self._judged = _Side(judged, np.min if self._is_cpu else np.median)
+        self._candidate = _Side(candidate, np.min if self._is_cpu else np.median)
         self._on_activity = on_activity
         self._on_turn = on_turn
         self._clock_ns = clock_ns
@@ -90,21 +90,21 @@ class Turns:
         self._kept_pair_count = 0
 
     def compare(self, block_count: int, max_duration_ns: float = math.inf) -> PairedComparison:
-        """Turns in the order ABBA: what drifts steadily adds as much to the one side as to the other.
+        """Alternate in the order ABBA: what drifts steadily adds as much to the one side as to the other.
 
         max_duration_ns: of taking turns, even where `block_count` is not reached; infinity: what both sides may take by their own
             rules, once it is.
         """
-        baseline, judged = self._baseline, self._judged
-        activity = f"comparing {judged.run.label} with {baseline.run.label}"
+        baseline, candidate = self._baseline, self._candidate
+        activity = f"comparing {candidate.run.label} with {baseline.run.label}"
         self._on_activity(activity)
         turns_a_block = self._time_alike()
         start_ns = told_ns = sign_ns = self._clock_ns()
-        limit_ns = baseline.run.rule.max_duration_ns + judged.run.rule.max_duration_ns
+        limit_ns = baseline.run.rule.max_duration_ns + candidate.run.rule.max_duration_ns
         pair_count, next_look_count = 0, block_count
         while True:
             for turn in range(pair_count * turns_a_block, (pair_count + 1) * turns_a_block):
-                for side in (baseline, judged) if turn % 2 == 0 else (judged, baseline):
+                for side in (baseline, candidate) if turn % 2 == 0 else (candidate, baseline):
                     self._with_device(side).take_turn()
             pair_count += 1
             now_ns = self._clock_ns()
@@ -112,7 +112,7 @@ class Turns:
             is_over = is_over or (pair_count >= block_count and (now_ns - start_ns >= limit_ns or self._is_full()))
             if is_over or pair_count >= next_look_count or now_ns - told_ns >= TELL_NS:
                 baseline.keep_blocks(turns_a_block)
-                judged.keep_blocks(turns_a_block)
+                candidate.keep_blocks(turns_a_block)
                 told_ns = now_ns
             if now_ns - sign_ns >= SIGN_OF_LIFE_NS:
                 self._on_activity(activity)
@@ -124,13 +124,13 @@ class Turns:
                 next_look_count = pair_count + pair_count // LOOK_GROWTH
 
     def _time_alike(self) -> int:
-        """Chooses how both sides are timed; answers with the turns of a block.
+        """Choose how both sides are timed; return the turns of a block.
 
         A kernel just short enough for batches is not compared with one just too long for them in single launches. And
         turns of both sides have as many samples: of two samples, the median and the fastest are other things than of four
         where programs beside stretch some of them by far.
         """
-        sides = (self._baseline, self._judged)
+        sides = (self._baseline, self._candidate)
         timings = [side.run.benchmark.timing for side in sides]
         batching = next((timing.method for timing in timings if timing.launches_per_sample > 1), None)
         for side, timing in zip(sides, timings, strict=True):
@@ -148,26 +148,23 @@ class Turns:
         return side
 
     def _is_full(self) -> bool:
-        return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._judged))
+        return any(side.sample_count >= side.run.rule.max_sample_count for side in (self._baseline, self._candidate))
 
     def _look(self, pair_count: int) -> Comparison | None:
-        """Without the pairs of which the throttled samples have left nothing; None: they have left no pair."""
-        kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._judged.has_block(index)]
+        """Compare the pairs of which throttling has left something on both sides; None: it has left no pair."""
+        kept = [index for index in range(pair_count) if self._baseline.has_block(index) and self._candidate.has_block(index)]
         self._kept_pair_count = len(kept)
         if not kept:
             return None
-        return compare_pairs(self._judged.timings(kept), self._baseline.timings(kept), self._margin_ratio)
+        return compare_pairs(self._candidate.timings(kept), self._baseline.timings(kept), self._margin_ratio)
 
     def _is_narrow(self, ratio: RatioInterval) -> bool:
         return ratio.half_width_ratio <= max(TARGET_MARGIN_SHARE * self._margin_ratio, abs(math.log(ratio.ratio)) / CLEAR_WIDTH_COUNT)
 
     def _result(self, comparison: Comparison | None, is_over: bool) -> PairedComparison:
         if comparison is None:
-            raise UnmetConditionError(
-                f"comparison of {self._judged.run.label} with {self._baseline.run.label}",
-                found="no pair of blocks at an undisturbed clock",
-                expected="a device that is not throttled",
-                remedy="Look after its cooling and power supply, then try again.",
+            raise throttled_error(
+                f"comparison of {self._candidate.run.label} with {self._baseline.run.label}", "no pair of blocks at an undisturbed clock"
             )
         if not is_over:
             self.stop_reason = StopReason.CONFIDENCE_REACHED
@@ -175,7 +172,7 @@ class Turns:
             self.stop_reason = StopReason.SAMPLE_LIMIT
         duration, cycles = comparison.duration, comparison.cycles
         return PairedComparison(
-            configuration_index=self._judged.run.configuration_index,
+            configuration_index=self._candidate.run.configuration_index,
             baseline_configuration_index=self._baseline.run.configuration_index,
             block_count=self._kept_pair_count,
             duration_ratio=duration.ratio,
@@ -207,7 +204,7 @@ class _Side:
         self._cycle_counts: list[float] = []  # of blocks; NaN: no clock is known
 
     def time_sample(self) -> int:
-        """Wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
+        """Return the wall clock of a sample in ns; the fastest of some, for slow ones have been disturbed."""
         self.run.benchmark.take_block(1)
         walls_ns: list[int] = []
         while len(walls_ns) < MIN_LOOK_COUNT or sum(walls_ns) < CPU_BLOCK_NS:

@@ -19,7 +19,7 @@ MODEL_CATEGORY: Final = "model"
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One launch of a pass."""
+    """A launch of a pass."""
 
     operation: Operation
     plan: LaunchPlan
@@ -30,21 +30,21 @@ class PlannedStep:
 
     @property
     def device_memory_bytes(self) -> int:
-        """Of the tensors that it uses."""
+        """Return the size of the tensors that it uses."""
         return sum({self.operation.tensors[buffer.name]: buffer.size_bytes for buffer in self.plan.buffers()}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
-    """One variant of a model: its launches, and the whole pass as a configuration of its own."""
+    """A variant of a model: its launches, and the complete pass as a configuration of its own."""
 
     variant: str
-    whole: Configuration
+    pass_configuration: Configuration
     steps: tuple[PlannedStep, ...]
 
     @property
     def name(self) -> str:
-        return f"{self.whole.kernel_name} {self.variant}"
+        return f"{self.pass_configuration.kernel_name} {self.variant}"
 
     @property
     def configuration_count(self) -> int:
@@ -52,16 +52,16 @@ class PlannedPass:
 
     @property
     def device_memory_bytes(self) -> int:
-        """Of weights, activations, tokens and logits."""
+        """Return the size of weights, activations, tokens and logits."""
         return sum(self.tensor_bytes().values())
 
     def tensor_bytes(self) -> Mapping[str, int]:
-        """Size of each tensor, by name."""
+        """Return the size of each tensor, by name."""
         return {step.operation.tensors[buffer.name]: buffer.size_bytes for step in self.steps for buffer in step.plan.buffers()}
 
 
 def plan_pass(problem: Problem, variant: str, first_index: int, cache_mode: CacheMode, parameters: Sequence[ParameterValue]) -> PlannedPass:
-    """first_index: configuration index of the whole pass; those of its launches follow. parameters: of the whole pass.
+    """Plan a variant. first_index: of the complete pass; those of its launches follow. parameters: of the complete pass.
 
     Raises:
         LaunchLimitError: an extent that no device could take.
@@ -71,7 +71,7 @@ def plan_pass(problem: Problem, variant: str, first_index: int, cache_mode: Cach
         _planned_step(operation, variant, first_index + 1 + position, cache_mode, shared)
         for position, operation in enumerate(operations(problem, variant))
     )
-    whole = Configuration(
+    pass_configuration = Configuration(
         configuration_index=first_index,
         kernel_name=problem.architecture.model_name,
         parameters=(*shared, *parameters),
@@ -85,7 +85,7 @@ def plan_pass(problem: Problem, variant: str, first_index: int, cache_mode: Cach
         cache_mode=cache_mode,
         variant=variant,
     )
-    return PlannedPass(variant, whole, steps)
+    return PlannedPass(variant, pass_configuration, steps)
 
 
 def _planned_step(
@@ -109,5 +109,5 @@ def _kernel(kernel_name: str) -> PlannedKernel:
 
 @lru_cache
 def _catalogs() -> tuple[Catalog, ...]:
-    """The project's own, whichever one the node offers for sweeps."""
+    """Return the project's own catalogues, whichever one the node offers for sweeps."""
     return load_catalog(), load_catalog(catalog_folder() / "gpt" / "catalog.toml")

@@ -20,7 +20,7 @@ from services.profiler.workloads.sweep_compiler import SweepCompiler
 
 @dataclass(frozen=True, slots=True)
 class LoadedPass:
-    """One variant, ready to be launched."""
+    """A variant, ready to be launched."""
 
     planned: PlannedPass
     launches: LaunchPass
@@ -34,7 +34,7 @@ class LoadedModel:
     """
 
     def __init__(self, problem: Problem, passes: Sequence[PlannedPass], session: PassSession) -> None:
-        """Allocates. Raises MemoryLimitError: the device has less room than it states."""
+        """Allocate tensors. Raises MemoryLimitError: the device has less room than it states."""
         self._problem = problem
         self._session = session
         sizes = {name: size_bytes for planned in passes for name, size_bytes in planned.tensor_bytes().items()}
@@ -45,16 +45,16 @@ class LoadedModel:
             self._session.upload(self._tensors[name], np.ascontiguousarray(values))
 
     def prepare(self, planned: PlannedPass, compiler: SweepCompiler) -> LoadedPass:
-        """Compiles and binds. Raises what the session's compiler raises: CompileError, UnsupportedConstructError."""
+        """Compile and bind a variant. Raises what the session's compiler raises: CompileError, UnsupportedConstructError."""
         kernels = tuple(compiler.compile(step.plan.planned) for step in planned.steps)
         steps = tuple(
             PassStep(step.operation.layer_path, self._session.prepare(kernel, self._arguments(step), step.plan.launch))
             for step, kernel in zip(planned.steps, kernels, strict=True)
         )
-        return LoadedPass(planned, LaunchPass(planned.whole.kernel_name, steps), kernels)
+        return LoadedPass(planned, LaunchPass(planned.pass_configuration.kernel_name, steps), kernels)
 
     def logits(self, loaded: LoadedPass) -> Array:
-        """What one pass writes, float32, shape (batch, sequence, vocabulary); NaN where it writes nothing."""
+        """Return what one pass writes, float32, shape (batch, sequence, vocabulary); NaN where it writes nothing."""
         problem = self._problem
         logits = np.full((problem.batch_size, problem.sequence_length, problem.vocabulary_size), np.nan, np.float32)
         self._session.upload(self._tensors[LOGITS], logits)

@@ -1,4 +1,4 @@
-"""What a GPT run takes of device and host memory, and the largest input that fits."""
+"""Device and host memory of a GPT run, and the largest input that fits."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ FLOAT64_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
+    """Device and host memory that a run needs."""
+
     device_bytes: int  # of all tensors, those that variants share once
     largest_tensor: str
     largest_bytes: int
@@ -31,14 +33,14 @@ class MemoryNeed:
 
 
 def memory_need(problem: Problem, passes: Sequence[PlannedPass]) -> MemoryNeed:
-    """passes: the variants of one run."""
+    """Return the memory that a run needs. passes: the variants of the run."""
     sizes = {name: size_bytes for one in passes for name, size_bytes in one.tensor_bytes().items()}
     largest = max(sizes, key=lambda name: sizes[name])
     return MemoryNeed(sum(sizes.values()), largest, sizes[largest], _host_bytes(problem, len(passes)))
 
 
 def check_memory(problem: Problem, variants: Sequence[str], device: Device, limits: RunLimits) -> MemoryNeed:
-    """Refuses what neither device nor host can hold, before anything is allocated.
+    """Refuse what neither device nor host can hold, before anything is allocated.
 
     Raises:
         MemoryLimitError, LaunchLimitError: names the largest batch and the largest sequence that fit, with the rest as it is.
@@ -80,7 +82,7 @@ def _check(problem: Problem, variants: Sequence[str], device: Device, limits: Ru
 
 
 def _host_bytes(problem: Problem, variant_count: int) -> int:
-    """Weights twice (float32 and float64), logits of each variant, and the reference's activations at their largest."""
+    """Return weights twice (float32 and float64), logits of each variant, and the reference's activations at their largest."""
     architecture, length = problem.architecture, problem.sequence_length
     chunk_rows = min(problem.row_count, max(CHUNK_ROWS, length))
     widest = max(3 * architecture.head_count * length, 4 * architecture.mlp_width, 2 * problem.vocabulary_size)
@@ -92,7 +94,7 @@ def _host_bytes(problem: Problem, variant_count: int) -> int:
 
 
 def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
-    """Each extent by itself; where neither helps, the longest single sequence. Empty: not even one token fits."""
+    """Name the largest extents, each by itself, or the longest single sequence. Empty: not even one token fits."""
 
     def fits_batch(value: int) -> bool:
         return _passes(check, replace(problem, batch_size=value))
@@ -115,7 +117,7 @@ def _fitting(problem: Problem, check: Callable[[Problem], object]) -> str:
 
 
 def _largest(too_large: int, fits: Callable[[int], bool]) -> int:
-    """By halving: what a value takes grows with it."""
+    """Find the largest value by halving: what a value takes grows with it."""
     low, high = 0, too_large
     while high - low > 1:
         middle = (low + high) // 2

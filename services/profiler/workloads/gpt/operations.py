@@ -1,4 +1,4 @@
-"""What a GPT's forward pass consists of, variant by variant: kernels of the catalogues, in order, on named tensors."""
+"""Operations of a GPT's forward pass, variant by variant: kernels of the catalogues, in order, on named tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE_TILE: Final = 64  # of matmul_block: twice the work per byte, worth it onc
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One model on one input shape, and the kind of device that kernels are chosen for."""
+    """A model on one input shape, and the kind of device that kernels are selected for."""
 
     architecture: Architecture
     batch_size: int
@@ -29,13 +29,13 @@ class Problem:
 
     @property
     def row_count(self) -> int:
-        """Rows of the activations: one for each token of each sequence."""
+        """Return the number of rows of the activations: one for each token of each sequence."""
         return self.batch_size * self.sequence_length
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One launch."""
+    """A launch."""
 
     layer_path: str
     kernel_name: str
@@ -46,7 +46,7 @@ class Operation:
 
 
 def operations(problem: Problem, variant: str) -> tuple[Operation, ...]:
-    """The launches of one pass in their order.
+    """Return the launches of one pass in their order.
 
     Tensors: tokens and logits; the activations x (residual stream), normed, qkv, scores, attended, delta, hidden; weights by
     the paths of their layers.
@@ -55,7 +55,7 @@ def operations(problem: Problem, variant: str) -> tuple[Operation, ...]:
 
 
 def _baseline(problem: Problem) -> Iterator[Operation]:
-    """One naive kernel for each operation."""
+    """Yield one naive kernel for each operation."""
     architecture = problem.architecture
     yield _embedding(problem)
     for index in range(architecture.layer_count):
@@ -75,7 +75,7 @@ def _baseline(problem: Problem) -> Iterator[Operation]:
 
 
 def _fused(problem: Problem) -> Iterator[Operation]:
-    """Bias and GELU in the products, the residual in the layer norm after it, attention in one kernel."""
+    """Yield fused kernels: bias and GELU in the products, the residual in the layer norm after it, attention in one kernel."""
     architecture = problem.architecture
     width, mlp_width = architecture.width, architecture.mlp_width
     yield _embedding(problem)
@@ -143,7 +143,7 @@ def _residual(problem: Problem, path: str) -> Operation:
 
 
 def _product(problem: Problem, path: str, source: str, target: str, in_width: int, out_width: int, epilogue: str) -> Operation:
-    """Rows in registers on CPUs, tiles in shared memory on GPUs. epilogue: "", "_bias" or "_bias_gelu"."""
+    """Return a product: rows in registers on CPUs, tiles in shared memory on GPUs. epilogue: "", "_bias" or "_bias_gelu"."""
     extents = _extents(problem, in_width, out_width)
     tensors = {"A": source, "B": f"{path}.weight", "C": target} | ({"bias": f"{path}.bias"} if epilogue else {})
     if problem.device_kind is DeviceKind.CPU:
@@ -189,7 +189,7 @@ def _logits_tensors() -> dict[str, str]:
 
 
 def _norm_block(problem: Problem) -> int:
-    """Threads of a block that normalizes one row: a power of two, which the kernels need."""
+    """Return the threads of a block that normalizes one row: a power of two, which the kernels need."""
     if problem.device_kind is DeviceKind.CPU:
         return CPU_NORM_BLOCK
     return min(MAX_NORM_BLOCK, 1 << (problem.architecture.width.bit_length() - 1))

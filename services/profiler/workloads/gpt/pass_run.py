@@ -1,4 +1,4 @@
-"""One variant's whole passes, without events between their launches: the model's latency."""
+"""Complete passes of one variant, without events between their launches: the model's latency."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.profiler.measuring.stopping import StoppingRule
 from services.profiler.measuring.verification import joined
 from services.profiler.workloads.configuration_run import ActivitySink
 from services.profiler.workloads.gpt.loading import LoadedPass
-from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassBench
+from services.profiler.workloads.gpt.pass_bench import INPUT_DISTRIBUTION, PassContext
 
 FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a latency to look at, soon over in a large model
 
@@ -22,12 +22,14 @@ FIRST_PASS_COUNT: Final = 3  # before the launches are timed: enough for a laten
 class PassRun:
     """Call `start`; then `sample`, or let `Turns` alternate two of them; then `finish`."""
 
-    def __init__(self, loaded: LoadedPass, verification: Verification, bench: PassBench, on_activity: ActivitySink) -> None:
+    def __init__(self, loaded: LoadedPass, verification: Verification, pass_context: PassContext, on_activity: ActivitySink) -> None:
         self._planned = loaded.planned
         self.verification: Final = verification
-        self._bench = bench
-        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._tell_batch)
-        self.benchmark: Final = Benchmark(_PassTimer(bench.session), loaded.launches, bench.method, bench.clock_meter, observer)
+        self._pass_context = pass_context
+        observer = Observer(on_activity=lambda activity: on_activity(f"{activity} {self.label}"), on_batch=self._report_batch)
+        self.benchmark: Final = Benchmark(
+            _PassTimer(pass_context.session), loaded.launches, pass_context.method, pass_context.clock_meter, observer
+        )
 
     @property
     def label(self) -> str:
@@ -35,15 +37,15 @@ class PassRun:
 
     @property
     def configuration_index(self) -> int:
-        return self._planned.whole.configuration_index
+        return self._planned.pass_configuration.configuration_index
 
     @property
     def device(self) -> Device:
-        return self._bench.session.device
+        return self._pass_context.session.device
 
     @property
     def rule(self) -> StoppingRule:
-        return self._bench.method.rule
+        return self._pass_context.method.rule
 
     def start(self) -> None:
         self.benchmark.start(lambda: self.verification)
@@ -51,26 +53,26 @@ class PassRun:
         self.benchmark.keep_blocks([self.benchmark.take_block(count)])
 
     def sample(self) -> StopReason:
-        """Takes passes until there are enough."""
+        """Take passes until there are enough."""
         return self.benchmark.sample()
 
     def finish(self, stop_reason: StopReason, recheck: Verification | None, use: DeviceUse) -> None:
-        """Tells the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
-        bench, result = self._bench, self.benchmark.result(stop_reason)
-        measured = result.measurement(self.configuration_index, bench.method, self.device, use)
-        bench.sink.write(
+        """Report the measurement. recheck: with fresh tokens. use: of the device by others, meanwhile."""
+        pass_context, result = self._pass_context, self.benchmark.result(stop_reason)
+        measured = result.measurement(self.configuration_index, pass_context.method, self.device, use)
+        pass_context.sink.write(
             replace(
                 measured,
                 verification=joined(self.verification, recheck),
                 recheck=recheck,
-                seed=bench.seed,
+                seed=pass_context.seed,
                 input_distribution=INPUT_DISTRIBUTION,
                 device_memory_bytes=self._planned.device_memory_bytes,
             )
         )
 
-    def _tell_batch(self, batch: Batch) -> None:
-        self._bench.sink.write(batch.event(self.configuration_index))
+    def _report_batch(self, batch: Batch) -> None:
+        self._pass_context.sink.write(batch.event(self.configuration_index))
 
 
 class _PassTimer:

@@ -1,4 +1,4 @@
-"""What a GPT's logits should be: the same weights and tokens in float64, and how far the device's are from them."""
+"""Reference of a GPT's logits: the same weights and tokens in float64, and how far the device's logits are from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK_ROWS: Final = 4_096  # of activations at once, at least one sequence: what
 
 
 def reference_logits(problem: Problem, weights: Mapping[str, Array], tokens: Array) -> Iterator[tuple[slice, Array]]:
-    """Some sequences after the other: which ones, and their logits, float64, shape (sequences, sequence, vocabulary)."""
+    """Yield slices of sequences and their logits, float64, shape (sequences, sequence, vocabulary)."""
     exact = {name: values.astype(np.float64) for name, values in weights.items()}
     step = max(1, CHUNK_ROWS // problem.sequence_length)
     for first in range(0, problem.batch_size, step):
@@ -29,7 +29,7 @@ def reference_logits(problem: Problem, weights: Mapping[str, Array], tokens: Arr
 
 
 def _forward(problem: Problem, weights: Mapping[str, Array], tokens: Array) -> Array:
-    """A pre-norm decoder. Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3."""
+    """Compute a pre-norm decoder. Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3."""
     architecture = problem.architecture
     heads = (architecture.head_count, architecture.head_width)
     x = weights["embed.token_table"][tokens] + weights["embed.position_table"]
@@ -54,14 +54,14 @@ def _norm(weights: Mapping[str, Array], path: str, x: Array) -> Array:
 
 
 class LogitsCheck:
-    """How far logits are from the reference, told part by part."""
+    """Distance of logits from the reference, added up chunk by chunk."""
 
     def __init__(self) -> None:
         self._worst = 0.0
         self._scale = 0.0
 
     def add(self, logits: Array, reference: Array) -> None:
-        """Both of one shape. A logit that is not finite is infinitely far away."""
+        """Add logits and reference of one shape. A logit that is not finite is infinitely far away."""
         deviation = float(np.abs(logits - reference).max()) if np.isfinite(logits).all() else math.inf
         self._worst = max(self._worst, deviation)
         self._scale = max(self._scale, float(np.abs(reference).max()))

@@ -28,14 +28,14 @@ from services.profiler.measuring.benchmark import Method
 from services.profiler.measuring.busy import Neighbours, open_use_meter
 from services.profiler.measuring.clocks import open_clock_meter
 from services.profiler.measuring.verification import SWITCHED_OFF
-from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
+from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
 from services.profiler.workloads.configuration_run import RECHECK_SEED_STEP
-from services.profiler.workloads.events import store_artifact
+from services.profiler.workloads.events import ProgressReporter, store_artifact
 from services.profiler.workloads.gpt.launches import PlannedPass, plan_pass
 from services.profiler.workloads.gpt.loading import LoadedModel, LoadedPass
 from services.profiler.workloads.gpt.memory import MemoryNeed, check_memory
 from services.profiler.workloads.gpt.operations import Problem
-from services.profiler.workloads.gpt.pass_bench import PassBench, PassProgress
+from services.profiler.workloads.gpt.pass_bench import PassContext
 from services.profiler.workloads.gpt.pass_run import PassRun
 from services.profiler.workloads.gpt.reference import LogitsCheck, reference_logits
 from services.profiler.workloads.gpt.spec import variants_of
@@ -45,7 +45,7 @@ from services.profiler.workloads.sweep_compiler import SweepCompiler
 from services.profiler.workloads.turns import Turns
 
 if TYPE_CHECKING:
-    from services.profiler.workloads.models import ModelContext
+    from services.profiler.workloads.events import ModelContext
 
 PAIR_BLOCK_COUNT: Final = 20  # as a paired sweep's: with fewer, no comparison decides
 PAIR_LIMIT_FACTOR: Final = 4
@@ -55,48 +55,49 @@ cut short, the comparison comes out as undecided and the measurements stand."""
 MODEL_ARTIFACT: Final = "model.json"
 
 
-def run_gpt(work: ModelRun, place: ModelContext) -> None:
-    """Tells configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
+def run_gpt(work: ModelRun, context: ModelContext) -> None:
+    """Report configurations, samples and measurements of every launch and of whole passes, and with two variants which is faster.
 
     Raises:
         MemoryLimitError: names the largest batch and sequence that fit.
         VerificationFailedError: a variant's logits differ from the reference; nothing has been timed then.
         KernalyseError: what opening the device, compiling and launching raise.
     """
-    progress = PassProgress(place.sink, 0)
-    progress.tell("opening the device")
-    session = _pass_session(place.open_session())
+    progress = ProgressReporter(context.sink, 0)
+    progress.report("opening the device")
+    session = _pass_session(context.open_session())
     method = Method.of(work.measuring, session.device)
     if work.measuring.cache_mode is CacheMode.DEFAULT:  # inside a pass a layer finds what the one before has left
         method = method.with_cache(CacheMode.HOT)
     problem = _problem(work, session.device)
     variants = variants_of(work)
-    need = check_memory(problem, variants, session.device, place.limits)
+    need = check_memory(problem, variants, session.device, context.limits)
     passes = _plan(problem, variants, method.cache_mode)
-    progress = PassProgress(place.sink, sum(planned.configuration_count for planned in passes), session.device.device_id)
+    progress.total_count = sum(planned.configuration_count for planned in passes)
+    progress.device_id = session.device.device_id
     sources = load_sources()
-    are_settled = tell_ceilings_before_sweep(session, sources, place.sink, place.ceilings_file, progress.total_count)
+    are_complete = report_ceilings_before_sweep(session, sources, context.sink, context.ceilings_file, progress.total_count)
 
-    bench = PassBench(
+    pass_context = PassContext(
         session=session,
-        sink=place.sink,
+        sink=context.sink,
         clock_meter=open_clock_meter(session.device),
         neighbours=Neighbours(open_use_meter(session.device)),
         method=method,
         seed=work.seed,
     )
-    bench.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.tell)
+    pass_context.neighbours.wait_or_refuse(work.measuring.busy_policy, progress.report)
     for planned in passes:
-        place.sink.write(planned.whole)
+        context.sink.write(planned.pass_configuration)
         for step in planned.steps:
-            place.sink.write(step.configuration)
+            context.sink.write(step.configuration)
     model = LoadedModel(problem, passes, session)
-    loaded, verifications = _load(work, problem, model, passes, bench, place, progress)
-    _tell_model(problem, need, passes, verifications, place)
-    _measure(loaded, verifications, lambda: _recheck(work, problem, model, loaded, progress), bench, progress)
+    loaded, verifications = _load(work, problem, model, passes, pass_context, context, progress)
+    _report_model(problem, need, passes, verifications, context)
+    _measure(loaded, verifications, lambda: _recheck(work, problem, model, loaded, progress), pass_context, progress)
     model.release()
-    if not are_settled:
-        tell_ceilings_after_sweep(session, sources, place.sink, place.ceilings_file)
+    if not are_complete:
+        report_ceilings_after_sweep(session, sources, context.sink, context.ceilings_file)
 
 
 # ---------------------------------------------------------------- before anything is timed
@@ -137,24 +138,24 @@ def _load(
     problem: Problem,
     model: LoadedModel,
     passes: Sequence[PlannedPass],
-    bench: PassBench,
-    place: ModelContext,
-    progress: PassProgress,
+    pass_context: PassContext,
+    context: ModelContext,
+    progress: ProgressReporter,
 ) -> tuple[list[LoadedPass], list[Verification]]:
-    """Compiles, fills and verifies every variant."""
-    progress.tell("making weights")
+    """Compile, fill and verify every variant."""
+    progress.report("making weights")
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed)
     model.fill(weights, tokens)
-    compiler = SweepCompiler((), bench.session, place.sink, place.folder)
+    compiler = SweepCompiler((), pass_context.session, context.sink, context.folder)
     loaded: list[LoadedPass] = []
     for planned in passes:
-        progress.tell(f"compiling {planned.name}")
+        progress.report(f"compiling {planned.name}")
         loaded.append(model.prepare(planned, compiler))
     if work.measuring.skip_verification:
         return loaded, [SWITCHED_OFF for _ in loaded]
     found: list[Array] = []
     for one in loaded:
-        progress.tell(f"first pass of {one.planned.name}")
+        progress.report(f"first pass of {one.planned.name}")
         found.append(model.logits(one))
     verifications = _verify(problem, weights, tokens, found, progress)
     for one, verification in zip(loaded, verifications, strict=True):
@@ -163,11 +164,11 @@ def _load(
 
 
 def _verify(
-    problem: Problem, weights: Mapping[str, Array], tokens: Array, found: Sequence[Array], progress: PassProgress
+    problem: Problem, weights: Mapping[str, Array], tokens: Array, found: Sequence[Array], progress: ProgressReporter
 ) -> list[Verification]:
     checks = [LogitsCheck() for _ in found]
     for chosen, reference in reference_logits(problem, weights, tokens):
-        progress.tell(f"verifying sequences up to {chosen.stop} of {problem.batch_size}")
+        progress.report(f"verifying sequences up to {chosen.stop} of {problem.batch_size}")
         for check, logits in zip(checks, found, strict=True):
             check.add(logits[chosen], reference)
     return [check.verification() for check in checks]
@@ -183,10 +184,10 @@ def _refuse_wrong(planned: PlannedPass, verification: Verification) -> None:
         )
 
 
-def _tell_model(
-    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], place: ModelContext
+def _report_model(
+    problem: Problem, need: MemoryNeed, passes: Sequence[PlannedPass], verifications: Sequence[Verification], context: ModelContext
 ) -> None:
-    """What the model consists of, in numbers: for people in the log, whole as an artifact."""
+    """Report what the model consists of, in numbers: for people in the log, all of it as an artifact."""
     variants = {
         planned.variant: {
             "launch_count": len(planned.steps),
@@ -205,16 +206,16 @@ def _tell_model(
         "memory_bytes": need.device_bytes,
         "variants": variants,
     }
-    place.sink.write(store_artifact(place.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
+    context.sink.write(store_artifact(context.folder, MODEL_ARTIFACT, json.dumps(document, indent=1).encode()))
     sources = {step.plan.planned.kernel.source.file_name: step.plan.planned.kernel.source.text for one in passes for step in one.steps}
-    place.sink.write(store_artifact(place.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
+    context.sink.write(store_artifact(context.folder, SOURCES_ARTIFACT, json.dumps(sources, indent=1).encode()))
     lines = []
     for planned, verification in zip(passes, verifications, strict=True):
         error = verification.max_relative_error
         checked = "not verified" if error is None else f"logits within {error:.2g} of the reference"
         size_bytes = planned.device_memory_bytes
         lines.append(f"{planned.name}: {len(planned.steps)} launches, {size_bytes} bytes of tensors, {checked}.")
-    place.sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
+    context.sink.write(LogLines(LogLevel.INFO, "worker", tuple(lines)))
 
 
 # ---------------------------------------------------------------- timing
@@ -224,49 +225,49 @@ def _measure(
     loaded: Sequence[LoadedPass],
     verifications: Sequence[Verification],
     recheck: Callable[[], Sequence[Verification | None]],
-    bench: PassBench,
-    progress: PassProgress,
+    pass_context: PassContext,
+    progress: ProgressReporter,
 ) -> None:
-    """A few whole passes, so that a latency shows early; then launch by launch; then whole passes until there are enough."""
-    runs = [PassRun(one, verification, bench, progress.tell) for one, verification in zip(loaded, verifications, strict=True)]
+    """Time a few complete passes, so that a latency shows early; then each launch; then complete passes until there are enough."""
+    runs = [PassRun(one, verification, pass_context, progress.report) for one, verification in zip(loaded, verifications, strict=True)]
     for run in runs:
         run.start()
-    samplings = _sample_steps(loaded, bench, progress)
+    samplings = _sample_steps(loaded, pass_context, progress)
     stop_reasons, comparison = _sample_passes(runs, progress)
-    use = bench.neighbours.read()
+    use = pass_context.neighbours.read()
     for sampling, run, stop_reason, rechecked in zip(samplings, runs, stop_reasons, recheck(), strict=True):
         progress.complete(sampling.finish(run.verification, rechecked, use))
         run.finish(stop_reason, rechecked, use)
-        progress.complete(1)
+        progress.complete()
     if comparison is not None:
-        bench.sink.write(comparison)
+        pass_context.sink.write(comparison)
 
 
-def _sample_steps(loaded: Sequence[LoadedPass], bench: PassBench, progress: PassProgress) -> list[StepSampling]:
-    """Launch by launch; variants take batches in turns, two of them so many that their layers can be compared."""
+def _sample_steps(loaded: Sequence[LoadedPass], pass_context: PassContext, progress: ProgressReporter) -> list[StepSampling]:
+    """Sample launch by launch; variants alternate, two of them so often that their layers can be compared."""
     block_count = PAIR_BLOCK_COUNT if len(loaded) == 2 else 0
-    samplings = [StepSampling(one, bench, block_count) for one in loaded]
+    samplings = [StepSampling(one, pass_context, block_count) for one in loaded]
     while not all(sampling.is_finished for sampling in samplings):
         for one, sampling in zip(loaded, samplings, strict=True):
             if not sampling.is_finished:
-                progress.tell(f"measuring layers of {one.planned.name}")
+                progress.report(f"measuring layers of {one.planned.name}")
                 sampling.take_batch()
     return samplings
 
 
-def _sample_passes(runs: Sequence[PassRun], progress: PassProgress) -> tuple[list[StopReason], PairedComparison | None]:
-    """Whole passes: one variant alone, two in turns."""
+def _sample_passes(runs: Sequence[PassRun], progress: ProgressReporter) -> tuple[list[StopReason], PairedComparison | None]:
+    """Sample complete passes: one variant alone, two interleaved."""
     if len(runs) != 2:
         return [run.sample() for run in runs], None
-    turns = Turns(runs[0], runs[1], progress.tell)
+    turns = Turns(runs[0], runs[1], progress.report)
     comparison = turns.compare(PAIR_BLOCK_COUNT, PAIR_LIMIT_FACTOR * (runs[0].rule.max_duration_ns + runs[1].rule.max_duration_ns))
     return [turns.stop_reason] * len(runs), comparison
 
 
 def _recheck(
-    work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: PassProgress
+    work: ModelRun, problem: Problem, model: LoadedModel, loaded: Sequence[LoadedPass], progress: ProgressReporter
 ) -> Sequence[Verification | None]:
-    """Logits once more, of tokens that no variant has seen: what a kernel has kept is wrong then."""
+    """Verify once more, with tokens that no variant has seen: what a kernel has kept is wrong then."""
     if work.measuring.skip_verification:
         return [None for _ in loaded]
     weights, tokens = random_weights(problem, work.seed), random_tokens(problem, work.seed + RECHECK_SEED_STEP)

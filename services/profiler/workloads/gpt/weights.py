@@ -19,19 +19,22 @@ SPREAD: Final = 0.1  # of biases, and of the layer norms' factors around 1: larg
 
 
 def random_tokens(problem: Problem, seed: int) -> Array:
-    """int32, shape (batch, sequence), uniform over the vocabulary."""
+    """Return tokens, int32, shape (batch, sequence), uniform over the vocabulary."""
     shape = (problem.batch_size, problem.sequence_length)
     return _generator(seed, TOKENS).integers(0, problem.vocabulary_size, shape, np.int32)
 
 
 def random_weights(problem: Problem, seed: int) -> Mapping[str, Array]:
-    """float32 weights by the names that `operations` gives them. Matrices are (in, out), normal with variance 1 / in, so that
-    activations keep their size from layer to layer and every operation shows in the logits."""
+    """Return float32 weights by the names that `operations` gives them.
+
+    Matrices are (in, out), normal with variance 1 / in, so that activations keep their size from layer to layer and every
+    operation shows in the logits.
+    """
     return {name: _values(shape, seed, name) for name, shape in weight_shapes(problem)}
 
 
 def weight_shapes(problem: Problem) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of all weights."""
+    """Yield name and shape of every weight."""
     architecture = problem.architecture
     width, mlp_width = architecture.width, architecture.mlp_width
     yield "embed.token_table", (problem.vocabulary_size, width)
@@ -55,6 +58,7 @@ def weight_shapes(problem: Problem) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def parameter_count(problem: Problem) -> int:
+    """Return the number of weights of the model."""
     return sum(math.prod(shape) for _, shape in weight_shapes(problem))
 
 

@@ -26,7 +26,7 @@ GROUP_COUNT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """launches_per_sample: passes whose mean is one sample."""
+    """A node that is measured as a layer. launches_per_sample: passes whose mean is one sample."""
 
     configuration: Configuration
     name: str
@@ -35,7 +35,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
-    """notices: what of the model is not shown, and why."""
+    """The pass and its layers. notices: what of the model is not shown, and why."""
 
     configuration: Configuration
     nodes: tuple[PlannedNode, ...]
@@ -43,7 +43,7 @@ class PlannedPass:
 
 
 def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mapping[str, str]) -> PlannedPass:
-    """nodes: of the first profile. paths: of layers, by node name."""
+    """Plan the configurations of a model. nodes: of the first profile. paths: of layers, by node name."""
     parameters = _parameters(model)
     work = {node.name: _work(node) for node in nodes}
     computing = [node for node in nodes if node.provider not in LAUNCHING_PROVIDERS]
@@ -61,18 +61,18 @@ def plan_pass(model: PreparedModel, nodes: Sequence[ProfiledNode], paths: Mappin
 
 
 def _parameters(model: PreparedModel) -> tuple[ParameterValue, ...]:
-    """By the names that all models have for them; a model without tokens has no sequence."""
+    """Return parameters by the names that all models have for them; a model without tokens has no sequence."""
     batch = ParameterValue("batch_size", model.extents.batch)
     return (batch, ParameterValue("sequence_length", model.extents.sequence)) if takes_tokens(model.file) else (batch,)
 
 
 def _work(node: ProfiledNode) -> Work | None:
-    """Of one pass: all its calls."""
+    """Return the cost of all calls of one pass."""
     return _sum([None if call is None else onnx_work(call) for call in node.calls])
 
 
 def _sum(parts: Sequence[Work | None]) -> Work | None:
-    """Known only where all parts are. dtype: that of most of the flop."""
+    """Return the sum, known only where all terms are. dtype: that of most of the flop."""
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
@@ -113,7 +113,7 @@ def _configuration(
 
 
 def _dtype(work: Work | None) -> DataType:
-    """Of types that the project has no name for, float32."""
+    """Return the data type; float32 for types that the project has no name for."""
     known = {dtype.value: dtype for dtype in DataType}
     return known.get("" if work is None or work.dtype is None else work.dtype, DataType.FLOAT32)
 

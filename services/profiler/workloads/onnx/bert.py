@@ -35,7 +35,7 @@ FORMAT: Final = 1  # counts up when another file comes of the same numbers
 
 
 def stored_bert(folder: Path, vocabulary_size: int, seed: int) -> Path:
-    """The model's file below `folder`, written there if it is missing. Two processes may write it at once."""
+    """Return the model's file below `folder`, written there if it is missing. Two processes may write it at once."""
     path = folder / f"{BUILT_IN_ONNX_MODEL}-{FORMAT}-{vocabulary_size}-{seed}.onnx"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def stored_bert(folder: Path, vocabulary_size: int, seed: int) -> Path:
 
 
 def bert(vocabulary_size: int, seed: int) -> onnx.ModelProto:
-    """input_ids, attention_mask and token_type_ids, each int64 [batch, sequence], to logits, float32 [batch, 2]."""
+    """Build a model from input_ids, attention_mask and token_type_ids, int64 [batch, sequence], to logits, float32 [batch, 2]."""
     graph = _Graph(np.random.default_rng(seed))
     mask = _attention_mask(graph)
     hidden = _embeddings(graph, vocabulary_size)
@@ -86,7 +86,7 @@ class _Graph:
         return self.constant(name, self.random.normal(0.0, WEIGHT_SCALE, shape), np.float32)
 
     def linear(self, path: str, values: str, inputs: int, outputs: int) -> str:
-        """As exporters write torch.nn.Linear of three dimensions: a product, and the bias added."""
+        """Add a product and a bias, as exporters write torch.nn.Linear of three dimensions."""
         module = path.replace("/", ".")
         product = self.node(f"{path}/MatMul", "MatMul", values, self.weight(f"{module}.weight", inputs, outputs))
         return self.node(f"{path}/Add", "Add", self.weight(f"{module}.bias", outputs), product)
@@ -99,7 +99,7 @@ class _Graph:
 
 
 def _attention_mask(graph: _Graph) -> str:
-    """[batch, 1, 1, sequence]: 0 where a token counts, the lowest number where it does not."""
+    """Add the mask, [batch, 1, 1, sequence]: 0 where a token counts, the lowest number where it does not."""
     inner = graph.node("bert/Unsqueeze", "Unsqueeze", "attention_mask", graph.constant("axis_1", [1], np.int64))
     outer = graph.node("bert/Unsqueeze_1", "Unsqueeze", inner, graph.constant("axis_2", [2], np.int64))
     numbers = graph.node("bert/Cast", "Cast", outer, to=TensorProto.FLOAT)
@@ -108,7 +108,7 @@ def _attention_mask(graph: _Graph) -> str:
 
 
 def _embeddings(graph: _Graph, vocabulary_size: int) -> str:
-    """Rows for words, token types and places, added and normalised: [batch, sequence, width]."""
+    """Add rows for words, token types and positions, and normalise: [batch, sequence, width]."""
     path = "bert/embeddings"
     words = graph.weight("bert.embeddings.word_embeddings.weight", vocabulary_size, WIDTH)
     types = graph.weight("bert.embeddings.token_type_embeddings.weight", TOKEN_TYPE_COUNT, WIDTH)
@@ -155,7 +155,7 @@ def _heads(graph: _Graph, path: str, number: int, values: str, order: list[int])
 
 
 def _gelu(graph: _Graph, path: str, values: str) -> str:
-    """x (1 + erf(x / sqrt 2)) / 2: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
+    """Add x (1 + erf(x / sqrt 2)) / 2: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016."""
     path = f"{path}/intermediate_act_fn"
     module = path.replace("/", ".")
     root = graph.constant(f"{module}.root", math.sqrt(2.0), np.float32)
@@ -166,7 +166,7 @@ def _gelu(graph: _Graph, path: str, values: str) -> str:
 
 
 def _classifier(graph: _Graph, hidden: str) -> None:
-    """The first token through the pooler and the labels' layer."""
+    """Add the pooler and the labels' layer, which take the first token."""
     first = graph.node("bert/pooler/Gather", "Gather", hidden, graph.constant("first", 0, np.int64), axis=1)
     pooled = graph.node("bert/pooler/dense/Gemm", "Gemm", first, *_gemm_weights(graph, "bert.pooler.dense", WIDTH), transB=1)
     active = graph.node("bert/pooler/activation/Tanh", "Tanh", pooled)

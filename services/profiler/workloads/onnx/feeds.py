@@ -1,4 +1,4 @@
-"""What a model is fed: arrays for all its inputs, of tokens where it takes some, else of seeded random numbers."""
+"""Inputs of a model: arrays for all of them, of tokens where it takes some, else of seeded random numbers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ DEFAULT_TOKEN_COUNT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Of the open dimensions."""
+    """Sizes of the open dimensions."""
 
     batch: int
     sequence: int
 
 
 def takes_tokens(model: ModelFile) -> bool:
+    """Return whether the model has an input for tokens."""
     return any(part.name == WORDS_INPUT for part in model.inputs)
 
 
 def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
-    """As the model's file fixes them, else as they were asked for.
+    """Return the sizes that the model's file fixes, else those that were requested.
 
     Raises InvalidParameterError: a sequence longer than the model has places for.
     """
@@ -50,7 +51,7 @@ def extents(work: ModelRun, model: ModelFile, tokens: Tokens | None) -> Extents:
 
 
 def make_feeds(work: ModelRun, model: ModelFile, size: Extents, tokens: Tokens | None) -> Feeds:
-    """Raises InvalidModelError: an input of a kind that nothing is known to feed."""
+    """Return arrays by input name. Raises InvalidModelError: an input of a kind that nothing is known to feed."""
     random = np.random.default_rng(work.seed)
     return {part.name: _values(part, model, size, tokens, random) for part in model.inputs}
 
@@ -75,7 +76,7 @@ def _values(part: ModelInput, model: ModelFile, size: Extents, tokens: Tokens | 
 
 
 def _repeated(values: Sequence[int], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The same sequence for all of the batch."""
+    """Return the same sequence for all of the batch."""
     return np.broadcast_to(np.array(values, dtype), shape).copy()
 
 
@@ -92,7 +93,7 @@ def _dtype(part: ModelInput, model: ModelFile) -> np.dtype[Any]:
 
 
 def _shape(part: ModelInput, size: Extents) -> tuple[int, ...]:
-    """An open first dimension is the batch, any other one the sequence."""
+    """Return the shape of an input: an open first dimension is the batch, any other one the sequence."""
     return tuple(
         given if isinstance(given, int) and given > 0 else size.batch if place == 0 else size.sequence
         for place, given in enumerate(part.shape)

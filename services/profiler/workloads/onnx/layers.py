@@ -15,7 +15,7 @@ BLOCKED: Final = "_nchwc"
 
 
 def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ...]) -> dict[str, str]:
-    """By node name: "/encoder/layer.0/attention/self/query/MatMul" is encoder.layer.0.attention.self.query.MatMul.
+    """Return paths by node name: "/encoder/layer.0/attention/self/query/MatMul" is encoder.layer.0.attention.self.query.MatMul.
 
     So is a MatMul of which the file says that it is of this module. A node that the runtime made of several stands where the last of
     them stood: the one whose output it has.
@@ -33,13 +33,13 @@ def layer_paths(model: ModelFile, optimized: Path, nodes: tuple[ProfiledNode, ..
 
 
 def _blocked_origin(model: ModelFile, node_name: str) -> str:
-    """Of a convolution or pooling over blocks of channels: the runtime names it after the tensor that it makes, but makes another one."""
+    """Return the origin of a convolution or pooling over blocks of channels, which the runtime names after another tensor than its own."""
     tensor, is_blocked, _ = node_name.partition(BLOCKED)
     return model.node_of_tensor.get(tensor, "") if is_blocked else ""
 
 
 def _wanted(node: ProfiledNode, origin: str, module: str | None) -> str:
-    """origin: the exported node that it stands for; empty: not known."""
+    """Return the path of a node. origin: the exported node that it stands for; empty: not known."""
     if module is not None:
         return _joined(module, node.operator)
     if origin in ("", node.name):
@@ -52,7 +52,7 @@ def _joined(*parts: str) -> str:
 
 
 def _unique(path: str, taken: set[str]) -> str:
-    """Numbered as exporters number nodes of one name."""
+    """Number the path as exporters number nodes of one name."""
     if path not in taken:
         return path
     return next(numbered for number in range(1, len(taken) + 1) if (numbered := f"{path}_{number}") not in taken)

@@ -1,4 +1,4 @@
-"""How much memory this process needs at most for something, by what the system keeps resident of it."""
+"""Peak of the resident memory of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLACK_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ResidentPeak:
-    """From `begin` on. start_bytes: resident then; None: this system does not tell, or does not begin anew."""
+    """Peak from `begin` on. start_bytes: resident then; None: this system does not tell, or does not begin anew."""
 
     start_bytes: int | None
 
@@ -31,12 +31,12 @@ class ResidentPeak:
             return cls(None)
 
     def grown_bytes(self) -> int | None:
-        """At most, so far."""
+        """Return how much has been resident at most since `begin`."""
         return None if self.start_bytes is None else max(0, _status_bytes("VmHWM") - self.start_bytes)
 
 
 def _status_bytes(name: str) -> int:
-    """Raises OSError: the system tells no such thing."""
+    """Read a field of the process's status. Raises OSError: the system tells no such thing."""
     for line in STATUS_FILE.read_text().splitlines():
         key, _, value = line.partition(":")
         if key == name:

@@ -1,4 +1,4 @@
-"""What an ONNX file says of its model, its weights left aside: inputs, nodes, and how many tokens and places it knows."""
+"""Contents of an ONNX file without its weights: inputs, nodes, and the sizes of its vocabulary and position table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ it exported, outermost first, and that itself: "['', 'bert', 'bert.pooler', 'tan
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """shape: a size, or the name that the file has for one that is open, perhaps empty."""
+    """An input of the model. shape: a size, or the name that the file has for one that is open, perhaps empty."""
 
     name: str
     element_type: int  # of onnx.TensorProto
@@ -36,7 +36,7 @@ class ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """node_of_tensor: names of the nodes whose output a tensor is. module_of_node: by name, where the file tells it.
+    """A model's file. node_of_tensor: names of the nodes whose output a tensor is. module_of_node: by name, where the file tells it.
 
     token_count, place_count: rows of the tables that words and places are looked up in; None: not found, which a model need not have.
     parameter_count: numbers in its weights, single constants aside.
@@ -53,19 +53,19 @@ class ModelFile:
 
     @property
     def batch_size(self) -> int | None:
-        """As the file fixes it; None: open for some input."""
+        """Return the batch size that the file fixes; None: open for some input."""
         sizes = [part.shape[0] for part in self.inputs if part.shape]
         return next((size for size in sizes if isinstance(size, int)), None) if all(map(_is_fixed, sizes)) else None
 
     @property
     def sequence_length(self) -> int | None:
-        """Of the tokens, as the file fixes it; None: open, or it takes none."""
+        """Return the sequence length of the tokens that the file fixes; None: open, or it takes none."""
         sizes = [part.shape[-1] for part in self.inputs if part.name == WORDS_INPUT and len(part.shape) > 1]
         return next((size for size in sizes if isinstance(size, int) and _is_fixed(size)), None)
 
 
 def read_model_file(path: Path, name: str) -> ModelFile:
-    """Raises InvalidModelError: it is not there, no ONNX file, or lacks files with its weights."""
+    """Read the file. Raises InvalidModelError: it is not there, no ONNX file, or lacks files with its weights."""
     graph = _graph(path, name)
     _check_external_data(graph, path, name)
     weights = {weight.name: weight for weight in graph.initializer}
@@ -133,7 +133,7 @@ def _input(value: onnx.ValueInfoProto) -> ModelInput:
 
 
 def _module(node: onnx.NodeProto) -> str | None:
-    """Empty for what the outermost module does itself."""
+    """Return the module of a node; empty for what the root does itself."""
     told = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "")
     try:
         scopes = ast.literal_eval(told)
@@ -144,7 +144,7 @@ def _module(node: onnx.NodeProto) -> str | None:
 
 
 def _looked_up(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]) -> tuple[int | None, int | None]:
-    """Rows of the tables of words and of places."""
+    """Return the number of rows of the tables of words and of positions."""
     words = places = None
     for node in nodes:
         table = weights.get(node.input[0]) if node.op_type == LOOKUP and len(node.input) > 1 else None

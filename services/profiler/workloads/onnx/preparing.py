@@ -21,7 +21,7 @@ MAX_SHOWN_COUNT: Final = 40  # tokens in the log: a line that can still be read
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """feeds: arrays by input name."""
+    """A model with its inputs. feeds: arrays by input name."""
 
     name: str
     file: ModelFile
@@ -30,7 +30,7 @@ class PreparedModel:
 
 
 def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: EventSink) -> PreparedModel:
-    """folder: of the run, with its bundle. cache_folder: where a built model is kept; None: the run's folder.
+    """Prepare a model. folder: of the run, with its bundle. cache_folder: where a built model is stored; None: the run's folder.
 
     Raises InvalidModelError and InvalidParameterError: what of the files and the prompt cannot be used.
     """
@@ -38,17 +38,17 @@ def prepare(work: ModelRun, folder: Path, cache_folder: Path | None, sink: Event
     file = read_model_file(_path(work, bundle, cache_folder or folder), work.model_name)
     tokens = _tokens(work, bundle, file, sink) if work.prompt else None
     size = extents(work, file, tokens)
-    _tell_fixed(work, size, sink)
+    _report_fixed(work, size, sink)
     return PreparedModel(work.model_name, file, make_feeds(work, file, size, tokens), size)
 
 
 def fresh_feeds(work: ModelRun, model: PreparedModel) -> Feeds:
-    """Inputs of the same shapes that it has not seen: random tokens, whatever the prompt."""
+    """Return inputs of the same shapes that the model has not seen: random tokens, whatever the prompt."""
     return make_feeds(replace(work, seed=work.seed + RECHECK_SEED_STEP), model.file, model.extents, None)
 
 
-def _tell_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
-    """What was asked for in vain, not to be taken for what was measured."""
+def _report_fixed(work: ModelRun, size: Extents, sink: EventSink) -> None:
+    """Report requested sizes that the file does not allow, not to be taken for what was measured."""
     if size.batch != work.batch_size:
         text = f"The model's file fixes the batch at {size.batch}: {work.batch_size} is not what runs."
         sink.write(LogLines(LogLevel.WARNING, "worker", (text,)))

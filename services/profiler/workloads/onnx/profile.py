@@ -24,7 +24,7 @@ MIN_NODE_NS: Final = RESOLUTION_NS / 2  # times are cut off to whole microsecond
 
 @dataclass(slots=True)
 class ProfiledNode:
-    """One node of the graph that was run. calls: those of one pass, several of a node in a loop's body; None: shapes unknown."""
+    """A node of the graph that was run. calls: of one pass, several of a node in a loop's body; None: shapes unknown."""
 
     name: str
     operator: str
@@ -38,7 +38,7 @@ class ProfiledNode:
 
 
 def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
-    """In the order of their first execution, without those around others, whose time would count twice.
+    """Return nodes in the order of their first execution, without those around others, whose time would count twice.
 
     Args:
         skip_count: passes at the beginning that do not count.
@@ -63,8 +63,9 @@ def read_nodes(profile: Path, skip_count: int) -> tuple[ProfiledNode, ...]:
 
 
 def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
-    """What the profile adds to each node: by how much all together take longer than a pass without it, evenly, and no more than
-    the quickest of them takes.
+    """Return what the profile adds to each node.
+
+    That is by how much all together take longer than a pass without it, evenly, and no more than the quickest of them takes.
 
     Args:
         nodes: that compute while they run.
@@ -77,7 +78,7 @@ def profile_cost_ns(nodes: Sequence[ProfiledNode], pass_ns: float) -> float:
 
 
 def _innermost(events: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Executions of nodes that hold no other, in order of start."""
+    """Yield executions of nodes that hold no other, in order of start."""
     nodes = [event for event in events if event["cat"] == NODE and event["name"].endswith(NODE_ENDING)]
     nodes.sort(key=lambda event: (event["ts"], -event["dur"]))
     for event, following in zip(nodes, [*nodes[1:], None], strict=True):

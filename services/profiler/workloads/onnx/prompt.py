@@ -17,7 +17,7 @@ OWN_TOKENIZER: Final = Path(__file__).with_name("tokenizer.json")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """ids, type_ids, mask and texts: as many as the sequence is long. mask: 0 for padding, else 1.
+    """Tokens of a prompt. ids, type_ids, mask and texts: as many as the sequence is long. mask: 0 for padding, else 1.
 
     dropped_count: over the model's maximum. padding_count: at the end, where the model takes no shorter sequence.
     """
@@ -31,7 +31,7 @@ class Tokens:
 
 
 def read_tokenizer(path: Path, name: str) -> Tokenizer:
-    """Raises InvalidModelError: it is not there, or not what the tokenizers library writes."""
+    """Read the tokenizer. Raises InvalidModelError: it is not there, or not what the tokenizers library writes."""
     if not path.is_file():
         raise InvalidModelError(
             f"tokenizer file {name}", found="no such file in the bundle", expected="a tokenizer.json", remedy="Upload it with the model."
@@ -48,7 +48,7 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
 
 
 def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int | None, model_name: str) -> None:
-    """Raises InvalidModelError: the tokenizer has words that the model has no row for. token_count: of the model, None: not known."""
+    """Raise InvalidModelError for a tokenizer with words that the model has no row for. token_count: of the model, None: not known."""
     size = tokenizer.get_vocab_size()
     if token_count is not None and size > token_count:
         raise InvalidModelError(
@@ -60,7 +60,7 @@ def check_vocabulary(tokenizer: Tokenizer, tokenizer_name: str, token_count: int
 
 
 def tokenize(tokenizer: Tokenizer, prompt: str, max_count: int | None, fixed_count: int | None = None) -> Tokens:
-    """The prompt with what the tokenizer puts around it, cut to max_count tokens; its last special token stays.
+    """Return the prompt with what the tokenizer puts around it, cut to max_count tokens; its last special token stays.
 
     Args:
         fixed_count: of a model that takes sequences of this length alone: what is missing is padding.

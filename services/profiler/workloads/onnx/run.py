@@ -1,4 +1,4 @@
-"""An ONNX model timed on ONNX Runtime: whole passes by the host's clock, in turns with passes under the runtime's profile.
+"""An ONNX model timed on ONNX Runtime: complete passes by the host's clock, interleaved with passes under the runtime's profile.
 
 The profile slows passes down and is written when its session ends, so each turn of it loads the model anew. The layers' samples
 come with each turn, less what the profile adds to them; the last turn's profile stays as the run's trace.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +22,6 @@ from services.core.model import (
     LogLines,
     Measurement,
     ModelRun,
-    Progress,
-    SampleBatch,
     StopReason,
     TimingMethod,
     TraceStored,
@@ -31,14 +29,15 @@ from services.core.model import (
     VerificationState,
 )
 from services.core.onnxruntime_profile import FORMAT, NS_PER_US
-from services.core.statistics import Samples, summarize
+from services.core.statistics import Samples
+from services.profiler.backends.base import TimedSamples, Timing
+from services.profiler.measuring.benchmark import Method, Recorder
 from services.profiler.measuring.busy import DeviceUse, Neighbours, open_use_meter
-from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingCriterion, StoppingRule
+from services.profiler.measuring.stopping import MIN_SPREAD_COUNT, StoppingRule
 from services.profiler.measuring.verification import joined
-from services.profiler.workloads.ceilings import load_sources, tell_ceilings_after_sweep, tell_ceilings_before_sweep
-from services.profiler.workloads.events import EventSink, store_artifact
-from services.profiler.workloads.models import ModelContext
-from services.profiler.workloads.onnx.announcing import GROUP_COUNT, PASS_INDEX, PlannedPass, plan_pass
+from services.profiler.workloads.ceilings import load_sources, report_ceilings_after_sweep, report_ceilings_before_sweep
+from services.profiler.workloads.events import EventSink, ModelContext, ProgressReporter, store_artifact
+from services.profiler.workloads.onnx.announcing import GROUP_COUNT, PlannedPass, plan_pass
 from services.profiler.workloads.onnx.layers import layer_paths
 from services.profiler.workloads.onnx.memory import ResidentPeak
 from services.profiler.workloads.onnx.preparing import PreparedModel, fresh_feeds, prepare
@@ -47,7 +46,7 @@ from services.profiler.workloads.onnx.session import OnnxSession, Provider
 from services.profiler.workloads.onnx.verifying import NOT_VERIFIED, verify
 
 TURN_NS: Final = 100_000_000
-"""Of timed passes. Shorter turns load the model more often than they run it, in longer ones layers move seldom."""
+"""Duration of the timed passes of a turn. Shorter turns load the model more often than they run it, in longer ones layers move seldom."""
 MAX_TURN_COUNT: Final = 4096  # passes: 32 KiB of samples in an event
 MAX_PROFILED_EVENTS: Final = 3000  # a profile of some 3 MB
 MIN_TURN_COUNT: Final = 2  # a layer needs two samples
@@ -55,28 +54,31 @@ COLD_COUNT: Final = 1  # passes at the beginning of each profile: a fresh sessio
 TRACE_FILE: Final = "profile.json"
 
 
-def run_onnx(work: ModelRun, place: ModelContext) -> None:
-    """Raises KernalyseError: what of model, prompt or device cannot be used, with ONNX Runtime's own words where it refuses."""
-    sink = place.sink
-    sink.write(Progress(0, 0, 1, f"preparing {work.model_name}"))
-    model = prepare(work, place.folder, place.cache_folder, sink)
-    device_session = place.open_session()
+def run_onnx(work: ModelRun, context: ModelContext) -> None:
+    """Measure an ONNX model. Raises KernalyseError: what of model, prompt or device cannot be used, in ONNX Runtime's own words."""
+    sink = context.sink
+    progress = ProgressReporter(sink, total_count=1)
+    progress.report(f"preparing {work.model_name}")
+    model = prepare(work, context.folder, context.cache_folder, sink)
+    device_session = context.open_session()
     device = device_session.device
-    with tempfile.TemporaryDirectory(dir=place.folder) as name:
+    with tempfile.TemporaryDirectory(dir=context.folder) as name:
         passes = _Passes(model, Provider.of(device), Path(name))
-        sink.write(Progress(0, 0, 1, f"loading {work.model_name}", device.device_id))
+        progress.device_id = device.device_id
+        progress.report(f"loading {work.model_name}")
         plan = passes.plan(max(work.measuring.warm_up_count, 1))
-        are_settled = tell_ceilings_before_sweep(device_session, load_sources(), sink, place.ceilings_file, 1 + len(plan.nodes))
-        _Run(work, place, device, passes, plan).measure()
-    if not are_settled:
-        tell_ceilings_after_sweep(device_session, load_sources(), sink, place.ceilings_file)
+        progress.total_count += len(plan.nodes)
+        are_complete = report_ceilings_before_sweep(device_session, load_sources(), sink, context.ceilings_file, progress.total_count)
+        _Run(work, context, device, passes, plan, progress).measure()
+    if not are_complete:
+        report_ceilings_after_sweep(device_session, load_sources(), sink, context.ceilings_file)
     with suppress(Exception):  # what has been measured is told; a runtime's trouble at its end changes nothing
         device_session.close()
 
 
 @dataclass(slots=True)
 class _Passes:
-    """Runs the model, with and without a profile."""
+    """Runs of the model, with and without a profile."""
 
     model: PreparedModel
     provider: Provider
@@ -86,7 +88,7 @@ class _Passes:
     profiled_count: int = GROUP_COUNT
 
     def plan(self, warm_up_count: int) -> PlannedPass:
-        """Runs the model for the first time: what it really consists of, and how much memory it takes."""
+        """Run the model for the first time; return what it really consists of, and note how much memory it takes."""
         peak = ResidentPeak.begin()  # before anything else has been loaded and freed: memory that is used again would not count
         self.session = OnnxSession(self.model.file.path, self.model.name, self.provider)
         for _ in range(warm_up_count):
@@ -99,7 +101,7 @@ class _Passes:
         return plan
 
     def profiled(self, count: int, optimized: Path | None = None) -> tuple[tuple[ProfiledNode, ...], Path]:
-        """So many passes under a profile of their own, and the profile."""
+        """Run `count` passes under a profile of their own; return their nodes and the profile."""
         session = OnnxSession(self.model.file.path, self.model.name, self.provider, profile=self.folder / "profile", optimized=optimized)
         for _ in range(COLD_COUNT + count):
             session.run(self.model.feeds)
@@ -108,34 +110,45 @@ class _Passes:
 
 
 @dataclass(slots=True)
-class _Samples:
-    """Of one configuration, as they come."""
+class _ConfigurationSamples:
+    """Samples of one configuration, the complete pass or a layer."""
 
     configuration: Configuration
     launches_per_sample: int
-    batches: list[Samples] = field(default_factory=list)
-    count: int = 0
+    method: Method
+    recorder: Recorder = field(init=False)
 
-    def tell(self, durations_ns: Samples, sink: EventSink) -> None:
-        self.batches.append(durations_ns)
-        first, self.count = self.count, self.count + durations_ns.size
-        sink.write(SampleBatch(self.configuration.configuration_index, first, tuple(durations_ns.tolist()), time.time_ns()))
+    def __post_init__(self) -> None:
+        self.recorder = Recorder(self.method.rule)
+
+    def report(self, durations_ns: Samples, sink: EventSink) -> None:
+        sink.write(self.recorder.record(TimedSamples(durations_ns)).event(self.configuration.configuration_index))
+
+    @property
+    def timing(self) -> Timing:
+        """Return how they are taken: the profile times each launch by itself, also where a sample is a mean of several."""
+        return Timing(TimingMethod.SINGLE, self.configuration.cache_mode, self.launches_per_sample)
 
 
 class _Run:
-    """Takes turns until the whole pass is known well enough, then tells what came out."""
+    """Interleaved measurement of passes and layers, until the pass is known well enough."""
 
-    def __init__(self, work: ModelRun, place: ModelContext, device: Device, passes: _Passes, plan: PlannedPass) -> None:
+    def __init__(
+        self, work: ModelRun, context: ModelContext, device: Device, passes: _Passes, plan: PlannedPass, progress: ProgressReporter
+    ) -> None:
         self._work = work
-        self._place = place
-        self._sink = place.sink
+        self._context = context
+        self._sink = context.sink
         self._device = device
         self._passes = passes
         self._plan = plan
-        self._rule = StoppingRule.of(work.measuring, device.kind)
+        self._progress = progress
+        rule = StoppingRule.of(work.measuring, device.kind)
         self._neighbours = Neighbours(open_use_meter(device))
-        self._whole = _Samples(plan.configuration, 1)
-        self._layers = {node.name: _Samples(node.configuration, node.launches_per_sample) for node in plan.nodes}
+        pass_method = Method(plan.configuration.cache_mode, TimingMethod.SINGLE, max(work.measuring.warm_up_count, 1), rule)
+        layer_method = replace(pass_method, warm_up_count=COLD_COUNT)
+        self._pass = _ConfigurationSamples(plan.configuration, 1, pass_method)
+        self._layers = {node.name: _ConfigurationSamples(node.configuration, node.launches_per_sample, layer_method) for node in plan.nodes}
         self._verification = NOT_VERIFIED
         self._recheck: Verification | None = None
         self._start_ns = time.perf_counter_ns()
@@ -143,7 +156,7 @@ class _Run:
         self._profiled_ns = 0  # in turns under the profile, loading the model and reading it included
 
     def measure(self) -> None:
-        self._neighbours.wait_or_refuse(self._work.measuring.busy_policy, self._tell_activity)
+        self._neighbours.wait_or_refuse(self._work.measuring.busy_policy, self._progress.report)
         self._sink.write(self._plan.configuration)
         for node in self._plan.nodes:
             self._sink.write(node.configuration)
@@ -153,35 +166,35 @@ class _Run:
         self._verification = verify(self._work, model, session, model.feeds)
         stop_reason = self._take_turns()
         if self._verification.state is VerificationState.PASSED:
-            self._tell_activity(f"checking {model.name} with fresh inputs")
+            self._progress.report(f"checking {model.name} with fresh inputs")
             self._recheck = verify(self._work, model, session, fresh_feeds(self._work, model))
-        self._tell_measurements(stop_reason)
+        self._report_measurements(stop_reason)
 
     def _take_turns(self) -> StopReason:
-        criterion = StoppingCriterion(self._rule, time.perf_counter_ns)
+        criterion = self._pass.recorder.criterion
         turn_count, profile = 0, None
         while True:
-            self._tell_activity(f"pass {self._whole.count + 1} of {self._passes.model.name}")
-            samples = self._passes.session.time(self._passes.model.feeds, TURN_NS, self._room())
-            self._whole.tell(samples, self._sink)
+            self._progress.report(f"pass {self._pass.recorder.taken_count + 1} of {self._passes.model.name}")
+            criterion.resume()
+            samples = self._passes.session.time(self._passes.model.feeds, TURN_NS, self._max_pass_count())
+            self._pass.report(samples, self._sink)
             reason = criterion.add(samples)
             criterion.pause()
-            # A profile that takes longer than what it stands beside would make the run as many times as long.
+            # A profile that takes longer than the passes between profiles would make the run as many times as long.
             if turn_count < MIN_TURN_COUNT or self._profiled_ns <= criterion.elapsed_ns:
                 profile = self._profile(float(np.median(samples)))
                 turn_count += 1
-            criterion.resume()
             if reason is not None and profile is not None and turn_count >= MIN_TURN_COUNT:
                 self._store(profile)
                 return reason
 
-    def _room(self) -> int:
-        """Passes of the next turn at most."""
-        left = self._rule.max_sample_count - self._whole.count
+    def _max_pass_count(self) -> int:
+        """Return the number of passes that the next turn may have."""
+        left = self._pass.method.rule.max_sample_count - self._pass.recorder.taken_count
         return max(1, min(MAX_TURN_COUNT, left))
 
     def _profile(self, pass_ns: float) -> Path:
-        """A turn under the profile, of as many passes as one without it."""
+        """Take a turn under the profile, of as many passes as one without it; return the profile."""
         start_ns = time.perf_counter_ns()
         count = int(min(max(TURN_NS / pass_ns, 1), self._passes.profiled_count))
         if any(layer.launches_per_sample > 1 for layer in self._layers.values()):
@@ -192,54 +205,39 @@ class _Run:
         for node in nodes:
             layer = self._layers[node.name]
             samples = node.durations.reshape(-1, layer.launches_per_sample).mean(axis=1) - cost_ns
-            layer.tell(np.maximum(samples, MIN_NODE_NS), self._sink)
+            samples = np.maximum(samples, MIN_NODE_NS)
+            layer.report(samples, self._sink)
+            layer.recorder.criterion.keep(samples)
         self._profile_costs_ns.append(cost_ns)
         self._profiled_ns += time.perf_counter_ns() - start_ns
         return profile
 
     def _store(self, profile: Path) -> None:
-        """The trace of the last turn."""
-        self._sink.write(store_artifact(self._place.folder, TRACE_FILE, profile.read_bytes()))
+        """Store the trace of the last turn."""
+        self._sink.write(store_artifact(self._context.folder, TRACE_FILE, profile.read_bytes()))
         self._sink.write(TraceStored((TRACE_FILE,), FORMAT))
 
-    def _tell_measurements(self, stop_reason: StopReason) -> None:
+    def _report_measurements(self, stop_reason: StopReason) -> None:
         use = self._neighbours.read()
-        measured = [part for part in (self._whole, *self._layers.values()) if part.count >= MIN_SPREAD_COUNT]
+        measured = [part for part in (self._pass, *self._layers.values()) if part.recorder.taken_count >= MIN_SPREAD_COUNT]
         for part in measured:
+            part.recorder.elapsed_ns = time.perf_counter_ns() - self._start_ns
             self._sink.write(self._measurement(part, stop_reason, use))
         if self._layers:
             cost_us = float(np.median(self._profile_costs_ns)) / NS_PER_US
             text = f"ONNX Runtime's profile makes each node {cost_us:.1f} us longer; layers are told without that, the trace with it."
             self._sink.write(LogLines(LogLevel.INFO, "worker", (text,)))
-        total = 1 + len(self._layers)
-        self._sink.write(Progress(len(measured), 0, total, "", self._device.device_id))
+        self._progress.complete(len(measured))
 
-    def _measurement(self, part: _Samples, stop_reason: StopReason, use: DeviceUse) -> Measurement:
-        is_whole = part.configuration.configuration_index == PASS_INDEX
-        return Measurement(
-            configuration_index=part.configuration.configuration_index,
-            **asdict(summarize(np.concatenate(part.batches))),
-            discarded_sample_count=0,
-            warm_up_count=max(self._work.measuring.warm_up_count, 1) if is_whole else COLD_COUNT,
-            stop_reason=stop_reason,
-            cache_mode=part.configuration.cache_mode,
-            verification=joined(self._verification, self._recheck) if is_whole else NOT_VERIFIED,
-            recheck=self._recheck if is_whole else None,
-            device_memory_bytes=self._passes.memory_bytes if is_whole else None,
-            measured_unix_ns=time.time_ns(),
-            elapsed_ns=time.perf_counter_ns() - self._start_ns,
-            compile_ns=self._passes.session.load_ns if is_whole else 0,
+    def _measurement(self, part: _ConfigurationSamples, stop_reason: StopReason, use: DeviceUse) -> Measurement:
+        is_pass = part is self._pass
+        verification = joined(self._verification, self._recheck) if is_pass else NOT_VERIFIED
+        result = part.recorder.result(stop_reason, verification, part.timing)
+        return replace(
+            result.measurement(part.configuration.configuration_index, part.method, self._device, use),
+            recheck=self._recheck if is_pass else None,
+            device_memory_bytes=self._passes.memory_bytes if is_pass else None,
+            compile_ns=self._passes.session.load_ns if is_pass else 0,
             input_distribution="tokens" if self._work.prompt else "random",
             seed=self._work.seed,
-            driver_version=self._device.driver_version,
-            toolkit_version=self._device.toolkit_version,
-            device_uuid=self._device.uuid,
-            timing_method=TimingMethod.SINGLE,  # the profile times each launch by itself, whether or not a sample is a mean of several
-            launches_per_sample=part.launches_per_sample,
-            stopping_criterion=self._rule.criterion,
-            other_process_count=use.other_process_count,
-            host_busy_ratio=use.host_busy_ratio,
         )
-
-    def _tell_activity(self, activity: str) -> None:
-        self._sink.write(Progress(0, 0, 1 + len(self._layers), activity, self._device.device_id))

@@ -29,14 +29,14 @@ MIN_WEIGHTS_BYTES: Final = "1024"
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Of ONNX Runtime, for one device."""
+    """An execution provider of ONNX Runtime, for one device."""
 
     name: str
     device_number: int | None = None  # None: the CPU has none
 
     @classmethod
     def of(cls, device: Device) -> Provider:
-        """Raises BackendUnavailableError: this ONNX Runtime has none for the device."""
+        """Return the provider for a device. Raises BackendUnavailableError: this ONNX Runtime has none."""
         name = CPU_PROVIDER if device.kind is DeviceKind.CPU else CUDA_PROVIDER
         available = onnxruntime.get_available_providers()
         is_cuda = device.device_id.startswith("cuda:")
@@ -59,10 +59,10 @@ class Provider:
 
 
 class OnnxSession:
-    """One model, ready to run. Loading it takes load_ns."""
+    """A model, ready to run. Loading it takes load_ns."""
 
     def __init__(self, path: Path, name: str, provider: Provider, *, profile: Path | None = None, optimized: Path | None = None) -> None:
-        """profile: beginning of the path of a profile to record. optimized: file to write the graph to that is really run.
+        """Load the model. profile: beginning of the path of a profile. optimized: file to write the graph to that is really run.
 
         Raises InvalidModelError, with ONNX Runtime's own words: it cannot run the model.
         """
@@ -88,12 +88,12 @@ class OnnxSession:
             )
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """One pass; its outputs. Raises InvalidModelError with ONNX Runtime's own words."""
+        """Run one pass and return its outputs. Raises InvalidModelError with ONNX Runtime's own words."""
         outputs: list[Any] = _told(self._name, lambda: self._session.run(None, dict(feeds)))
         return outputs
 
     def time(self, feeds: Feeds, duration_ns: int, max_count: int) -> Samples:
-        """Passes until so much time is over, at least one: nanoseconds of each by the host's clock, inputs and outputs included."""
+        """Run passes until so much time is over, at least one: ns of each by the host's clock, inputs and outputs included."""
         durations: list[int] = []
         while not durations or (sum(durations) < duration_ns and len(durations) < max_count):
             start_ns = time.perf_counter_ns()
@@ -102,7 +102,7 @@ class OnnxSession:
         return np.array(durations, dtype=np.float64)
 
     def end_profile(self) -> Path:
-        """Writes the profile; no pass is recorded any more."""
+        """Write the profile; no pass is recorded any more."""
         return Path(self._session.end_profiling())
 
 

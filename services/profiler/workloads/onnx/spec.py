@@ -37,14 +37,14 @@ class OnnxSpec:
         return (BackendName.PYCUDA, BackendName.NVCC, BackendName.OPENCL) if has_cuda_provider() else (BackendName.OPENCL,)
 
     def can_use(self, device: Device) -> bool:
-        """Not the GPUs that OpenCL lists: no provider computes on them."""
+        """Return whether the device can be used: the GPUs that OpenCL lists cannot, for no provider computes on them."""
         return device.kind is DeviceKind.CPU or BackendName.OPENCL not in device.backends
 
     def takes(self, work: ModelRun) -> bool:
         return work.is_onnx
 
     def check(self, work: ModelRun) -> None:
-        """Raises InvalidParameterError, and BackendUnavailableError where ONNX Runtime is not installed."""
+        """Check a request. Raises InvalidParameterError, and BackendUnavailableError where ONNX Runtime is not installed."""
         _check_packages()
         _check_files(work)
         _check_prompt(work)
@@ -57,6 +57,7 @@ class OnnxSpec:
 
 
 def missing_packages() -> list[str]:
+    """Return the packages that running ONNX models needs and this Python lacks."""
     return [name for name in PACKAGES if find_spec(name) is None]
 
 
@@ -84,7 +85,7 @@ def _check_files(work: ModelRun) -> None:
 
 
 def _check_prompt(work: ModelRun) -> None:
-    """Text without words is a slip; no text at all asks for random tokens."""
+    """Reject text without words, which is a slip; no text at all asks for random tokens."""
     if work.prompt and not work.prompt.strip():
         raise _refused("prompt", work, f"{len(work.prompt)} blanks", "text", "Give some text, or none for random tokens.")
     if len(work.prompt) > MAX_PROMPT_LENGTH:
@@ -101,6 +102,6 @@ def _refused(what: str, work: ModelRun, found: str, expected: str, remedy: str =
 
 
 def has_cuda_provider() -> bool:
-    """Whether the installed ONNX Runtime can use NVIDIA devices."""
+    """Return whether the installed ONNX Runtime can use NVIDIA devices."""
     found = find_spec("onnxruntime")
     return found is not None and found.origin is not None and (Path(found.origin).parent / CUDA_PROVIDER_FILE).exists()

@@ -1,4 +1,4 @@
-"""Whether a built-in model's answer is right: ONNX's own reference implementation, in NumPy, says what it should be."""
+"""Verification of a built-in model: ONNX's own reference implementation, in NumPy, says what its answer should be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TOKEN_COUNT: Final = 4096  # of all sequences: more take the reference secon
 
 
 def verify(work: ModelRun, model: PreparedModel, session: OnnxSession, feeds: Feeds) -> Verification:
-    """The logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
+    """Return the logits of one pass over these inputs against the reference's, max|difference| / max|reference|."""
     if work.measuring.skip_verification:
         return SWITCHED_OFF
     if work.model_name != BUILT_IN_ONNX_MODEL or model.extents.batch * model.extents.sequence > MAX_TOKEN_COUNT:

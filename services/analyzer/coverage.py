@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
+from services.analyzer.numeric import jit
 
 Integers = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.int32]
@@ -55,7 +55,7 @@ def coverage(one: Intervals, other: Intervals, group_count: int) -> Coverage:
     return Coverage(found, last - first, counts)
 
 
-@compiled
+@jit
 def _cover(
     group: Indexes,
     kinds: npt.NDArray[np.uint8],

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
+from services.analyzer.numeric import jit
 
 Numbers = npt.NDArray[np.float64]
 
@@ -119,7 +119,7 @@ def _partition(logarithms: Numbers, weights: Numbers) -> list[int]:
     return bounds[::-1]
 
 
-@compiled
+@jit
 def _fill_partition(
     weights: Numbers, firsts: Numbers, seconds: Numbers, costs: Numbers, starts: npt.NDArray[np.int64], penalty: float, min_runs: int
 ) -> None:

@@ -110,9 +110,9 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
+def start(folder: Path, code: str = CALL, **environment: str) -> subprocess.Popen[str]:
     inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    return subprocess.Popen([sys.executable, "-c", CALL, str(folder)], stdout=subprocess.PIPE, text=True, env=inherited | environment)
+    return subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, env=inherited | environment)
 
 
 def hits(process: subprocess.Popen[str]) -> int:
@@ -143,6 +143,25 @@ def test_without_any_place_for_code_it_is_compiled_each_time(folder: Path, tmp_p
     (tmp_path / "home").touch()
     for _ in range(2):
         assert hits(start(folder, HOME=str(tmp_path / "home"), XDG_CACHE_HOME=str(tmp_path / "home" / "cache"))) == 0
+
+
+@pytest.mark.parametrize(("damaged", "suffix"), [("plus_one", "nbi"), ("plus_two", "nbc")])
+def test_damaged_code_is_compiled_again(folder: Path, tmp_path: Path, damaged: str, suffix: str) -> None:
+    cache = tmp_path / "cache"
+    assert hits(start(folder, NUMBA_CACHE_DIR=str(cache))) == 0
+    for file in cache.rglob("*.nb?"):
+        if damaged in file.name:
+            if file.suffix == f".{suffix}":
+                file.write_bytes(file.read_bytes()[:-10])
+        elif "plus_two" in file.name:
+            file.unlink()  # else nobody looks at the one that it calls
+    assert hits(start(folder, NUMBA_CACHE_DIR=str(cache))) == 0
+
+
+def test_on_a_full_disk_it_is_compiled_and_not_kept(folder: Path, tmp_path: Path) -> None:
+    """Stood for by a limit on the size of files."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+    assert hits(start(folder, limit + CALL, NUMBA_CACHE_DIR=str(tmp_path / "cache"))) == 0
 
 
 # ---------------------------------------------------------------- rules

@@ -55,7 +55,10 @@ PROCESSES: Final = (100, 200)
 
 def trace() -> TraceFrames:
     """Return a trace of two ranks with a GPU each: in each step three operators of a layer, a reduction over both, copies and waits."""
-    launches, calls, ranges, copies = [], [], [], []
+    launches: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    ranges: list[dict[str, Any]] = []
+    copies: list[dict[str, Any]] = []
     for step in range(STEP_COUNT):
         for rank, process in enumerate(PROCESSES):
             begin = step * STEP_NS + 10_037 * rank  # apart, for rows of a table are in order of start

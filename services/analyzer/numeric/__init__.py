@@ -6,14 +6,19 @@ uses only constants and jitted functions of its own module.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache, update_wrapper
+from pickle import UnpicklingError
 from threading import Lock
 from typing import Any, Final, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_OPTIONS: Final = {"nogil": True, "error_model": "numpy"}
+CACHE_ERRORS: Final = (OSError, EOFError, UnpicklingError)
+"""What numba raises where its cache is damaged or the disk is full. Jitted functions themselves raise none of these."""
+
+logger = logging.getLogger(__name__)
 
 
 def jit(function: Function) -> Function:
@@ -27,30 +32,39 @@ def jit(function: Function) -> Function:
 class _Jitted:
     """A function that is handed to numba when it is first called, from Python or by another jitted function."""
 
+    uses_cache = True  # of all of them together: those that call each other fail together
+
     def __init__(self, function: Callable[..., object]) -> None:
         update_wrapper(self, function)
         self._function = function
-        self._dispatcher: Any = None
+        self._dispatchers: dict[bool, Any] = {}
         self._lock = Lock()
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.dispatcher(*arguments)
+        try:
+            return self.dispatcher(*arguments)
+        except CACHE_ERRORS as error:
+            logger.warning("Compiled code is not kept: %s", error or type(error).__name__)
+            _Jitted.uses_cache = False
+            return self.dispatcher(*arguments)
 
     @property
     def dispatcher(self) -> Any:
         """The function in numba's form. Threads share one: each of them would compile its own."""
-        if self._dispatcher is None:
+        uses_cache = self.uses_cache
+        if uses_cache not in self._dispatchers:
             numba = _numba()
             with self._lock:
-                self._dispatcher = self._dispatcher or _compiled(numba, self._function)
-        return self._dispatcher
+                if uses_cache not in self._dispatchers:
+                    self._dispatchers[uses_cache] = _compiled(numba, self._function, uses_cache=uses_cache)
+        return self._dispatchers[uses_cache]
 
 
-def _compiled(numba: Any, function: Callable[..., object]) -> Any:
+def _compiled(numba: Any, function: Callable[..., object], *, uses_cache: bool) -> Any:
     try:
-        return numba.njit(cache=True, **_OPTIONS)(function)
+        return numba.njit(cache=uses_cache, nogil=True, error_model="numpy")(function)
     except RuntimeError:  # there is no directory that numba may write its cache to
-        return numba.njit(**_OPTIONS)(function)
+        return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @cache
@@ -59,8 +73,8 @@ def _numba() -> Any:
     import numba
     from numba.extending import typeof_impl
 
-    @typeof_impl.register(_Jitted)  # type: ignore[untyped-decorator]
+    @typeof_impl.register(_Jitted)
     def _type_of(function: _Jitted, _context: Any) -> Any:
-        return numba.typeof(function.dispatcher)
+        return numba.typeof(function.dispatcher)  # type: ignore[no-untyped-call]
 
     return numba

@@ -189,7 +189,7 @@ def test_jitted_functions_use_what_their_own_file_defines() -> None:
     assert found > 20
 
 
-@pytest.mark.parametrize("imported", ["services.analyzer.readers.registry, services.analyzer.trace_answers", "services.cli.main"])
+@pytest.mark.parametrize("imported", ["services.analyzer.server", "services.cli.shown_file", "services.cli.main"])
 def test_numba_is_not_imported_before_something_is_to_be_computed(imported: str) -> None:
     """It takes longer to import than most commands take."""
     check = f"import sys, {imported}; sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"

@@ -21,7 +21,7 @@ os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
 # PoCL chooses its cache folder when it is loaded and builds nothing once that is gone, so it must outlive a test's own folders.
 os.environ.setdefault("POCL_CACHE_DIR", str(kept_folder("pocl")))
 
-# Compiled code of the readers outlives a test as well: made once for all workers, services and later runs; sources are part of its name.
+# Compiled code of the readers outlives a test as well: made once for all workers, services and later runs.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(kept_folder("readers")))
 
 SERIAL_FOLDERS = ("browser", "gpu")  # one set of services for all of them, one device

@@ -11,7 +11,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
+from services.analyzer.numeric import jit
 
 Integers = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.int32]
@@ -64,7 +64,7 @@ def nested(
     return Nesting(parent, depth, innermost)
 
 
-@compiled
+@jit
 def _sweep(
     range_thread: Indexes,
     start_ns: Integers,
@@ -117,7 +117,7 @@ def range_order(start_ns: Integers, end_ns: Integers) -> npt.NDArray[np.int64] |
     return order.astype(np.int64, copy=False)
 
 
-@compiled
+@jit
 def _are_ordered(start_ns: Integers, end_ns: Integers) -> bool:
     for row in range(1, start_ns.size):
         if start_ns[row] < start_ns[row - 1] or (start_ns[row] == start_ns[row - 1] and end_ns[row] > end_ns[row - 1]):
@@ -159,7 +159,7 @@ def causes(process: Indexes, correlation_id: Integers, call_process: Indexes, ca
     return found
 
 
-@compiled
+@jit
 def _extents(process: Indexes, correlation_id: Integers, lowest: Integers, highest: Integers) -> None:
     for row in range(process.size):
         value, code = correlation_id[row], process[row]
@@ -167,12 +167,12 @@ def _extents(process: Indexes, correlation_id: Integers, lowest: Integers, highe
             lowest[code], highest[code] = min(lowest[code], value), max(highest[code], value)
 
 
-@compiled
+@jit
 def _bucket(correlation_id: int, lowest: int, shift: int) -> int:
     return int(np.uint64(correlation_id - lowest) >> np.uint64(shift))
 
 
-@compiled
+@jit
 def _fill_buckets(
     call_process: Indexes,
     call_correlation_id: Integers,
@@ -208,7 +208,7 @@ def _fill_buckets(
     return True
 
 
-@compiled
+@jit
 def _look_up(
     process: Indexes,
     correlation_id: Integers,
@@ -233,7 +233,7 @@ def _look_up(
                 found[row] = calls[place]
 
 
-@compiled
+@jit
 def _search(
     process: Indexes,
     correlation_id: Integers,
@@ -296,7 +296,7 @@ def coded(*columns: Integers) -> tuple[Coded, ...]:
     return tuple(Coded(codes, keys[:count].copy()) for codes in all_codes)
 
 
-@compiled
+@jit
 def _code(column: Integers, first_row: int, codes: Indexes, slots: Indexes, keys: Integers, count: int) -> tuple[int, int]:
     mask = slots.size - 1
     for row in range(first_row, column.size):
@@ -323,7 +323,7 @@ def ancestors(parent: Indexes, depth: Indexes, limit: int) -> Indexes:
     return found
 
 
-@compiled
+@jit
 def _rise(parent: Indexes, depth: Indexes, limit: int, found: Indexes) -> None:
     for row in range(parent.size):
         found[row] = row if depth[row] <= limit else found[parent[row]]

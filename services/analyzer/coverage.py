@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import Indexes, Integers
+from services.analyzer.numeric import jit
 
 _NEVER: Final = -(2**62)
 
@@ -53,7 +53,7 @@ def coverage(one: Intervals, other: Intervals, group_count: int) -> Coverage:
     return Coverage(found, last - first, counts)
 
 
-@compiled
+@jit
 def _cover(
     group: Indexes,
     kinds: npt.NDArray[np.uint8],

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Flags, Indexes, Integers
+from services.analyzer.numeric import jit
 
 _NEVER: Final = -(2**62)
 
@@ -75,7 +75,7 @@ def idle_stretches(kernels: Work, memory: Work, device_count: int) -> Stretches:
     return Stretches(device[:count], start_ns[:count], end_ns[:count] - start_ns[:count], before[:count], after[:count])
 
 
-@compiled
+@jit
 def _extend(device: Indexes, start_ns: Integers, duration_ns: Integers, first: Integers, last: Integers) -> None:
     for row in range(start_ns.size):
         place, start = device[row], start_ns[row]
@@ -83,7 +83,7 @@ def _extend(device: Indexes, start_ns: Integers, duration_ns: Integers, first: I
         last[place] = max(last[place], start + max(duration_ns[row], 0))
 
 
-@compiled
+@jit
 def _find(
     kernel_device: Indexes,
     kernel_start: Integers,
@@ -133,7 +133,7 @@ def _apart(group: Indexes, start_ns: Integers, duration_ns: Integers) -> tuple[I
     return starts, ends
 
 
-@compiled
+@jit
 def _take_apart(group: Indexes, start_ns: Integers, duration_ns: Integers, starts: Integers, ends: Integers) -> None:
     reach = _NEVER
     for row in range(start_ns.size):
@@ -143,7 +143,7 @@ def _take_apart(group: Indexes, start_ns: Integers, duration_ns: Integers, start
         ends[row] = reach = max(start_ns[row] + max(duration_ns[row], 0), reach)
 
 
-@compiled
+@jit
 def _cover(
     device: Indexes,
     start_ns: Integers,
@@ -209,7 +209,7 @@ def causes_of(stretches: Stretches, memory_ns: Integers, kernel_call: Indexes, c
     return Causes(reason, call, host_ns, sync_ns, api_ns)
 
 
-@compiled
+@jit
 def _explain(
     start_ns: Integers,
     duration_ns: Integers,

@@ -26,6 +26,9 @@ STATE: Final = "state"
 
 KEYS: Final = ["run_id", STATE]
 
+SWEEPS_VERSION: Final = 1
+"""Of what sweeps say of their kernels, as TraceAnalysis.version is of what traces say."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -78,7 +81,7 @@ class KeptKernels:
     # ------------------------------------------------------------ the file
 
     def _path(self) -> Path:
-        return self._store.summary_folder / f"{answer_name(KERNELS.table_name, PLAIN_QUESTION)}.parquet"
+        return self._store.summary_folder / f"{answer_name(KERNELS.table_name, PLAIN_QUESTION)}-{SWEEPS_VERSION}.parquet"
 
     def _read(self) -> pl.DataFrame:
         try:

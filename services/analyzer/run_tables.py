@@ -26,6 +26,7 @@ from services.analyzer.timeline_tables import WINDOWED_TABLES
 from services.analyzer.trace_answers import (
     PLAIN_QUESTION,
     SUMMARIES,
+    TIMELINE_EVENTS,
     TRACE_ANALYSES,
     TRACE_COMPARISONS,
     TraceFrames,
@@ -132,7 +133,7 @@ def _answer(store: Store, table: Table, run_id: str, question: TraceQuestion) ->
 
 def timeline_of(store: Store, run_id: str) -> Timeline:
     """Kept in memory: a window is to be drawn at once, and the next one is of the same run."""
-    name = answer_name("timeline_events", PLAIN_QUESTION)
+    name = answer_name(TIMELINE_EVENTS, PLAIN_QUESTION)
 
     def read() -> Timeline:
         return Timeline.of(store.answer(run_id, name, lambda: timeline_events(_trace(store, run_id)).collect()).collect())

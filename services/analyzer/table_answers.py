@@ -23,7 +23,7 @@ from services.analyzer.schema import KERNELS, STORED_TABLES
 from services.analyzer.store import Store
 from services.analyzer.table import COUNT, Table
 from services.analyzer.timeline_tables import TIMELINE_MATCHES
-from services.analyzer.trace_answers import PLAIN_QUESTION, answer_name, question_of
+from services.analyzer.trace_answers import PLAIN_QUESTION, question_of
 from services.analyzer.trace_tables import TRACE_TABLES
 from services.analyzer.whole_sweeps import whole_table
 from services.core.errors import InvalidRequestError
@@ -76,7 +76,7 @@ class TableAnswers:
         if is_settled and (query.filters or query.order_by) and 0 < query.limit <= MAX_HELD_ANSWER_ROWS:
             height = rows.select(pl.len()).collect().item()
             if height >= MIN_HELD_ROWS:
-                key = (run_ids[0] if run_ids else "", answer_name(table.table_name, question))
+                key = (run_ids[0] if run_ids else "", table.table_name)
                 return LargeTable(rows, table, height, key, self._store.held).answer(query)
         is_far = bool(query.order_by) and query.limit > 0 and query.offset >= FAR_ROW_COUNT
         return run_far_query(rows, table, query) if is_far and table in STORED_TABLES else run_query(rows, table, query)
@@ -91,7 +91,7 @@ class TableAnswers:
             return QueryResult(TIMELINE_MATCHES.empty().select(query.columns or TIMELINE_MATCHES.column_names), 0)
         timeline = timeline_of(self._store, run_id)
         conditions = [condition(TIMELINE_MATCHES.column(wanted.column), wanted) for wanted in query.filters]
-        key = (run_id, answer_name("timeline_matches", PLAIN_QUESTION), query.filters)
+        key = (run_id, TIMELINE_MATCHES.table_name, query.filters)
         matches = self._store.held.get(key, Matches, lambda: Matches.of(timeline, pl.all_horizontal(conditions) if conditions else None))
         first, end = matches.between(query.window_start_ns, query.window_end_ns)
         last = end if query.limit == 0 else min(first + query.offset + query.limit, end)

@@ -7,8 +7,8 @@ from typing import Final, Self
 
 import numpy as np
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes, Integers
+from services.analyzer.numeric import jit
 
 BLOCK: Final = 32
 """Intervals that are also kept as a sum. Fewer take more memory; more take longer, for up to two blocks a pixel are looked
@@ -62,7 +62,7 @@ class Intervals:
         return sum(getattr(self, name).nbytes for name in self.__slots__ if name != "name_count")
 
 
-@compiled
+@jit
 def _sum_blocks(
     bounds: Integers,
     start_ns: Integers,
@@ -127,7 +127,7 @@ def within(intervals: Intervals, window: Window) -> Integers:
     return found
 
 
-@compiled
+@jit
 def _find(
     bounds: Integers, start_ns: Integers, block_bounds: Integers, reach_ns: Integers, window_start: int, window_end: int, found: Integers
 ) -> None:
@@ -170,7 +170,7 @@ def pixels_of(intervals: Intervals, window: Window, lanes: Indexes, ranges: Inte
     return Pixels(lane[:count], pixel[:count], busy[:count], begun[:count], name[:count])
 
 
-@compiled
+@jit
 def _draw(
     bounds: Integers,
     start_ns: Integers,
@@ -251,7 +251,7 @@ def _draw(
     return count
 
 
-@compiled
+@jit
 def _spend(one: int, length: int, spent: Integers, touched: Indexes, touched_count: int) -> int:
     if length > 0 and spent[one] == 0:
         touched[touched_count] = one
@@ -260,7 +260,7 @@ def _spend(one: int, length: int, spent: Integers, touched: Indexes, touched_cou
     return touched_count
 
 
-@compiled
+@jit
 def _settle(pixel: int, spent: Integers, touched: Indexes, touched_count: int, tops: Indexes) -> None:
     """The name with most of the time in the pixel, of equal times the one that came first."""
     most = 0

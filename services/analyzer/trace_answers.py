@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
 
-from services.analyzer import analyses
 from services.analyzer.activity_tables import COLLECTIVES, GAP_REASONS, GAPS, LAUNCHES, MEMORY, OCCUPANCY, RANKS
 from services.analyzer.analyses import (
     counter_coverage,
@@ -39,10 +37,9 @@ from services.analyzer.analyses.trace_roofline import (
     trace_roofline,
     with_layer_work,
 )
-from services.analyzer.analyses.trace_timeline import Timeline, timeline_events
+from services.analyzer.analyses.trace_timeline import EVENTS_VERSION, Timeline, timeline_events
 from services.analyzer.answer_tables import BREAKDOWN, COUNTER_COVERAGE, LAYERS, OPPORTUNITIES
 from services.analyzer.comparison_table import KERNEL_COMPARISON, LAYER_COMPARISON
-from services.analyzer.compiled import sources_digest
 from services.analyzer.counter_tables import COUNTED_WORK, COUNTER_REPORTS, COUNTERS
 from services.analyzer.hardware import tables_digest
 from services.analyzer.readers.selection import WORK
@@ -95,11 +92,14 @@ class TraceAnalysis:
     input: columns of the tables of a trace that it needs, by table.
     answer: its rows, without run_id and event_index.
     depth_input: columns that it needs besides when a depth is asked for; None: it has none.
+    version: of its rows. Without a new one, rows that were cached before a change of the code stay; with a needless one, they are
+        computed again. tests/unit/test_table_versions.py says when a table needs it.
     """
 
     input: Input
     answer: Callable[[TraceFrames, TraceQuestion], pl.LazyFrame]
     depth_input: Input | None = None
+    version: int = field(kw_only=True)
 
 
 def _kernels(trace: TraceFrames) -> pl.LazyFrame:
@@ -130,11 +130,11 @@ def _collectives(trace: TraceFrames) -> pl.LazyFrame:
     return trace_collectives.trace_collectives(trace["kernel_launches"], trace["trace_names"], trace["trace_processes"])
 
 
-def _of_timeline(table: Table) -> TraceAnalysis:
+def _of_timeline(table: Table, *, version: int) -> TraceAnalysis:
     def answer(trace: TraceFrames, question: TraceQuestion) -> pl.LazyFrame:
         return question.of_timeline(table, Timeline.of(timeline_events(trace).collect())).lazy()
 
-    return TraceAnalysis(trace_timeline.INPUT, answer)
+    return TraceAnalysis(trace_timeline.INPUT, answer, version=version)
 
 
 def _together(*parts: Input) -> Input:
@@ -159,58 +159,77 @@ _OF_LEVELS: Final = {
 _OF_LAYERS_AT_LEVELS: Final = {**WORK_COLUMNS, "launch_work": _OF_LEVELS["launch_work"]}
 
 TRACE_ANALYSES: Final[Mapping[str, TraceAnalysis]] = {
-    KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace)),
+    KERNELS_NAME: TraceAnalysis({**trace_kernels.INPUT, **trace_totals.KERNELS_INPUT}, lambda trace, _: _kernels(trace), version=1),
     LAYERS.table_name: TraceAnalysis(
         {**trace_layers.INPUT, **trace_totals.LAYERS_INPUT, "launch_work": WORK_COLUMNS["launch_work"], WORK: ()},
         lambda trace, question: with_layer_work(_layers(trace, question.depth), trace, question.depth),
         trace_layers.DEPTH_INPUT,
+        version=1,
     ),
-    LAYER_TREE.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_tree(trace)),
-    LAYER_KERNELS.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_kernels(trace)),
-    BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace)),
+    LAYER_TREE.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_tree(trace), version=1),
+    LAYER_KERNELS.table_name: TraceAnalysis(layer_tree.INPUT, lambda trace, _: layer_tree.layer_kernels(trace), version=1),
+    BREAKDOWN.table_name: TraceAnalysis(trace_breakdown.INPUT, lambda trace, _: _breakdown(trace), version=1),
     CEILINGS.table_name: TraceAnalysis(
-        {"trace_devices": WORK_COLUMNS["trace_devices"]}, lambda trace, _: trace_ceilings(trace["trace_devices"])
+        {"trace_devices": WORK_COLUMNS["trace_devices"]},
+        lambda trace, _: trace_ceilings(trace["trace_devices"]),
+        version=1,
     ),
-    ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace)),
-    COUNTED_ROOFLINE.table_name: TraceAnalysis(_OF_LEVELS, lambda trace, _: trace_counted_roofline(trace)),
+    ROOFLINE.table_name: TraceAnalysis({**WORK_COLUMNS, WORK: ()}, lambda trace, _: trace_roofline(trace), version=1),
+    COUNTED_ROOFLINE.table_name: TraceAnalysis(_OF_LEVELS, lambda trace, _: trace_counted_roofline(trace), version=1),
     LAYER_ROOFLINE.table_name: TraceAnalysis(
-        {**WORK_COLUMNS, WORK: ()}, lambda trace, question: layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
+        {**WORK_COLUMNS, WORK: ()},
+        lambda trace, question: layer_roofline(trace, question.depth),
+        trace_layers.DEPTH_INPUT,
+        version=1,
     ),
     COUNTED_LAYER_ROOFLINE.table_name: TraceAnalysis(
-        _OF_LAYERS_AT_LEVELS, lambda trace, question: counted_layer_roofline(trace, question.depth), trace_layers.DEPTH_INPUT
+        _OF_LAYERS_AT_LEVELS,
+        lambda trace, question: counted_layer_roofline(trace, question.depth),
+        trace_layers.DEPTH_INPUT,
+        version=1,
     ),
     OPPORTUNITIES.table_name: TraceAnalysis(
-        _OF_OPPORTUNITIES, lambda trace, _: opportunities(trace, _kernels(trace), _layers(trace), _breakdown(trace))
+        _OF_OPPORTUNITIES,
+        lambda trace, _: opportunities(trace, _kernels(trace), _layers(trace), _breakdown(trace)),
+        version=1,
     ),
     COUNTER_COVERAGE.table_name: TraceAnalysis(
-        counter_coverage.INPUT, lambda trace, _: counter_coverage.counter_coverage(trace["kernel_launches"], trace["launch_work"])
+        counter_coverage.INPUT,
+        lambda trace, _: counter_coverage.counter_coverage(trace["kernel_launches"], trace["launch_work"]),
+        version=1,
     ),
     COUNTED_WORK.table_name: TraceAnalysis(
         {COUNTERS.table_name: COUNTERS.column_names},
         lambda trace, _: counted_work(trace["counters"], COUNTER_REPORTS.empty().lazy(), CONFIGURATIONS.empty().lazy()),
+        version=1,
     ),
-    GAPS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: _gaps(trace)),
-    GAP_REASONS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: trace_gaps.trace_gap_reasons(_gaps(trace))),
+    GAPS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: _gaps(trace), version=1),
+    GAP_REASONS.table_name: TraceAnalysis(trace_gaps.INPUT, lambda trace, _: trace_gaps.trace_gap_reasons(_gaps(trace)), version=1),
     LAUNCHES.table_name: TraceAnalysis(
         trace_launches.INPUT,
         lambda trace, _: trace_launches.trace_launches(trace["kernel_launches"], trace["api_calls"], trace["trace_names"]),
+        version=1,
     ),
     MEMORY.table_name: TraceAnalysis(
-        trace_memory.INPUT, lambda trace, _: trace_memory.trace_memory(trace["memory_ops"], trace["trace_devices"])
+        trace_memory.INPUT,
+        lambda trace, _: trace_memory.trace_memory(trace["memory_ops"], trace["trace_devices"]),
+        version=1,
     ),
     OCCUPANCY.table_name: TraceAnalysis(
         trace_occupancy.INPUT,
         lambda trace, _: trace_occupancy.trace_occupancy(trace["kernel_launches"], trace["trace_names"], trace["trace_devices"]),
+        version=1,
     ),
-    COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace)),
-    TIMELINE.table_name: _of_timeline(TIMELINE),
-    TIMELINE_MATCHES.table_name: _of_timeline(TIMELINE_MATCHES),
-    WINDOW_SUMMARY.table_name: _of_timeline(WINDOW_SUMMARY),
+    COLLECTIVES.table_name: TraceAnalysis(trace_collectives.INPUT, lambda trace, _: _collectives(trace), version=1),
+    TIMELINE.table_name: _of_timeline(TIMELINE, version=1),
+    TIMELINE_MATCHES.table_name: _of_timeline(TIMELINE_MATCHES, version=1),
+    WINDOW_SUMMARY.table_name: _of_timeline(WINDOW_SUMMARY, version=1),
     RANKS.table_name: TraceAnalysis(
         _together(trace_collectives.INPUT, trace_breakdown.INPUT),
         lambda trace, _: trace_collectives.trace_ranks(
             trace["kernel_launches"], trace["trace_names"], trace["trace_processes"], _collectives(trace), _breakdown(trace)
         ),
+        version=1,
     ),
 }
 """By the name of the table that they answer. Counted work of runs stands on their reports too: this is that of a file."""
@@ -224,11 +243,15 @@ SUMMARIES: Final[Mapping[str, tuple[Table, Callable[[pl.LazyFrame], pl.LazyFrame
 """Of tables that are worked out from another such table alone: that table, and how."""
 
 
+TIMELINE_EVENTS: Final = "timeline_events"
+"""What the tables of a timeline are computed from, cached as they are but no table that can be asked for."""
+
+
 def answer_name(table_name: str, question: TraceQuestion) -> str:
-    """What an answer is kept under: other code, other figures of the hardware, or another question, do not find it."""
-    modules = sorted(name for name in sys.modules if name.startswith(f"{analyses.__name__}."))
+    """Return what an answer is cached under: another version of the table, other hardware tables or another depth do not find it."""
+    version = EVENTS_VERSION if table_name == TIMELINE_EVENTS else TRACE_ANALYSES[table_name].version
     asked = "" if question.depth is None else f"-depth{question.depth}"
-    return f"{table_name}{asked}-{sources_digest(__name__, *modules)}-{tables_digest()}"
+    return f"{table_name}{asked}-{version}-{tables_digest()}"
 
 
 @dataclass(frozen=True, slots=True)

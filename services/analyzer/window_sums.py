@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import Flags, Indexes, Integers
+from services.analyzer.numeric import jit
 from services.analyzer.tiles import Intervals, Window
 
 UNION_COUNT: Final = 5
@@ -64,7 +64,7 @@ def window_sums(
     return found
 
 
-@compiled
+@jit
 def _sum(
     start_ns: Integers,
     end_ns: Integers,

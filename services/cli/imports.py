@@ -92,10 +92,12 @@ def _place(number: int, count: int) -> str:
 
 def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
     """Raises UsageError: one is no report, or there are several traces that they could be of."""
+    if not reports:
+        return []
     from services.cli.shown_file import report_files
     from services.core.words.usage import UsageError
 
-    if reports and len(files) > 1:
+    if len(files) > 1:
         raise UsageError(
             "option --counters", found=f"{len(files)} files to import", expected="the one trace that it is of", remedy="Import them apart."
         )

@@ -39,7 +39,6 @@ MAX_QUOTED: Final = 100  # letters
 EXTRA_OF_MODULE: Final = {
     "bokeh": "ui",
     "holoviews": "ui",
-    "llvmlite": "analyzer",
     "matplotlib": "ui",
     "numba": "analyzer",
     "numpy": "profiler",

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
-    from services.analyzer.querying import QueryResult
-    from services.analyzer.readers.sqlite_file import SqliteFile
-    from services.analyzer.readers.trace import ImportedTables, TraceFiles
-    from services.analyzer.trace_answers import TraceFrames
-    from services.cli.row_choice import RowChoice
-    from services.core.model import TableQuery
+from kernalyse.companions import companions_of
+from services.analyzer.file_tables import has_results, results_table
+from services.analyzer.querying import QueryResult, run_query
+from services.analyzer.readers.ncu_trace import NcuReader
+from services.analyzer.readers.registry import HEAD_BYTES, reader_of
+from services.analyzer.readers.selection import Selection, SelectiveReader
+from services.analyzer.readers.trace import ImportedTables, TraceFiles
+from services.analyzer.readers.trace_paths import trace_files
+from services.analyzer.schema import table_named
+from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, TraceFrames, answerable, inputs, question_of, trace_frames
+from services.analyzer.trace_reading import read_with_counters
+from services.cli.row_choice import RowChoice
+from services.core.model import ImportedTrace, TableQuery
+from services.core.words.usage import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +51,11 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
         InvalidRequestError: a value that a column cannot hold.
         UsageError: a table that the file has to be imported for.
     """
-    from services.analyzer.readers.nsys_ahead import opened_ahead
-
-    table_names = question.table_names or ["kernels"]
-    opened = None if question.reports else opened_ahead(path, table_names)
-    with nullcontext() if opened is None else closing(opened):
-        return _tables_of_file(path, question, opened)
-
-
-def _tables_of_file(path: Path, question: FileQuestion, opened: SqliteFile | None) -> tuple[dict[str, QueryResult], list[str]]:
-    from services.analyzer.readers.registry import reader_of
-    from services.analyzer.readers.selection import SelectiveReader
-    from services.analyzer.trace_answers import trace_frames
-    from services.analyzer.trace_reading import read_with_counters
-
-    files = replace(_files(path, question), opened=opened)
+    files = _files(path, question)
     queries = question.choice.queries(question.table_names or ["kernels"])
     if isinstance(reader_of(files), SelectiveReader):
         read = _read(files, queries)
     else:
-        from services.analyzer.file_tables import has_results  # traces, which may be large, need not wait for it
-
         read = read_with_counters(files)
         if has_results(read.frames):
             return _results(read, question.choice.queries(question.table_names or ["measurements"])), read.notes.splitlines()
@@ -77,12 +67,8 @@ def _tables_of_file(path: Path, question: FileQuestion, opened: SqliteFile | Non
 def report_of_file(path: Path, chosen: str) -> bytes:
     """What `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
     from services.analyzer.imported_run import imported_run
-    from services.analyzer.readers.registry import reader_of
-    from services.analyzer.trace_reading import read_with_counters
     from services.analyzer.writers.report import report_format
     from services.analyzer.writers.report_file import report_file
-    from services.cli.row_choice import RowChoice
-    from services.core.model import ImportedTrace
 
     written = report_format(chosen)
     files = _files(path, FileQuestion((), RowChoice()))
@@ -93,10 +79,6 @@ def report_of_file(path: Path, chosen: str) -> bytes:
 
 def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
     """Tables of what was read by their names; those that it has nothing for have no rows."""
-    from services.analyzer.file_tables import has_results, results_table
-    from services.analyzer.schema import table_named
-    from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
-
     trace = trace_frames(read.frames)
 
     def rows_of(name: str) -> pl.LazyFrame:
@@ -112,11 +94,6 @@ def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
 
 def _files(path: Path, question: FileQuestion) -> TraceFiles:
     """The trace with what lies beside it and what the command line names."""
-    import time
-
-    from kernalyse.companions import companions_of
-    from services.analyzer.readers.trace_paths import trace_files
-
     files = trace_files(path, time.time_ns())
     beside = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
     companions = {**files.companions, **beside, **report_files(question.reports)}
@@ -125,10 +102,6 @@ def _files(path: Path, question: FileQuestion) -> TraceFiles:
 
 def report_files(reports: Sequence[Path]) -> dict[str, Path]:
     """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
-    from services.analyzer.readers.ncu_trace import NcuReader
-    from services.analyzer.readers.registry import HEAD_BYTES
-    from services.core.words.usage import UsageError
-
     found: dict[str, Path] = {}
     for path in reports:
         with path.open("rb") as file:
@@ -145,25 +118,17 @@ def report_files(reports: Sequence[Path]) -> dict[str, Path]:
 
 
 def _results(read: ImportedTables, queries: Sequence[TableQuery]) -> dict[str, QueryResult]:
-    from services.analyzer.file_tables import results_table
-    from services.analyzer.schema import table_named
-
     return {query.table_name: _found(results_table(read.frames, table_named(query.table_name)), query) for query in queries}
 
 
 def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
     """Of a table that an analysis shares with other runs its own columns alone."""
-    from services.analyzer.trace_answers import TRACE_ANALYSES, question_of
-
     name = query.table_name
     return _found(TRACE_ANALYSES[name].answer(trace, question_of(query)) if name in TRACE_ANALYSES else trace[name], query)
 
 
 def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
     """Without the columns of a store."""
-    from services.analyzer.querying import run_query
-    from services.analyzer.schema import table_named
-
     columns = tuple(column for column in rows.collect_schema().names() if column not in ("run_id", "event_index"))
     table = table_named(query.table_name)
     return run_query(table.conform(rows), table, replace(query, columns=columns))
@@ -171,19 +136,12 @@ def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
 
 def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
     """What the queries need of a large trace."""
-    from services.analyzer.readers.selection import Selection
-    from services.analyzer.trace_answers import inputs, question_of
-    from services.analyzer.trace_reading import read_with_counters
-
     _refuse_unanswerable(files, queries)
     selection = Selection.of(needed for query in queries for needed in inputs([query.table_name], question_of(query)))
     return read_with_counters(files, selection)
 
 
 def _refuse_unanswerable(files: TraceFiles, queries: Sequence[TableQuery]) -> None:
-    from services.analyzer.trace_answers import answerable
-    from services.core.words.usage import UsageError
-
     for query in queries:
         if not answerable(query.table_name):
             raise UsageError(

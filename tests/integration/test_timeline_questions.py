@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ async def test_an_answer_is_worked_out_once_and_goes_with_the_run(
         raise AssertionError("worked out again")
 
     for name, analysis in trace_answers.TRACE_ANALYSES.items():
-        monkeypatch.setitem(trace_answers.TRACE_ANALYSES, name, type(analysis)(analysis.input, refuse))
+        monkeypatch.setitem(trace_answers.TRACE_ANALYSES, name, replace(analysis, answer=refuse))
     async with serving(private_folders) as analyzer, connected(analyzer.endpoint) as stub:
         again, _ = await get_table(stub, query)
         assert again.equals(first)

@@ -1,10 +1,12 @@
-"""Answers kept beside a run: found again, by the code that worked them out only, and not where there is no room or no run."""
+"""Answers kept beside a run: found again under the version that they are of only, and not where there is no room or no run."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -78,11 +80,15 @@ def test_an_answer_of_rows_that_were_replaced_meanwhile_is_not_kept(store: Store
     assert store.held.size_bytes == 0
 
 
-def test_other_code_and_another_depth_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_other_hardware_tables_and_another_depth_have_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     name = answer_name("layers", PLAIN_QUESTION)
     assert name.startswith("layers-")
     assert answer_name("layers", TraceQuestion(depth=1)) != name
-    monkeypatch.setattr(trace_answers, "sources_digest", lambda *_: "other")
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_answers, "tables_digest", lambda: "other")
+        assert answer_name("layers", PLAIN_QUESTION) != name
+    analysis = trace_answers.TRACE_ANALYSES["layers"]
+    monkeypatch.setitem(cast(Any, trace_answers.TRACE_ANALYSES), "layers", replace(analysis, version=analysis.version + 1))
     assert answer_name("layers", PLAIN_QUESTION) != name
 
 

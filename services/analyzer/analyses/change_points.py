@@ -12,12 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled
+from services.analyzer.numeric import jit
 
 Numbers = npt.NDArray[np.float64]
 
@@ -39,6 +41,8 @@ MAX_STEP: Final = 6.0  # standard deviations that one run may stand out from its
 NEIGHBOURS: Final = 3  # on each side
 MAD_TO_DEVIATION: Final = 1.4826
 INTERVAL_DEVIATIONS: Final = 1.96  # half of a 95 % interval
+FRACTION_ERROR: Final = 1e-14  # relative: less is below the last digit of a float, and is never reached
+MAX_FRACTION_STEPS: Final = 1000  # some square roots of the degrees of freedom are needed, of which there are at most 2 MAX_RUNS
 MAX_RUNS: Final = 1000
 """The newest, of one series: the time grows with the square of their number."""
 
@@ -119,7 +123,7 @@ def _partition(logarithms: Numbers, weights: Numbers) -> list[int]:
     return bounds[::-1]
 
 
-@compiled
+@jit
 def _fill_partition(
     weights: Numbers, firsts: Numbers, seconds: Numbers, costs: Numbers, starts: npt.NDArray[np.int64], penalty: float, min_runs: int
 ) -> None:
@@ -170,30 +174,23 @@ class _Test:
 
     @property
     def p_value(self) -> float:
-        from scipy import special
-
         if self.freedom < MIN_RUNS_TOGETHER - 2:
             return 1.0
-        return float(2 * special.stdtr(self.freedom, -abs(self.step) / self.error))
+        return student_p_value(self.step / self.error, self.freedom)
 
     def interval(self) -> tuple[float, float]:
         """Of the ratio, at 99 %."""
-        from scipy import special
-
-        reach = float(special.stdtrit(self.freedom, 0.995)) * self.error
+        reach = student_quantile(0.995, self.freedom) * self.error
         return math.exp(self.step - reach), math.exp(self.step + reach)
 
 
 def _test(before: Numbers, after: Numbers, least: float) -> _Test:
     """Student's, with the variance of both levels together; it is never less than that of the least noise."""
-    from scipy import stats
-
     freedom = before.size + after.size - 2
     squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
     variance = max(squares / max(freedom, 1), least**2)
     is_over = min(before.size, after.size) >= MIN_LEVEL_RUNS
-    method = "exact" if max(before.size, after.size) <= MAX_EXACT_RUNS else "asymptotic"
-    rank_p_value = float(stats.mannwhitneyu(before, after, method=method).pvalue) if is_over else 0.0
+    rank_p_value = mann_whitney_p_value(before, after) if is_over else 0.0
     error = math.sqrt(variance * (1 / before.size + 1 / after.size))
     step = float(after.mean() - before.mean())
     agree = is_over or bool(np.all((after - before.mean()) * np.sign(step) >= abs(step) / 2))
@@ -201,15 +198,13 @@ def _test(before: Numbers, after: Numbers, least: float) -> _Test:
 
 
 def _levels(logarithms: Numbers, bounds: list[int], least: float) -> list[Level]:
-    from scipy import special
-
     found: list[Level] = []
     for begin, end in itertools.pairwise(bounds):
         part = logarithms[begin:end]
         # A short level borrows its noise from the one before: two runs say little of it.
         known = part if part.size >= MIN_LEVEL_RUNS or not found else logarithms[found[-1].begin : found[-1].end]
         deviation = max(least, float(known.std(ddof=1)) if known.size > 1 else least)
-        reach = float(special.stdtrit(max(known.size - 1, 1), 0.975)) * deviation * math.sqrt(1 + 1 / part.size) if known.size > 2 else None
+        reach = student_quantile(0.975, max(known.size - 1, 1)) * deviation * math.sqrt(1 + 1 / part.size) if known.size > 2 else None
         mean = float(part.mean())
         reach = reach if reach is not None else 2 * INTERVAL_DEVIATIONS * deviation
         level = Level(begin, end, math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
@@ -219,3 +214,96 @@ def _levels(logarithms: Numbers, bounds: list[int], least: float) -> list[Level]
             level = Level(begin, end, level.value, level.band_low, level.band_high, math.exp(test.step), low, high)
         found.append(level)
     return found
+
+
+# ---------------------------------------------------------------- distributions
+
+
+def student_p_value(t: float, freedom: int) -> float:
+    """Return the probability that a Student's t is at least as far from 0 as this one.
+
+    I_x(n/2, 1/2) at x = n / (n + t²) for n degrees of freedom (M. Abramowitz, I. Stegun, "Handbook of Mathematical Functions", 26.7.1).
+    """
+    if t == 0:
+        return 1.0
+    # As logarithms: x is close to 1 for a small t, 1 - x for a large one.
+    log_x, log_rest = -math.log1p(t * t / freedom), 2 * math.log(abs(t)) - math.log(freedom + t * t)
+    half = freedom / 2
+    log_beta = math.lgamma(half) + math.lgamma(0.5) - math.lgamma(half + 0.5)
+    front = math.exp(half * log_x + 0.5 * log_rest - log_beta)
+    if math.exp(log_x) < (half + 1) / (half + 2.5):
+        return front * _beta_fraction(math.exp(log_x), half, 0.5) / half
+    return 1 - front * _beta_fraction(math.exp(log_rest), 0.5, half) / 0.5
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
+    """Return the continued fraction of the incomplete beta function, I_x(a, b) = x^a (1 - x)^b / (a B(a, b)) times it.
+
+    It converges fast for x < (a + 1) / (a + b + 2). Source: NIST Digital Library of Mathematical Functions, 8.17.22 to 8.17.24;
+    evaluated from the front, as W. Lentz does ("Generating Bessel functions in Mie scattering calculations", 1976).
+    """
+    found = upper = 1.0
+    lower = 0.0
+    for step in range(1, MAX_FRACTION_STEPS):
+        half = step // 2
+        if step % 2:
+            term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+        else:
+            term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
+        lower = 1 / (1 + term * lower)
+        upper = 1 + term / upper
+        found *= upper * lower
+        if abs(upper * lower - 1) < FRACTION_ERROR:
+            break
+    return 1 / found
+
+
+@cache
+def student_quantile(probability: float, freedom: int) -> float:
+    """Return what a Student's t stays below with this probability, more than one half.
+
+    By Newton's method from the normal quantile, which is nearer to 0: from there on the distribution function is concave, so that
+    no step goes too far.
+    """
+    log_peak = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    found, step = NormalDist().inv_cdf(probability), math.inf
+    while step > FRACTION_ERROR * found:
+        density = math.exp(log_peak - (freedom + 1) / 2 * math.log1p(found * found / freedom))
+        step = (student_p_value(found, freedom) / 2 - (1 - probability)) / density
+        found += step
+    return found
+
+
+def mann_whitney_p_value(one: Numbers, other: Numbers) -> float:
+    """Return the two-sided p value of the rank test of H. Mann and D. Whitney ("On a test of whether one of two random variables is
+    stochastically larger than the other", 1947).
+
+    Up to MAX_EXACT_RUNS values a side it is exact, as though there were no ties; for more by the normal distribution, with corrections
+    for ties and for continuity.
+    """
+    _, ranks, counts = np.unique(np.concatenate((one, other)), return_inverse=True, return_counts=True)
+    middles = np.cumsum(counts) - (counts - 1) / 2  # of equal values the mean of their ranks
+    pair_count, count = one.size * other.size, one.size + other.size
+    of_one = float(middles[ranks[: one.size]].sum()) - one.size * (one.size + 1) / 2
+    statistic = max(of_one, pair_count - of_one)
+    if max(one.size, other.size) <= MAX_EXACT_RUNS:
+        ways = _rank_ways(one.size, other.size)
+        return min(1.0, 2 * sum(ways[int(statistic) :]) / math.comb(count, one.size))
+    ties = float((counts**3 - counts).sum()) / (count * (count - 1))
+    deviation = math.sqrt(pair_count / 12 * (count + 1 - ties))
+    return min(1.0, math.erfc((statistic - pair_count / 2 - 0.5) / deviation / math.sqrt(2))) if deviation > 0 else 1.0
+
+
+@cache
+def _rank_ways(one: int, other: int) -> list[int]:
+    """Return, by value of Mann and Whitney's U from 0, how many orders of so many values a side have it.
+
+    They are the coefficients of the Gaussian binomial, the product of (1 - q^(other + i)) / (1 - q^i) over i up to one.
+    """
+    ways = [1] + [0] * (one * other)
+    for i in range(1, one + 1):
+        for u in range(one * other, other + i - 1, -1):
+            ways[u] -= ways[u - other - i]
+        for u in range(i, one * other + 1):
+            ways[u] += ways[u - i]
+    return ways

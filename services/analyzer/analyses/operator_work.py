@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes
+from services.analyzer.numeric import jit
 from services.analyzer.table import NUMBER
 from services.core.work.kinds import MODELLED, Weight
 from services.core.work.models import work_of_call
@@ -108,7 +108,7 @@ def claims(parent: Indexes, weight: npt.NDArray[np.int8], operator_index: Indexe
     return found
 
 
-@compiled
+@jit
 def _claim(
     parent: Indexes,
     weight: npt.NDArray[np.int8],

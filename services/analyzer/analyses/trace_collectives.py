@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import Indexes, Integers
+from services.analyzer.numeric import jit
 from services.analyzer.table import COUNT, INDEX
 from services.core.kernel_categories import COMMUNICATION
 
@@ -174,7 +174,7 @@ def _grouped(kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.with_columns(group=pl.Series(group))
 
 
-@compiled
+@jit
 def _group(call: Indexes, start_ns: Integers, end_ns: Integers, group: Indexes) -> None:
     """Numbers kernels of one call that have a moment in common. They come by call, within one by start."""
     number, earliest_end = -1, 0

@@ -53,6 +53,9 @@ TRACKS: Final = {
 
 DEVICE_TRACKS: Final = ("kernels", "memory")
 
+EVENTS_VERSION: Final = 1
+"""Of the rows of `timeline_events`, which are cached: see TraceAnalysis.version."""
+
 
 def timeline_events(trace: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame:
     """Everything that a timeline draws, row after row of the drawing, within one by start: LANE, start_ns, end_ns, name, row_index.

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from services.analyzer.compiled import compiled, word
+from services.analyzer.numeric import jit
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
@@ -54,7 +54,23 @@ class InternedTexts:
         self._offsets, self._lengths = np.resize(self._offsets, slot_count), np.resize(self._lengths, slot_count)
 
 
-@compiled
+@jit
+def _word(data: Bytes, offset: int) -> np.uint64:
+    """Return the eight bytes at an offset as one number, the first byte lowest; LLVM makes one load of it. Nothing is checked."""
+    at = np.uint64(offset)  # numba takes a signed place for one that may count from the end
+    return (
+        np.uint64(data[at])
+        | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
+        | np.uint64(data[at + np.uint64(2)]) << np.uint64(16)
+        | np.uint64(data[at + np.uint64(3)]) << np.uint64(24)
+        | np.uint64(data[at + np.uint64(4)]) << np.uint64(32)
+        | np.uint64(data[at + np.uint64(5)]) << np.uint64(40)
+        | np.uint64(data[at + np.uint64(6)]) << np.uint64(48)
+        | np.uint64(data[at + np.uint64(7)]) << np.uint64(56)
+    )
+
+
+@jit
 def hash_of(data: Bytes, offset: int, length: int) -> np.uint64:
     """FNV-1a over words of eight bytes instead of bytes; the last one overlaps the one before."""
     value = np.uint64(14695981039346656037) ^ np.uint64(length)
@@ -63,13 +79,13 @@ def hash_of(data: Bytes, offset: int, length: int) -> np.uint64:
             value = (value ^ np.uint64(data[index])) * PRIME
     else:
         for index in range(offset, offset + length - WORD_BYTES, WORD_BYTES):
-            value = (value ^ word(data, index)) * PRIME
+            value = (value ^ _word(data, index)) * PRIME
             value ^= value >> np.uint64(32)
-        value = (value ^ word(data, offset + length - WORD_BYTES)) * PRIME
+        value = (value ^ _word(data, offset + length - WORD_BYTES)) * PRIME
     return value ^ (value >> np.uint64(29))
 
 
-@compiled
+@jit
 def are_equal(data: Bytes, one: int, other: int, length: int) -> bool:
     if length < WORD_BYTES:
         index = 0
@@ -77,12 +93,12 @@ def are_equal(data: Bytes, one: int, other: int, length: int) -> bool:
             index += 1
         return index == length
     for index in range(0, length - WORD_BYTES, WORD_BYTES):
-        if word(data, one + index) != word(data, other + index):
+        if _word(data, one + index) != _word(data, other + index):
             return False
-    return bool(word(data, one + length - WORD_BYTES) == word(data, other + length - WORD_BYTES))
+    return bool(_word(data, one + length - WORD_BYTES) == _word(data, other + length - WORD_BYTES))
 
 
-@compiled
+@jit
 def _intern(
     data: Bytes,
     offsets: Integers,
@@ -122,7 +138,7 @@ def _intern(
     return offsets.size, count
 
 
-@compiled
+@jit
 def _move(old_slots: Codes, old_hashes: Hashes, slots: Codes, hashes: Hashes) -> None:
     mask = np.uint64(slots.size - 1)
     for old in range(old_slots.size):

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import Indexes, Integers, coded, nested
+from services.analyzer.numeric import jit
 from services.analyzer.readers.kineto_fields import EventKind, Field
 from services.analyzer.readers.kineto_program import Program
 from services.core.work.kinds import Weight
@@ -80,7 +80,7 @@ def _weight(name: str | None, shapes: str | None, dtypes: str | None, values: st
     return work.weight
 
 
-@compiled
+@jit
 def _choose(
     parent: Indexes,
     weight: NDArray[np.int8],

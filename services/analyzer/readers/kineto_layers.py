@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from services.analyzer.compiled import compiled
 from services.analyzer.correlation import NONE, Indexes, Integers, nested
+from services.analyzer.numeric import jit
 from services.analyzer.readers.kineto_fields import EventKind
 
 NO_SOURCE: Final = 0
@@ -138,7 +138,7 @@ def _by_sequence_number(ranges: HostRanges, forward: Integers) -> None:
     _last_before(ranges.sequence_number, order, ends, forward)
 
 
-@compiled
+@jit
 def _last_before(number: Integers, origins: Integers, ends: Integers, forward: Integers) -> None:
     """origins: ordered by number and place."""
     for end in ends:
@@ -169,7 +169,7 @@ def _by_links(ranges: HostRanges, links: Links, forward: Integers) -> None:
             forward[row] = starts[key]
 
 
-@compiled
+@jit
 def _inherit(values: Integers, parent: Indexes) -> None:
     """Gives each range without a value that of the range around it: parents come before what they hold."""
     for row in range(values.size):

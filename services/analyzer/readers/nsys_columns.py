@@ -1,4 +1,4 @@
-"""Which columns of an export's largest tables a question needs. Loaded before polars is: see `nsys_ahead`."""
+"""Which columns of an export's largest tables a question needs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class NsysSqliteReader:
         return self.read_columns(files, EVERYTHING)
 
     def read_columns(self, files: TraceFiles, selection: Selection) -> ImportedTables:
-        with closing(files.opened or SqliteFile.open(files.path, files.file_name)) as file:
+        with closing(SqliteFile.open(files.path, files.file_name)) as file:
             return read_tables(file, selection)
 
 
@@ -103,7 +103,7 @@ class _Reading:
             calls.release("correlationId")  # what is not needed is not put in order either
         calls = calls.by_start()
         kernel_calls, memory_calls = calls.moved(kernel_calls), calls.moved(memory_calls)
-        ranges = self._ranges()  # the largest table by far comes last: all of this may be done while it is still being decoded
+        ranges = self._ranges()
         nodes = read_nodes(self.file) if self._wants_nodes else Events.none()
         processes.tell_host(ranges.events, nodes)
         nesting = _nesting(ranges, calls)

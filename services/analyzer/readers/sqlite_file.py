@@ -6,7 +6,6 @@ import mmap
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,8 +85,6 @@ class SqliteFile:
     _page_size: int
     _usable_size: int
     _tables: dict[str, StoredTable] = field(default_factory=dict)
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "sqlite"))
-    _begun: dict[WantedColumns, Future[TableColumns]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: Path, name: str, *, decodes_pages: bool = True) -> Self:
@@ -98,9 +95,7 @@ class SqliteFile:
             is_whole = not header.is_of_log or not path.with_name(path.name + "-wal").exists()
             is_plain = is_whole and header.is_utf_8 and header.is_full
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if decodes_pages and is_plain else None
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_whole else ''}", uri=True, check_same_thread=False
-        )
+        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if is_whole else ''}", uri=True)
         connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
         found = cls(name, pages is not None, connection, pages, header.page_size, header.usable_size)
         try:
@@ -111,7 +106,6 @@ class SqliteFile:
         return found
 
     def close(self) -> None:
-        self._thread.shutdown(cancel_futures=True)
         self._connection.close()
         if self._pages is not None:
             with suppress(BufferError):  # an error on its way up still refers to the pages: they go with it
@@ -144,23 +138,11 @@ class SqliteFile:
 
         Raises InvalidTraceError when the table is damaged.
         """
-        wanted = WantedColumns(table_name, tuple(integers), tuple(texts), tuple(codes))
-        begun = self._begun.pop(wanted, None)
-        return self._read(wanted) if begun is None else begun.result()
-
-    def begin(self, wanted: Iterable[WantedColumns]) -> None:
-        """Starts to read what there is of these, in their order: `columns` then waits for it. Nothing is raised before that."""
-        for columns in wanted:
-            present = columns.present(self.column_names(columns.table_name))
-            if present.table_name in self._tables and present not in self._begun:
-                self._begun[present] = self._thread.submit(self._read, present)
-
-    def _read(self, wanted: WantedColumns) -> TableColumns:
-        table, names = self._tables[wanted.table_name], (wanted.integers, wanted.texts, wanted.codes)
+        table = self._tables[table_name]
         try:
-            return self._decoded(table, *names) or _read_through_sqlite(self._connection, table, *names)
+            return self._decoded(table, integers, texts, codes) or _read_through_sqlite(self._connection, table, integers, texts, codes)
         except DAMAGE as error:
-            raise _damaged(f"{self.name}, table {wanted.table_name}", error) from error
+            raise _damaged(f"{self.name}, table {table_name}", error) from error
 
     def _decoded(self, table: StoredTable, integers: Sequence[str], texts: Sequence[str], codes: Sequence[str]) -> TableColumns | None:
         """None when there is anything unusual in the pages."""

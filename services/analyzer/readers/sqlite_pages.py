@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from services.analyzer.compiled import big_endian_word, compiled, inlined
+from services.analyzer.numeric import jit
 from services.analyzer.readers.interning import Bytes, Codes, Integers
 
 NULL_INTEGER: Final = -(2**63)
@@ -95,7 +95,7 @@ def row_counts(data: Bytes, page_size: int, leaves: Integers) -> Integers:
     return counts
 
 
-@inlined
+@jit
 def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     """A number of one to nine bytes and the place after it; -1 when it would go past the end."""
     if offset < end and data[offset] < 0x80:
@@ -103,7 +103,7 @@ def _varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     return _long_varint(data, offset, end)
 
 
-@compiled
+@jit
 def _long_varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     value = 0
     for index in range(8):
@@ -118,19 +118,35 @@ def _long_varint(data: Bytes, offset: int, end: int) -> tuple[int, int]:
     return (value << 8) | int(data[offset + 8]), offset + 9
 
 
-@inlined
+@jit
 def _unsigned_2(data: Bytes, offset: int) -> int:
     return (int(data[offset]) << 8) | int(data[offset + 1])
 
 
-@inlined
+@jit
+def _big_endian_word(data: Bytes, offset: int) -> int:
+    """Return the eight bytes at an offset as one signed number, the first byte highest; LLVM makes one load of it. Nothing is checked."""
+    at = np.uint64(offset)  # numba takes a signed place for one that may count from the end
+    return np.int64(  # type: ignore[return-value]
+        np.uint64(data[at]) << np.uint64(56)
+        | np.uint64(data[at + np.uint64(1)]) << np.uint64(48)
+        | np.uint64(data[at + np.uint64(2)]) << np.uint64(40)
+        | np.uint64(data[at + np.uint64(3)]) << np.uint64(32)
+        | np.uint64(data[at + np.uint64(4)]) << np.uint64(24)
+        | np.uint64(data[at + np.uint64(5)]) << np.uint64(16)
+        | np.uint64(data[at + np.uint64(6)]) << np.uint64(8)
+        | np.uint64(data[at + np.uint64(7)])
+    )
+
+
+@jit
 def _integer(data: Bytes, offset: int, size: int) -> int:
     """The value of so many bytes, two's complement. Before them are at least those of the page's header: eight can be read."""
     unused = 64 - 8 * size
-    return (int(big_endian_word(data, offset + size - 8)) << unused) >> unused
+    return (_big_endian_word(data, offset + size - 8) << unused) >> unused
 
 
-@inlined
+@jit
 def _code_of(key: int, place: int, slots: Codes, slot_keys: Integers, keys: Integers, counts: Integers) -> int:
     """Code of a key in the table at a place, which learns it; TOO_MANY_KEYS when there is no room."""
     mask = slots.shape[1] - 1
@@ -147,7 +163,7 @@ def _code_of(key: int, place: int, slots: Codes, slot_keys: Integers, keys: Inte
     return int(code)
 
 
-@compiled
+@jit
 def decode_rows(
     data: Bytes,
     page_size: int,

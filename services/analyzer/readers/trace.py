@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # to load these takes longer than many traces do
     import polars as pl
 
-    from services.analyzer.readers.sqlite_file import SqliteFile
     from services.core.model import Device, Revision
 
 
@@ -23,7 +22,6 @@ class TraceFiles:
     They lie elsewhere here, each under the path that it is mapped to.
     op_registry_folder: of op_registry.py, from the settings of the analyzer or its own command line and never from the sender,
     for it holds code; None: none.
-    opened: the file itself, when somebody began to read it already; whoever reads the trace closes it.
     """
 
     file_name: str
@@ -31,7 +29,6 @@ class TraceFiles:
     arrived_unix_ns: int
     companions: Mapping[str, Path] = field(default_factory=dict)
     op_registry_folder: Path | None = None
-    opened: SqliteFile | None = None
 
 
 @dataclass(frozen=True, slots=True)

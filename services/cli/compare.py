@@ -18,10 +18,6 @@ SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(compare)
-
-
 @takes_server
 def compare(
     baseline: Annotated[

@@ -39,10 +39,6 @@ MORE_TABLES: Final = ("kernels", "counted_roofline", "artifacts")
 """Exported as CSV and Parquet besides those that the results document is made of."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(export)
-
-
 @takes_server
 def export(
     run_id: RunArgument,

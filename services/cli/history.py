@@ -12,10 +12,6 @@ REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(history)
-
-
 @takes_server
 def history(
     kernel: Annotated[str, typer.Argument(metavar="[KERNEL]", help="Part of a kernel's, model's or layer's name. None: all.")] = "",

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from services.core.model import ImportProgress, Run
 
 
-def register(app: typer.Typer) -> None:
-    app.command("import")(import_files)
-
-
 @takes_server
 def import_files(
     paths: Annotated[

@@ -31,11 +31,6 @@ ModelsOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("perf-dashboard")(perf_dashboard)
-    app.command("perf-comparison")(perf_comparison)
-
-
 @takes_server
 def perf_dashboard(
     run_profiling: Annotated[bool, typer.Option("--run-profiling", help="Time the models now.")] = False,

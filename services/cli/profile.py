@@ -14,17 +14,15 @@ from services.cli.options import Server, takes_server
 OF_NCU: Final = "Nsight Compute"
 OF_MODELS: Final = "A model instead of a command"
 
+CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
+"""What follows the command's first word belongs to that command, options too."""
+
 
 class CollectorChoice(StrEnum):
     NSYS = "nsys"
     NCU = "ncu"
     KINETO = "kineto"
     PROTON = "proton"
-
-
-def register(app: typer.Typer) -> None:
-    # What follows the command's first word is the command's, options too.
-    app.command(context_settings={"allow_interspersed_args": False})(profile)
 
 
 @takes_server

@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from services.core.model import Run
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(runs)
-    app.command()(cancel)
-    app.command()(annotate)
-    app.command()(delete)
-
-
 @takes_server
 def runs(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,

@@ -32,10 +32,6 @@ class OutputFormat(StrEnum):
     PARQUET = "parquet"
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(show)
-
-
 @takes_server
 def show(
     run_or_file: Annotated[

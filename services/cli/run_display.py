@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +11,6 @@ from rich.text import Text
 
 from services.cli.terminal import FittedTable
 from services.core.disturbance import DISTURBED_SYMBOL, disturbance_note
-from services.core.errors import UnavailableError
 from services.core.model import CommandProfile, LogLevel, Run, RunState, StopReason, TableChunk
 from services.core.quantities import UNKNOWN, giga, median_with_interval, percentage
 
@@ -22,10 +19,6 @@ if TYPE_CHECKING:
 
     from services.cli.analyzer_client import AnalyzerClient, RunUpdate
 
-RECONNECT_S: Final = 30.0
-"""An analyzer that was killed is back within seconds when something restarts it; after half a minute it stays away."""
-
-RETRY_S: Final = 0.5
 SHOWN_STOP_REASONS: Final = {
     StopReason.CONFIDENCE_REACHED: "confident",
     StopReason.NO_IMPROVEMENT: "no gain",
@@ -42,24 +35,6 @@ MAX_IMPLAUSIBLE_COUNT: Final = 5
 PROGRAM: Final = "program"  # sources of log lines
 ANALYZER: Final = "analyzer"
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
-
-
-def follow_run(client: AnalyzerClient, run_id: str) -> Iterator[RunUpdate]:
-    """The run's updates until it has ended; goes on where it stopped when the stream breaks.
-
-    Raises:
-        UnavailableError: the analyzer stayed away.
-    """
-    next_event_index = 0
-    while True:
-        try:
-            for update in client.watch_run(run_id, next_event_index):
-                next_event_index = update.next_event_index
-                yield update
-            return
-        except UnavailableError:
-            client.wait_until_reachable(RECONNECT_S)
-            time.sleep(RETRY_S)  # one that is about to stop still answers
 
 
 class RunDisplay:
@@ -84,7 +59,7 @@ class RunDisplay:
     def follow(self, client: AnalyzerClient) -> Run:
         """Shows the run until it has ended."""
         with self._progress:
-            for update in follow_run(client, self.run.run_id):
+            for update in client.watch_run(self.run.run_id):
                 self._show(update)
         if not self.run.is_settled:
             self.run = client.run(self.run.run_id)

@@ -25,7 +25,7 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 KEEPALIVE_INTERVAL_MS: Final = 20_000
 """Finds a vanished peer within half a minute; below 10 s servers answer too_many_pings."""
 
-RETURN_TIMEOUT_S: Final = 20.0
+RETURN_TIMEOUT_S: Final = 30.0
 """For a line to come back: a service is started again, a network changes. Longer, and who watches takes it for hanging."""
 
 RETRY_S: Final = 0.1

@@ -76,14 +76,15 @@ def local_failure(code: grpc.StatusCode, reason: str, subject: str, *, found: st
 
 @contextmanager
 def request_errors() -> Iterator[None]:
-    """Raises RequestError for every RpcError inside."""
+    """Raise RequestError for every RpcError inside."""
     try:
         yield
     except grpc.RpcError as error:
-        raise _request_error(error) from error
+        raise request_error(error) from error
 
 
-def _request_error(error: grpc.RpcError) -> RequestError:
+def request_error(error: grpc.RpcError) -> RequestError:
+    """Return what a failed call says: the service's own reason and parts, or those of the transport."""
     code: str = error.code().name
     message: str = error.details() or code
     for key, value in error.trailing_metadata() or ():

@@ -104,5 +104,5 @@ def _start_services(client_certificate_file: Path | None, client_key_file: Path 
     stack = ExitStack()
     atexit.register(stack.close)
     server = Server(client_certificate_file=client_certificate_file, client_key_file=client_key_file)
-    client = stack.enter_context(own_services(server, with_profiler=True))
+    client = stack.enter_context(own_services(server))
     return client.endpoint, stack.close

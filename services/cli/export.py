@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(StrEnum):
+    """Formats of a run's tables."""
+
     JSON = "json"
     CSV = "csv"
     PARQUET = "parquet"
@@ -91,7 +93,7 @@ def export(
 
 
 def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] = ()) -> RunResults:
-    """The run's tables and devices. more_tables: besides those of the results document."""
+    """Return the run's tables and devices. more_tables: besides those of the results document."""
     from services.analyzer.writers.results import TABLE_NAMES, RunResults
     from services.core.errors import DeviceNotFoundError
 

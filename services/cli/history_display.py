@@ -63,6 +63,7 @@ def history_rendering(rows: pl.DataFrame, found: pl.DataFrame, worse: pl.DataFra
 
 
 def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: float) -> Iterator[str]:
+    """Yield how many histories changed, and which became worse."""
     changed = found["verdict"].is_not_null().sum()
     yield f"{found.height} {'history' if found.height == 1 else 'histories'}, {changed} with a change."
     known = f"Worse by more than {percentage(threshold_ratio)} of late"

@@ -133,7 +133,7 @@ def _end_with(program: Callable[[], object]) -> NoReturn:
 
 
 def _run(program: Callable[[], object]) -> str | int | None:
-    """The status. Nothing of the command is left behind: an exception on its way would hold all that it came through."""
+    """Run a program and return its status. Nothing of it is left behind: an exception on its way would hold all that it came through."""
     try:
         program()
     except SystemExit as end:

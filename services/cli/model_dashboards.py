@@ -144,7 +144,7 @@ def _held_against(as_is: str, to_be: str, server: Server) -> Document:
 
 
 def _fail_where_incomplete(data: Document) -> None:
-    """Status 1, after everything that was timed is written."""
+    """End with status 1 where something is missing, after everything that was timed is written."""
     from services.cli.model_profiling import MISSING
 
     missing = data["metadata"].get(MISSING) if isinstance(data.get("metadata"), dict) else None

@@ -19,6 +19,8 @@ CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 
 
 class CollectorChoice(StrEnum):
+    """Collectors by the names that the command line has."""
+
     NSYS = "nsys"
     NCU = "ncu"
     KINETO = "kineto"
@@ -143,7 +145,7 @@ def profile(
 
 
 def _refuse_own_services(server: Server) -> None:
-    """Services that this command would start end with it, and the run with them."""
+    """Refuse services that this command would start: they end with it, and the run with them."""
     from services.core.discovery import find_service
     from services.core.settings import AnalyzerSettings
     from services.core.words.usage import UsageError

@@ -35,7 +35,7 @@ class FileQuestion:
 
 
 def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryResult], list[str]]:
-    """What is found, by table, and the reader's notes.
+    """Return what is found, by table, and the reader's notes.
 
     Args:
         path: of a file, or of a folder that is one trace.
@@ -75,7 +75,7 @@ def _tables_of_file(path: Path, question: FileQuestion, opened: SqliteFile | Non
 
 
 def report_of_file(path: Path, chosen: str) -> bytes:
-    """What `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
+    """Return what `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
     from services.analyzer.imported_run import imported_run
     from services.analyzer.readers.registry import reader_of
     from services.analyzer.trace_reading import read_with_counters
@@ -92,7 +92,7 @@ def report_of_file(path: Path, chosen: str) -> bytes:
 
 
 def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
-    """Tables of what was read by their names; those that it has nothing for have no rows."""
+    """Return tables of what was read by their names; those that it has nothing for have no rows."""
     from services.analyzer.file_tables import has_results, results_table
     from services.analyzer.schema import table_named
     from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
@@ -111,7 +111,7 @@ def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
 
 
 def _files(path: Path, question: FileQuestion) -> TraceFiles:
-    """The trace with what lies beside it and what the command line names."""
+    """Return the trace with what lies beside it and what the command line names."""
     import time
 
     from kernalyse.companions import companions_of
@@ -124,7 +124,7 @@ def _files(path: Path, question: FileQuestion) -> TraceFiles:
 
 
 def report_files(reports: Sequence[Path]) -> dict[str, Path]:
-    """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
+    """Return reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
     from services.analyzer.readers.ncu_trace import NcuReader
     from services.analyzer.readers.registry import HEAD_BYTES
     from services.core.words.usage import UsageError
@@ -152,7 +152,7 @@ def _results(read: ImportedTables, queries: Sequence[TableQuery]) -> dict[str, Q
 
 
 def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
-    """Of a table that an analysis shares with other runs its own columns alone."""
+    """Return the result of a query; of a table that an analysis shares with other runs, its own columns alone."""
     from services.analyzer.trace_answers import TRACE_ANALYSES, question_of
 
     name = query.table_name
@@ -160,7 +160,7 @@ def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
 
 
 def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
-    """Without the columns of a store."""
+    """Return rows without the columns of a store."""
     from services.analyzer.querying import run_query
     from services.analyzer.schema import table_named
 
@@ -170,7 +170,7 @@ def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
 
 
 def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
-    """What the queries need of a large trace."""
+    """Read what the queries need of a large trace."""
     from services.analyzer.readers.selection import Selection
     from services.analyzer.trace_answers import inputs, question_of
     from services.analyzer.trace_reading import read_with_counters

@@ -38,6 +38,7 @@ GAP_WIDTH: Final = 2
 
 
 def console(*, stderr: bool = False) -> Console:
+    """Return a console of standard output or standard error; one that is no terminal has unlimited width."""
     found = Console(stderr=stderr)
     return found if found.is_terminal else Console(stderr=stderr, width=UNLIMITED_WIDTH)
 
@@ -52,6 +53,7 @@ class _Column:
 
     @property
     def has_values(self) -> bool:
+        """Return whether any cell says something."""
         return any(cell not in ("", UNKNOWN) for cell in self.cells)
 
     @property
@@ -84,7 +86,7 @@ class FittedTable:
         numeric: Container[str | int] = (),
         whole: Container[str | int] = (),
     ) -> None:
-        """numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
+        """Lay out rows. numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
         found = [tuple(row) for row in rows]
         columns = [
             _Column(

@@ -36,14 +36,17 @@ class TraceChange:
 
     @property
     def kernels(self) -> pl.DataFrame:
+        """Return table kernel_comparison."""
         return self.tables["kernel_comparison"]
 
     @property
     def duration_ns(self) -> int:
+        """Return the time of all kernels of the candidate."""
         return int(self.kernels["duration_sum_ns"].sum())
 
     @property
     def baseline_duration_ns(self) -> int:
+        """Return the time of all kernels of the baseline."""
         return int(self.kernels["baseline_duration_sum_ns"].sum())
 
     @property
@@ -52,6 +55,7 @@ class TraceChange:
         return self.duration_ns / self.baseline_duration_ns if self.duration_ns and self.baseline_duration_ns else None
 
     def is_slower(self, threshold_ratio: float | None) -> bool:
+        """Return whether all kernels together are slower by more than the threshold; None is no threshold."""
         ratio = self.duration_ratio
         return threshold_ratio is not None and ratio is not None and ratio > 1 + threshold_ratio
 

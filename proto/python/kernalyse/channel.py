@@ -78,7 +78,7 @@ def is_address(address: str, *, is_to_listen: bool = False) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Whether nobody but this machine can reach the address: a Unix socket or a loopback host."""
+    """Return whether nobody but this machine can reach the address: a Unix socket or a loopback host."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -104,7 +104,7 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
 
 
 def answer_when_back(method: Any, request: Any) -> Any:
-    """Calls a method over a line that has broken, and may break again while it is asked, until it answers.
+    """Call a method over a line that has broken, and may break again while it is asked, until it answers.
 
     Raises:
         grpc.RpcError: it refuses, or the line is not back within RETURN_TIMEOUT_S.

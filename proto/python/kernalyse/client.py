@@ -52,7 +52,7 @@ class Imported:
 
 
 class _ClosedStub:
-    """In the place of a closed client's: gRPC ends the process where a stream is asked for on a closed channel."""
+    """A stub in the place of a closed client's: gRPC ends the process where a stream is asked for on a closed channel."""
 
     def __getattr__(self, method: str) -> Any:
         raise refusal("client", found="a closed one", expected="an open one", remedy="Call it inside of its with block, or connect again.")
@@ -90,6 +90,7 @@ class Client:
             call.cancel()
 
     def close(self) -> None:
+        """Close the channel; every later call is refused."""
         self._stub = _ClosedStub()
         self._channel.close()
         on_close, self._on_close = self._on_close, NOTHING
@@ -113,7 +114,7 @@ class Client:
         memory_limit_bytes: int | None = None,
         request_id: str = "",
     ) -> Run:
-        """Queues a run; the commit of the folder that the program stands in is recorded with it.
+        """Queue a run; the commit of the folder that the program stands in is recorded with it.
 
         Args:
             spec: of `kernel_sweep`, `command`, `model` or `ceilings`.
@@ -138,24 +139,24 @@ class Client:
         return run_of(self.start_run(request))
 
     def watch(self, run: Run | str, *, next_event_index: int = 0) -> Iterator[RunUpdate]:
-        """The run and its new rows from an index on, then live; ends when the run has ended.
+        """Yield the run and its new rows from an index on, then live, until the run has ended.
 
         A stream that breaks is taken up where it was, each row once; an analyzer that stays away for 30 s ends it.
         """
         yield from map(update_of, self.watch_messages(_id_of(run), next_event_index))
 
     def wait(self, run: Run | str) -> Run:
-        """Until the run has ended; answers with how."""
+        """Wait until the run has ended, and return it."""
         for _ in self.watch(run):
             pass
         return self.run(run)
 
     def run(self, run: Run | str) -> Run:
-        """As it is now."""
+        """Return a run as it is now."""
         return run_of(self._call("GetRun", messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
 
     def runs(self, *, max_count: int | None = None) -> Iterator[Run]:
-        """Runs of all nodes, newest first; asks for further pages as they are needed. max_count: None for all."""
+        """Yield runs of all nodes, newest first, and ask for further pages as they are needed. max_count: None for all."""
         page_token, remaining = "", max_count
         while remaining is None or remaining > 0:
             page_size = 0 if remaining is None else min(remaining, 1000)
@@ -167,23 +168,23 @@ class Client:
                 return
 
     def cancel(self, run: Run | str) -> Run:
-        """Ends a run; one that has ended stays as it is."""
+        """End a run; one that has ended stays as it is."""
         return run_of(self._call("CancelRun", messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
 
     def annotate(self, run: Run | str, *, tags: Sequence[str], notes: str) -> Run:
-        """Replaces the run's tags and notes."""
+        """Replace the run's tags and notes."""
         return run_of(self._call("UpdateRun", messages.UpdateRunRequest(run_id=_id_of(run), tags=tags, notes=notes)).run)
 
     def delete(self, run: Run | str) -> None:
-        """Deletes a run that has ended, with all its rows."""
+        """Delete a run that has ended, with all its rows."""
         self._call("DeleteRun", messages.DeleteRunRequest(run_id=_id_of(run)))
 
     def report(self, run: Run | str, report_format: Literal["text", "markdown"] = "text") -> str:
-        """A report of a run."""
+        """Return a report of a run."""
         return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=report_format)).decode()
 
     def document(self, run: Run | str, document_format: Literal["html", "pdf", "pptx", "png", "svg"], against: Run | str = "") -> bytes:
-        """A document with charts of a run, as a file; of png and svg a zip.
+        """Return a document with charts of a run, as a file; of png and svg a zip.
 
         Args:
             against: baseline; the document compares both then.
@@ -192,7 +193,7 @@ class Client:
         return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id))
 
     def artifact(self, run: Run | str, artifact_name: str) -> bytes:
-        """A file that a run has left; table artifacts names them."""
+        """Return a file that a run has left; table artifacts names them."""
         request = messages.AnalyzerServiceReadArtifactRequest(run_id=self.run(run).run_id, artifact_name=artifact_name)
         return b"".join(part.chunk for part in self._stream("ReadArtifact", request, TRANSFER_TIMEOUT_S))
 
@@ -252,7 +253,7 @@ class Client:
         depth: int | None = None,
         to: Literal["polars", "pandas", "arrow"] = "polars",
     ) -> Any:
-        """Rows of a table or an analysis: measurements, samples, roofline, kernels, layers and the others.
+        """Return rows of a table or an analysis: measurements, samples, roofline, kernels, layers and the others.
 
         Args:
             run: one, or several; an empty sequence for all runs.
@@ -296,7 +297,7 @@ class Client:
         on_sent: Callable[[int], None] = lambda _: None,
         on_progress: Callable[[messages.ImportProgress], None] | None = None,
     ) -> Imported:
-        """Reads a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
+        """Read a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
 
         Args:
             paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
@@ -312,7 +313,7 @@ class Client:
         return Imported(run_of(answer.run), answer.is_known)
 
     def upload_bundle(self, folder: Path, *, node: str = "") -> str:
-        """Stores a folder on a node, without .git, .venv and __pycache__; the digest that `command` and `model` take.
+        """Store a folder on a node, without .git, .venv and __pycache__, and return the digest that `command` and `model` take.
 
         Raises:
             OSError: a file or a folder cannot be read.
@@ -322,7 +323,7 @@ class Client:
         return self.send_bundle(pack(files), self.node_id_of(node))
 
     def nodes(self) -> list[messages.NodeStatus]:
-        """Every node, reachable or not, with its devices."""
+        """Return every node, reachable or not, with its devices."""
         return list(self._call("ListNodes", messages.ListNodesRequest()).nodes)
 
     def node_id_of(self, node: str) -> str:
@@ -349,7 +350,7 @@ class Client:
         self._call("RemoveNode", messages.RemoveNodeRequest(address=address))
 
     def hardware(self, node_id: str, device_id: str) -> list[device_pb2.Ceiling]:
-        """Ceilings of a device from all sources."""
+        """Return ceilings of a device from all sources."""
         return list(self.hardware_message(messages.GetHardwareRequest(node_id=node_id, device_id=device_id)).ceilings)
 
     # ------------------------------------------------------------ messages
@@ -436,7 +437,7 @@ class Client:
 
     @contextmanager
     def _waiting_for(self, call: Any) -> Iterator[Any]:
-        """The call, for as long as somebody waits for it."""
+        """Yield the call, and keep it among those that `give_up` ends as long as somebody waits for it."""
         self._calls.add(call)
         try:
             if self.is_given_up:

@@ -8,17 +8,17 @@ import binascii
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import profiler_service_pb2 as profiler
 from kernalyse.v1.analyzer_service_pb2_grpc import AnalyzerServiceServicer, add_AnalyzerServiceServicer_to_server
-from services.analyzer.analyses.compare import parse_differences
 from services.analyzer.arrived_reading import ArrivedReading
 from services.analyzer.event_rows import before_events, unix_ns
-from services.analyzer.hardware_settings import HardwareSettings
 from services.analyzer.importing import Importing
 from services.analyzer.left_traces import LeftTraces
 from services.analyzer.node_link import node_errors
@@ -27,19 +27,19 @@ from services.analyzer.nodes import Nodes
 from services.analyzer.querying import MAX_CHUNK_BYTES, chunks
 from services.analyzer.reading_processes import ReadingProcesses
 from services.analyzer.run_records import RunPosition
-from services.analyzer.run_reports import ReportRequest, run_report
-from services.analyzer.schema import table_named
 from services.analyzer.store import Store
-from services.analyzer.table_answers import TableAnswers
 from services.analyzer.trace_arrival import TracePart
 from services.analyzer.watching import RunWatching
-from services.analyzer.writers.report import report_format
 from services.core import wire
 from services.core.discovery import announced
 from services.core.errors import ArtifactNotFoundError, InvalidRequestError, NodeUnreachableError
 from services.core.model import Ceiling, HardwareKey, Run, TableQuery, Thresholds
 from services.core.rpc import Endpoint, build_server, serve_health
 from services.core.settings import AnalyzerSettings
+
+if TYPE_CHECKING:
+    from services.analyzer.hardware_settings import HardwareSettings
+    from services.analyzer.table_answers import TableAnswers
 
 SERVICE_NAME: Final = "kernalyse.v1.AnalyzerService"
 MAX_PAGE_SIZE: Final = 1000
@@ -50,16 +50,29 @@ logger = logging.getLogger(__name__)
 
 
 class AnalyzerServicer(AnalyzerServiceServicer):
-    """Every method of the contract. What it raises, the error interceptor turns into a status."""
+    """Every method of the contract. What it raises, the error interceptor turns into a status.
+
+    The analyses are imported by the methods that need them: a command that has an analyzer of its own only to list runs does without.
+    """
 
     def __init__(self, store: Store, nodes: Nodes, importing: Importing, run_watching: RunWatching, node_watching: NodeWatching) -> None:
         self._store = store
-        self._tables = TableAnswers(store)
         self._nodes = nodes
-        self._hardware = HardwareSettings(store, nodes.device)
         self._importing = importing
         self._run_watching = run_watching
         self._node_watching = node_watching
+
+    @cached_property
+    def _tables(self) -> TableAnswers:
+        from services.analyzer.table_answers import TableAnswers
+
+        return TableAnswers(self._store)
+
+    @cached_property
+    def _hardware(self) -> HardwareSettings:
+        from services.analyzer.hardware_settings import HardwareSettings
+
+        return HardwareSettings(self._store, self._nodes.device)
 
     # ------------------------------------------------------------ nodes
 
@@ -244,6 +257,9 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ tables
 
     async def GetTable(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        from services.analyzer.analyses.compare import parse_differences
+        from services.analyzer.schema import table_named
+
         query = wire.decode(request, TableQuery)
         table = table_named(query.table_name)
         run_ids = [await self._resolved(text) for text in query.run_ids] or None
@@ -275,6 +291,10 @@ class AnalyzerServicer(AnalyzerServiceServicer):
     # ------------------------------------------------------------ reports
 
     async def ExportReport(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        from services.analyzer.analyses.compare import parse_differences
+        from services.analyzer.run_reports import ReportRequest, run_report
+        from services.analyzer.writers.report import report_format
+
         chosen = report_format(request.format)
         run = await self._run(request.run_id)
         baseline = await self._run(request.baseline_run_id) if request.baseline_run_id else None
@@ -307,16 +327,31 @@ def _position(page_token: str) -> RunPosition:
 
 
 async def serve(settings: AnalyzerSettings) -> None:
-    """Runs the service until SIGTERM or SIGINT, then ends streams, collecting and calls, in this order.
+    """Run the service until SIGTERM or SIGINT. Raises what `serve_until` raises."""
+    _load_analyses()
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
+    await serve_until(settings, told_to_stop)
+
+
+def _load_analyses() -> None:
+    """Import what the servicer imports when it needs it: the answers of a service that stays are not to wait for that."""
+    for name in ("hardware_settings", "run_reports", "table_answers"):
+        import_module(f"services.analyzer.{name}")
+
+
+async def serve_until(settings: AnalyzerSettings, told_to_stop: asyncio.Event, on_serving: Callable[[], None] = lambda: None) -> None:
+    """Run the service until it is told to stop, then end streams, collecting and calls, in this order.
+
+    Args:
+        on_serving: called once it is announced and answers.
 
     Raises:
         StoreLockedError: another analyzer has the store open.
         InvalidSettingError: the address cannot be listened on.
     """
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    told_to_stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     async with _reading(settings) as processes, _opened(settings, processes) as (store, nodes, run_watching, node_watching):
         server, address = build_server(settings.address, settings.security())
         importing = Importing(store, settings.import_max_bytes, processes, settings.op_registry_folder)
@@ -331,6 +366,7 @@ async def serve(settings: AnalyzerSettings) -> None:
             with announced(settings.announcement_path(), settings.section, address, settings.token_file, settings.certificate_file):
                 health.set_serving(True)
                 logger.info("Analyzer serves on %s", address)
+                on_serving()
                 await told_to_stop.wait()
         finally:
             logger.info("Analyzer stops")

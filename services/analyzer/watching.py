@@ -22,7 +22,6 @@ from services.analyzer.live_rows import RunCommit
 from services.analyzer.querying import chunks
 from services.analyzer.roofline_tables import LAYER_ROOFLINE, ROOFLINE
 from services.analyzer.run_hardware import ceilings, thresholds
-from services.analyzer.run_tables import run_table
 from services.analyzer.schema import CEILINGS, MEASUREMENTS, SAMPLES, WATCHED_TABLES
 from services.analyzer.store import Store
 from services.core.errors import ShuttingDownError
@@ -265,12 +264,16 @@ def _commit_frames(store: Store, commit: RunCommit, feed: RunFeed) -> Frames:
         points = roofline_under(roofs, frames[MEASUREMENTS.table_name].lazy(), COUNTED_WORK.empty().lazy())
         frames[ROOFLINE.table_name] = points.collect()
         if frames[MEASUREMENTS.table_name]["layer_path"].count():
+            from services.analyzer.run_tables import run_table  # with every analysis, which a command that lists runs does without
+
             layers = run_table(store, LAYER_ROOFLINE, [commit.run_id]).sort("event_index").collect()
             frames[LAYER_ROOFLINE.table_name] = layers.filter(pl.col("event_index") >= commit.first_event_index)
     return {name: frame for name, frame in frames.items() if frame.height > 0}
 
 
 def _ceiling_frames(store: Store, run_id: str) -> Frames:
+    from services.analyzer.run_tables import run_table  # as above
+
     return {
         table.table_name: run_table(store, table, [run_id]).sort("event_index").collect() for table in (CEILINGS, ROOFLINE, LAYER_ROOFLINE)
     }

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from services.core.model import Run, RunSpec
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(resume)
-    app.command()(rerun)
-
-
 @takes_server
 def resume(
     run_id: RunArgument,

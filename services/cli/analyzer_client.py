@@ -1,234 +1,197 @@
-"""The analyzer's API in the words of `services.core.model`: blocking calls for the commands."""
+"""The analyzer's API with the types of `services.core.model`: blocking calls for the commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Self
 
-import grpc
-
-from kernalyse.channel import Endpoint, open_channel
+from kernalyse.channel import Endpoint
+from kernalyse.client import Client
+from kernalyse.errors import RequestError
+from kernalyse.tables import Table
 from kernalyse.trace_upload import TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
-from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
 from services.core import wire
-from services.core.errors import CancelledError, UnavailableError
+from services.core.errors import error_from_parts
 from services.core.model import Device, Hardware, HardwareKey, KernelDefinition, NodeStatus, Run, RunSpec, TableChunk, TableQuery
-from services.core.rpc import translated_errors
 
 if TYPE_CHECKING:
     import polars as pl
-
-TIMEOUT_S: Final = 30.0
-"""An analyzer that starts on a busy machine answers within seconds; half a minute without an answer is a fault."""
-
-TRANSFER_TIMEOUT_S: Final = 600.0
-"""Of a whole file: 256 MB, the largest bundle, at 0.5 MB/s."""
-
-CHUNK_BYTES: Final = 512 * 1024  # the services take 1 MiB at most
 
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
     """What one message of a watched run brought. run: None when it did not change."""
 
-    next_event_index: int
     run: Run | None
     tables: tuple[TableChunk, ...]
 
 
 class AnalyzerClient:
-    """Every method raises the KernalyseError that the service raised, or UnavailableError when it cannot be reached."""
+    """A client whose methods raise the KernalyseError that the service raised, or UnavailableError when it cannot be reached."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.address = endpoint.address
-        self._channel = open_channel(endpoint)
-        self._stub = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self._calls: set[Any] = set()  # that wait for the analyzer
-        self.is_given_up = False
+        # A service that was started a moment ago may not listen yet.
+        self._client = Client(endpoint, waits_until_ready=True)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether `give_up` was called."""
+        return self._client.is_given_up
 
     def give_up(self) -> None:
-        """From any thread: what waits for an answer or an update ends with UnavailableError, and so does what is asked from then on.
-
-        Closing the channel would end it too, but gRPC bears no closing beside a call that just begins.
-        """
-        self.is_given_up = True
-        for call in tuple(self._calls):
-            call.cancel()
+        """End what waits for an answer or an update, from any thread, with UnavailableError, and what is asked from then on."""
+        self._client.give_up()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._channel.close()
-
-    def wait_until_reachable(self, timeout_s: float) -> None:
-        """Raises UnavailableError when it does not answer in time."""
-        self._call(self._stub.ListNodes, messages.ListNodesRequest(), timeout_s)
+        self._client.close()
 
     def start_run(self, spec: RunSpec, *, node_id: str = "", request_id: str = "") -> Run:
+        """Queue a run and return it. node_id: empty for any node."""
         request = messages.AnalyzerServiceStartRunRequest(node_id=node_id, spec=wire.encode(spec), request_id=request_id)
-        return wire.decode(self._call(self._stub.StartRun, request).run, Run)
+        with _kernalyse_errors():
+            return wire.decode(self._client.start_run(request), Run)
 
     def cancel_run(self, run_id: str) -> Run:
-        return wire.decode(self._call(self._stub.CancelRun, messages.AnalyzerServiceCancelRunRequest(run_id=run_id)).run, Run)
+        """End a run; one that has ended stays as it is."""
+        with _kernalyse_errors():
+            return wire.decode(self._client.cancel(run_id).message, Run)
 
     def annotate_run(self, run_id: str, tags: tuple[str, ...], notes: str) -> Run:
-        request = messages.UpdateRunRequest(run_id=run_id, tags=tags, notes=notes)
-        return wire.decode(self._call(self._stub.UpdateRun, request).run, Run)
+        """Replace the run's tags and notes."""
+        with _kernalyse_errors():
+            return wire.decode(self._client.annotate(run_id, tags=tags, notes=notes).message, Run)
 
     def delete_run(self, run_id: str) -> None:
-        self._call(self._stub.DeleteRun, messages.DeleteRunRequest(run_id=run_id))
+        """Delete a run that has ended, with all its rows."""
+        with _kernalyse_errors():
+            self._client.delete(run_id)
 
     def run(self, run_id: str) -> Run:
-        """run_id: a whole one, the beginning of one, or "last"."""
-        return wire.decode(self._call(self._stub.GetRun, messages.AnalyzerServiceGetRunRequest(run_id=run_id)).run, Run)
+        """Return a run as it is now. run_id: a complete one, the beginning of one, or "last"."""
+        with _kernalyse_errors():
+            return wire.decode(self._client.run(run_id).message, Run)
 
     def runs(self, max_count: int) -> tuple[Run, ...]:
-        """The newest first."""
-        request = messages.AnalyzerServiceListRunsRequest(page_size=min(max_count, 1000))
-        found: list[Run] = []
-        while True:
-            response = self._call(self._stub.ListRuns, request)
-            found.extend(wire.decode(run, Run) for run in response.runs)
-            if not response.next_page_token or len(found) >= max_count:
-                return tuple(found[:max_count])
-            request.page_token = response.next_page_token
+        """Return runs of all nodes, the newest first."""
+        with _kernalyse_errors():
+            return tuple(wire.decode(run.message, Run) for run in self._client.runs(max_count=max_count))
 
-    def watch_run(self, run_id: str, next_event_index: int = 0) -> Iterator[RunUpdate]:
-        """From an index on until the run has ended."""
-        request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
-        with self._waiting_for(self._stub.WatchRun(request)) as stream:
-            for response in stream:
+    def watch_run(self, run_id: str) -> Iterator[RunUpdate]:
+        """Yield what changes of a run until it has ended; a stream that breaks is resumed.
+
+        Raises:
+            UnavailableError: the analyzer stayed away.
+        """
+        with _kernalyse_errors():
+            for response in self._client.watch_messages(run_id):
                 yield RunUpdate(
-                    response.next_event_index,
                     wire.decode(response.run, Run) if response.HasField("run") else None,
                     tuple(wire.decode(chunk, TableChunk) for chunk in response.tables),
                 )
 
     def import_trace(self, upload: TraceUpload) -> tuple[Run, bool]:
-        """The run that a file has become, and whether it was there before. Raises OSError too, when it cannot be read."""
-        with translated_errors():
-            answer = upload.send(self._stub, wait_for_ready=True)
+        """Return the run that an upload has become, and whether it was there before. Raises OSError for a file that cannot be read."""
+        with _kernalyse_errors():
+            answer = self._client.send_traces(upload)
         return wire.decode(answer.run, Run), answer.is_known
 
     def nodes(self) -> tuple[NodeStatus, ...]:
-        return tuple(wire.decode(node, NodeStatus) for node in self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)
+        """Return every node, reachable or not."""
+        with _kernalyse_errors():
+            return tuple(wire.decode(node, NodeStatus) for node in self._client.nodes())
 
     def node_id_of(self, node: str) -> str:
-        """The id for what the user calls a node; empty stays empty: the analyzer chooses."""
-        if not node:
-            return ""
-        known = [status.node for status in self.nodes() if status.node is not None and node in (status.address, status.node.hostname)]
-        return known[0].node_id if known else node
+        """Return the id for what the user calls a node; empty stays empty: the analyzer chooses."""
+        with _kernalyse_errors():
+            return self._client.node_id_of(node)
 
     def device(self, node_id: str, device_id: str) -> Device:
-        """As its node last described it. Raises DeviceNotFoundError."""
+        """Return a device as its node last described it. Raises DeviceNotFoundError."""
         request = messages.GetHardwareRequest(node_id=node_id, device_id=device_id)
-        return wire.decode(self._call(self._stub.GetHardware, request).device, Device)
+        with _kernalyse_errors():
+            return wire.decode(self._client.hardware_message(request).device, Device)
 
     def hardware(self, key: HardwareKey) -> Hardware:
-        """Ceilings and thresholds of a device. Raises DeviceNotFoundError, RunNotFoundError."""
+        """Return ceilings and thresholds of a device. Raises DeviceNotFoundError, RunNotFoundError."""
         request = messages.GetHardwareRequest(node_id=key.node_id, device_id=key.device_id, run_id=key.run_id)
-        return wire.decode(self._call(self._stub.GetHardware, request), Hardware)
+        with _kernalyse_errors():
+            return wire.decode(self._client.hardware_message(request), Hardware)
 
     def changed_hardware(self) -> Iterator[tuple[HardwareKey, ...]]:
-        """What is set by hand from now on, without end; nothing at first, when the stream stands."""
-        with self._waiting_for(self._stub.WatchNodes(messages.WatchNodesRequest(), wait_for_ready=True)) as stream:
-            for number, response in enumerate(stream):
+        """Yield what users set from now on, without end; nothing at first, when the stream stands."""
+        with _kernalyse_errors():
+            for number, response in enumerate(self._client.watch_nodes()):
                 changed = tuple(wire.decode(key, HardwareKey) for key in response.changed_hardware)
                 if changed or number == 0:
                     yield changed
 
     def add_node(self, node: Endpoint) -> NodeStatus:
-        request = messages.AddNodeRequest(
-            address=node.address,
-            token=node.token,
-            ca_certificate=node.ca_certificate or b"",
-            client_certificate=node.client_certificate or b"",
-            client_key=node.client_key or b"",
-        )
-        return wire.decode(self._call(self._stub.AddNode, request).node, NodeStatus)
+        """Make the analyzer collect from a profiler."""
+        with _kernalyse_errors():
+            return wire.decode(self._client.add_node(node), NodeStatus)
 
     def remove_node(self, address: str) -> None:
-        self._call(self._stub.RemoveNode, messages.RemoveNodeRequest(address=address))
+        """Make the analyzer collect from a profiler no more; its runs stay."""
+        with _kernalyse_errors():
+            self._client.remove_node(address)
 
     def kernels(self, node_id: str = "") -> tuple[KernelDefinition, ...]:
-        response = self._call(self._stub.ListKernels, messages.AnalyzerServiceListKernelsRequest(node_id=node_id))
-        return tuple(wire.decode(kernel, KernelDefinition) for kernel in response.kernels)
+        """Return the kernels of a node's catalogue."""
+        with _kernalyse_errors():
+            return tuple(wire.decode(kernel, KernelDefinition) for kernel in self._client.kernels(node_id))
 
     def upload_bundle(self, data: bytes, node_id: str = "") -> str:
-        """Stores a tar.gz on a node; its digest there."""
-        starts = range(0, max(len(data), 1), CHUNK_BYTES)
-        requests = (
-            messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES]) for start in starts
-        )
-        with translated_errors():
-            digest: str = self._stub.UploadBundle(requests, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True).digest
-        return digest
+        """Store a tar.gz on a node and return its digest there."""
+        with _kernalyse_errors():
+            return self._client.send_bundle(data, node_id)
 
     def artifact(self, run_id: str, artifact_name: str) -> bytes:
-        """A file that a run has left. run_id: a whole one."""
-        request = messages.AnalyzerServiceReadArtifactRequest(run_id=run_id, artifact_name=artifact_name)
-        with translated_errors():
-            parts = self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True)
-            return b"".join(part.chunk for part in parts)
+        """Return a file that a run has left."""
+        with _kernalyse_errors():
+            return self._client.artifact(run_id, artifact_name)
 
     def report(self, run_id: str, report_format: str, baseline_run_id: str = "", allowed_differences: Sequence[str] = ()) -> bytes:
-        """A report as a file, of a run, or with a baseline of the comparison of both.
+        """Return a report as a file, of a run, or with a baseline of the comparison of both.
 
         Args:
-            run_id: a whole one, the beginning of one, or "last"; so is baseline_run_id.
+            run_id: a complete one, the beginning of one, or "last"; so is baseline_run_id.
             report_format: text, markdown, html, pdf, pptx, png or svg.
         """
         request = messages.ExportReportRequest(
             run_id=run_id, format=report_format, baseline_run_id=baseline_run_id, allowed_differences=allowed_differences
         )
-        with translated_errors():
-            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
+        with _kernalyse_errors():
+            return self._client.export_report(request)
 
     def table(self, table_name: str, run_ids: Sequence[str] = ()) -> pl.DataFrame:
-        """The whole table, in the order of the configurations."""
+        """Return the complete table, in the order of the configurations."""
         return self.rows(TableQuery(table_name, tuple(run_ids)))[0]
 
     def rows(self, query: TableQuery) -> tuple[pl.DataFrame, int]:
-        """What a query finds, and how many rows before offset and limit.
+        """Return what a query finds, and how many rows before offset and limit.
 
         Where no order is asked for, that of the configurations: a sweep measures them in a shuffled one.
         """
-        import polars
-
-        with translated_errors():
-            answers = list(self._stub.GetTable(wire.encode(query), timeout=TRANSFER_TIMEOUT_S, wait_for_ready=True))
-        frames = [polars.read_ipc_stream(BytesIO(answer.chunk.arrow_ipc)) for answer in answers]
-        frame = polars.concat(frames) if frames else polars.DataFrame()
+        with _kernalyse_errors():
+            answers = tuple(self._client.table_messages(wire.encode(query)))
+        frame = Table(query.table_name, tuple(answer.chunk.arrow_ipc for answer in answers)).to_polars()
         order = [name for name in ("run_id", "configuration_index") if name in frame.columns]
         is_sorted = query.order_by or not order[1:]
         return frame if is_sorted else frame.sort(order, maintain_order=True), sum(answer.total_row_count for answer in answers)
 
-    def _call(self, method: Any, request: Any, timeout_s: float = TIMEOUT_S) -> Any:
-        # wait_for_ready: a service that was started a moment ago may not listen yet.
-        with self._waiting_for(method.future(request, timeout=timeout_s, wait_for_ready=True)) as call:
-            return call.result()
 
-    @contextmanager
-    def _waiting_for(self, call: Any) -> Iterator[Any]:
-        """The call, for as long as somebody waits for it."""
-        self._calls.add(call)
-        try:
-            with translated_errors():
-                if self.is_given_up:
-                    call.cancel()
-                yield call
-        except (grpc.FutureCancelledError, CancelledError) as error:
-            if not self.is_given_up:
-                raise
-            raise UnavailableError(f"analyzer {self.address}", found="a call that was given up", expected="an answer") from error
-        finally:
-            self._calls.discard(call)
-            call.cancel()
+@contextmanager
+def _kernalyse_errors() -> Iterator[None]:
+    """Raise the KernalyseError for every RequestError inside."""
+    try:
+        yield
+    except RequestError as error:
+        raise error_from_parts(error.code, error.reason, error.message, error.metadata) from error

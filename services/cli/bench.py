@@ -10,10 +10,6 @@ from services.cli import bench_options as options
 from services.cli.options import Server, takes_server
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(bench)
-
-
 @takes_server
 def bench(
     kernels: options.KernelsArgument,

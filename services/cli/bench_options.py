@@ -22,6 +22,8 @@ MAX_SEED: Final = 2**63 - 1
 
 
 class BackendChoice(StrEnum):
+    """Backends by the names that the command line has."""
+
     AUTO = "auto"
     PYCUDA = "pycuda"
     NVCC = "nvcc"
@@ -29,6 +31,8 @@ class BackendChoice(StrEnum):
 
 
 class CacheChoice(StrEnum):
+    """States of the caches before a launch."""
+
     DEFAULT = "default"
     COLD = "cold"
     HOT = "hot"
@@ -36,6 +40,8 @@ class CacheChoice(StrEnum):
 
 
 class TimingChoice(StrEnum):
+    """Methods of timing a launch."""
+
     AUTO = "auto"
     SINGLE = "single"
     BATCHED = "batched"
@@ -43,6 +49,8 @@ class TimingChoice(StrEnum):
 
 
 class StopChoice(StrEnum):
+    """Criteria that end the sampling of a configuration."""
+
     CONFIDENCE = "confidence"
     NOISE = "noise"
     ENTROPY = "entropy"
@@ -50,12 +58,16 @@ class StopChoice(StrEnum):
 
 
 class InputChoice(StrEnum):
+    """Distributions of the input data."""
+
     UNIFORM = "uniform"
     NORMAL = "normal"
     ZEROS = "zeros"
 
 
 class StrategyChoice(StrEnum):
+    """Ways through the configurations of a sweep."""
+
     ALL = "all"
     RANDOM = "random"
     HALVING = "halving"

@@ -16,7 +16,7 @@ MAX_PROBLEM_COUNT: Final = 10
 
 
 def best_lines(best: pl.DataFrame) -> Iterator[str]:
-    """One line for each problem with more than one configuration. Input: table best of one run."""
+    """Yield one line for each problem with more than one configuration. Input: table best of one run."""
     contested = best.filter(best["candidate_count"] > 1)
     for row in contested.head(MAX_PROBLEM_COUNT).iter_rows(named=True):
         yield _line(row)
@@ -26,7 +26,7 @@ def best_lines(best: pl.DataFrame) -> Iterator[str]:
 
 
 def _without_parameters(label: str, parameters: str) -> str:
-    """What tells the runner-up from the best: parameters are those of the problem, and the same for both."""
+    """Return what tells the runner-up from the best: parameters are those of the problem, and the same for both."""
     shown = "".join(f" {name}={value}" for name, value in json.loads(parameters).items())
     return label.replace(shown, "", 1)
 

@@ -24,7 +24,7 @@ def ceilings_table(shares: pl.DataFrame) -> FittedTable:
 
 
 def problem_lines(log_lines: pl.DataFrame) -> list[str]:
-    """Why ceilings are missing, or forms of them. Input: table log_lines of one run."""
+    """Return why ceilings are missing, or variants of them. Input: table log_lines of one run."""
     return [line.removeprefix(PROBLEM_PREFIX) for line in log_lines["line"].to_list() if line.startswith(PROBLEM_PREFIX)]
 
 
@@ -37,7 +37,7 @@ def busy_lines(shares: pl.DataFrame) -> Iterator[str]:
 
 
 def missing_lines(shares: pl.DataFrame) -> Iterator[str]:
-    """What of a device like this has no measurement."""
+    """Yield what of a device like this has no measurement."""
     names = [f"{row['ceiling_name']} {row['path']}" for row in shares.iter_rows(named=True) if row["measured"] is None]
     if names:
         yield f"not measured on this device: {', '.join(names)}"

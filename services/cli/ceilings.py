@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from services.core.model import Run
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(ceilings)
-
-
 @takes_server
 def ceilings(
     backend: options.BackendOption = options.BackendChoice.AUTO,

@@ -22,7 +22,7 @@ POLL_S: Final = 0.05
 
 
 def end_with_parent() -> None:
-    """In a service that `Child` started: asks the kernel for a SIGTERM when the parent ends, by SIGKILL too."""
+    """Ask the kernel, in a service that `Child` started, for a SIGTERM when the parent ends, by SIGKILL too."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return
@@ -45,6 +45,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Start the service; its output goes to the log."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # -P: a folder named `services` where the user stands must not hide the package.
         command = [sys.executable, "-P", "-m", "services.cli.main", self.service, *self.arguments]
@@ -60,19 +61,20 @@ class Child:
 
     @property
     def process_id(self) -> int | None:
+        """Return the id of the process, or None before its start."""
         return None if self._process is None else self._process.pid
 
     def exit_status(self) -> int | None:
-        """None while it runs; negative for the number of the signal that ended it."""
+        """Return None while it runs, and a negative number for the signal that ended it."""
         return None if self._process is None else self._process.poll()
 
     def announcement(self) -> Announcement | None:
-        """Where it serves, once it does."""
+        """Return where it serves, once it does."""
         found = find_service(self._announcement_path)
         return found if found is not None and found.process_id == self.process_id else None
 
     def wait_until_serving(self, timeout_s: float) -> Announcement:
-        """Raises UnavailableError with the end of its log when it ends, or does not serve in time."""
+        """Return where it serves. Raise UnavailableError with the end of its log when it ends, or does not serve in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             found = self.announcement()
@@ -90,9 +92,11 @@ class Child:
         )
 
     def terminate(self) -> None:
+        """Send SIGTERM, unless it has ended."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
+        """Send SIGKILL, unless it has ended."""
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
@@ -100,6 +104,7 @@ class Child:
             self._process.send_signal(number)
 
     def log_tail(self) -> str:
+        """Return the last lines of the log, or nothing where it cannot be read."""
         try:
             lines = self.log_path.read_text(errors="replace").splitlines()
         except OSError:
@@ -108,7 +113,7 @@ class Child:
 
 
 def stop_children(children: Sequence[Child], *, grace_s: float) -> None:
-    """TERM to all, KILL to those that still run after the grace; returns when none is left."""
+    """Send TERM to all, KILL to those that still run after the grace, and return when none is left."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + grace_s
@@ -125,5 +130,5 @@ def _is_running(child: Child) -> bool:
 
 
 def describe_exit(status: int) -> str:
-    """ "ended with status 1", or "was ended by SIGKILL"."""
+    """Return "ended with status 1", or "was ended by SIGKILL"."""
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

@@ -18,10 +18,6 @@ SLOWER_STATUS: Final = 1
 REFUSED_STATUS: Final = 2
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(compare)
-
-
 @takes_server
 def compare(
     baseline: Annotated[
@@ -69,39 +65,22 @@ def compare(
 
 
 def _show_verdicts(rows: pl.DataFrame, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
-    """Table comparison; answers the exit status."""
-    from services.cli.comparison_display import as_json, as_markdown, reason_notes, summary_lines, too_slow, verdict_table
-    from services.cli.terminal import console as make_console
+    """Print table comparison and return the exit status."""
+    from services.cli.comparison_display import comparison_rendering, too_slow
+    from services.cli.terminal import print_rendering
 
-    if output_format is ReadableFormat.JSON:
-        typer.echo(as_json(rows, threshold_ratio), nl=False)
-    elif output_format is ReadableFormat.MARKDOWN:
-        typer.echo(as_markdown(rows, threshold_ratio), nl=False)
-    else:
-        make_console().print(verdict_table(rows))
-        for note in reason_notes(rows):
-            typer.echo(note)
-    for line in summary_lines(rows, threshold_ratio):
-        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
+    print_rendering(comparison_rendering(rows, threshold_ratio), output_format)
     if rows["verdict"].null_count() == rows.height:
         return REFUSED_STATUS
     return SLOWER_STATUS if threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty() else 0
 
 
 def _show_change(change: TraceChange, threshold_ratio: float | None, output_format: ReadableFormat) -> int:
-    """Two traces; answers the exit status."""
-    from services.cli.terminal import console as make_console
-    from services.cli.trace_comparison_display import change_json, change_lines, change_markdown, change_tables
+    """Print what changed between two traces and return the exit status."""
+    from services.cli.terminal import print_rendering
+    from services.cli.trace_comparison_display import change_rendering
 
-    if output_format is ReadableFormat.JSON:
-        typer.echo(change_json(change, threshold_ratio), nl=False)
-    elif output_format is ReadableFormat.MARKDOWN:
-        typer.echo(change_markdown(change, threshold_ratio), nl=False)
-    else:
-        for table in change_tables(change):
-            make_console().print(table)
-    for line in change_lines(change, threshold_ratio):
-        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
+    print_rendering(change_rendering(change, threshold_ratio), output_format)
     if change.duration_ratio is None:
         return REFUSED_STATUS
     return SLOWER_STATUS if change.is_slower(threshold_ratio) else 0

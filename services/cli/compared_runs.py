@@ -32,11 +32,12 @@ class ComparedTrace:
 
     @property
     def run_ids(self) -> tuple[str, ...]:
+        """Return the run as the only one of its operand."""
         return (self.run_id,)
 
 
 def compared_sides(sides: Sequence[str], server: Server, depth: int | None) -> list[ComparedRun | ComparedTrace]:
-    """Each a run id, the beginning of one, "last", or a file; or several of these, separated by commas, that repeat each other.
+    """Return both operands: each a run id, the beginning of one, "last", or a file; or several, joined by commas, that repeat each other.
 
     Services are asked for runs alone.
 
@@ -98,7 +99,7 @@ def _of_run(client: AnalyzerClient, name: str, depth: int | None) -> ComparedRun
 
 
 def run_of(client: AnalyzerClient, run: Run) -> ComparedRun:
-    """A run of measurements as one side."""
+    """Return a run of measurements as one operand."""
     from services.analyzer.analyses.compare import ComparedRun
     from services.cli.export import run_results
 

@@ -1,12 +1,11 @@
-"""A comparison of two runs as a table, as Markdown, as JSON, and in words."""
+"""Comparisons of two runs in words, for the terminal, for Markdown and for JSON."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from services.cli.terminal import FittedTable, markdown_table
+from services.cli.terminal import Rendering, TextTable
 from services.core.disturbance import disturbed_sides
 from services.core.quantities import UNKNOWN, change, duration, percentage
 from services.core.shared_reasons import notes, shared_reasons
@@ -21,42 +20,27 @@ VERDICTS: Final = ("SLOWER", "FASTER", "SAME", "UNDECIDED")  # worst news first
 
 
 def too_slow(rows: pl.DataFrame, threshold_ratio: float) -> pl.DataFrame:
-    """Rows of table comparison with the verdict SLOWER and a ratio over the threshold."""
+    """Return the rows of table comparison with the verdict SLOWER and a ratio over the threshold."""
     return rows.filter((rows["verdict"] == "SLOWER") & (rows["duration_ratio"] > 1 + threshold_ratio))
 
 
-def verdict_table(rows: pl.DataFrame) -> FittedTable:
-    """Input: table comparison. Reasons that several rows share are `reason_notes`."""
-    return FittedTable(HEADINGS, _rows_of_cells(rows), numeric=NUMERIC_HEADINGS)
-
-
-def reason_notes(rows: pl.DataFrame) -> tuple[str, ...]:
-    """Lines to stand below the table."""
-    return notes(shared_reasons(rows["reason"]))
-
-
-def as_markdown(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
-    """What was found in words, then the table and its notes."""
-    lines = [f"- {line}" for line in summary_lines(rows, threshold_ratio)]
-    table = markdown_table(HEADINGS, NUMERIC_HEADINGS, _rows_of_cells(rows))
-    below = [line for note in reason_notes(rows) for line in ("", note)]
-    return "\n".join((*lines, "", *table, *below)) + "\n"
-
-
-def as_json(rows: pl.DataFrame, threshold_ratio: float | None) -> str:
-    """One object; `comparison` has the rows of that table."""
+def comparison_rendering(rows: pl.DataFrame, threshold_ratio: float | None) -> Rendering:
+    """Return the rows of table comparison for printing. Reasons that several rows share are notes below the table."""
+    marks = shared_reasons(rows["reason"])
+    cells = tuple(_cells(row, marks) for row in rows.iter_rows(named=True))
+    summary = tuple(summary_lines(rows, threshold_ratio))
     document = {
         "schema": VERSION,
         "fail_if_slower_ratio": threshold_ratio,
         "is_slower": threshold_ratio is not None and not too_slow(rows, threshold_ratio).is_empty(),
-        "summary": list(summary_lines(rows, threshold_ratio)),
+        "summary": summary,
         "comparison": rows.to_dicts(),
     }
-    return json.dumps(document, indent=1) + "\n"
+    return Rendering((TextTable(HEADINGS, cells, NUMERIC_HEADINGS, notes(marks)),), summary, document)
 
 
 def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator[str]:
-    """How many of what, and whether CI is to fail."""
+    """Yield how many configurations got which verdict, and whether CI is to fail."""
     counts = {verdict: rows.filter(rows["verdict"] == verdict).height for verdict in VERDICTS}
     matched_count = sum(counts.values())
     if matched_count == 0:
@@ -81,11 +65,6 @@ def summary_lines(rows: pl.DataFrame, threshold_ratio: float | None) -> Iterator
 
 def _it(count: int) -> str:
     return "it is" if count == 1 else "they are"
-
-
-def _rows_of_cells(rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
-    marks = shared_reasons(rows["reason"])
-    return (_cells(row, marks) for row in rows.iter_rows(named=True))
 
 
 def _cells(row: dict[str, Any], marks: Mapping[str, str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ KERNELS: Final = (
 
 
 def demo_spec() -> RunSpec:
-    """Each kernel over the sizes that the catalogue names."""
+    """Return a sweep of each kernel over the sizes that the catalogue names."""
     sweep = KernelSweep(
         kernels=tuple(KernelSelection(name) for name in KERNELS),
         measuring=MeasuringOptions(min_duration_ns=MIN_DURATION_NS, max_duration_ns=MAX_DURATION_NS),

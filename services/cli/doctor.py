@@ -7,10 +7,6 @@ import typer
 from services.cli.options import JsonFlag
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(doctor)
-
-
 def doctor(json_output: JsonFlag = False) -> None:
     """Say what this machine has for profiling, and the remedy for what it lacks. Status 1: no device can run kernels."""
     from services.cli.machine_checks import can_run_kernels, check_machine

@@ -31,7 +31,7 @@ PICTURES: Final = ("png", "svg")
 
 
 def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed: str, wanted: Mapping[str, Path]) -> None:
-    """Asks for each and writes it.
+    """Ask the analyzer for each document and write it.
 
     Args:
         wanted: files by format; of pictures folders.
@@ -48,7 +48,7 @@ def write_documents(client: AnalyzerClient, run_id: str, baseline: str, allowed:
 
 
 def unpack(content: bytes, folder: Path) -> None:
-    """The files of a zip, by their names alone."""
+    """Write the files of a zip to a folder, by their names alone."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for entry in archive.infolist():

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 class ExportFormat(StrEnum):
+    """Formats of a run's tables."""
+
     JSON = "json"
     CSV = "csv"
     PARQUET = "parquet"
@@ -37,10 +39,6 @@ class ExportFormat(StrEnum):
 
 MORE_TABLES: Final = ("kernels", "counted_roofline", "artifacts")
 """Exported as CSV and Parquet besides those that the results document is made of."""
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(export)
 
 
 @takes_server
@@ -95,7 +93,7 @@ def export(
 
 
 def run_results(client: AnalyzerClient, run: Run, more_tables: tuple[str, ...] = ()) -> RunResults:
-    """The run's tables and devices. more_tables: besides those of the results document."""
+    """Return the run's tables and devices. more_tables: besides those of the results document."""
     from services.analyzer.writers.results import TABLE_NAMES, RunResults
     from services.core.errors import DeviceNotFoundError
 

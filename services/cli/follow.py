@@ -10,10 +10,6 @@ import typer
 from services.cli.options import OpRegistryOption, Server, takes_server
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(follow)
-
-
 @takes_server
 def follow(
     path: Annotated[

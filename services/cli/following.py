@@ -53,7 +53,7 @@ class FollowedList:
         self.run: Run | None = None
 
     def read(self) -> Run:
-        """Reads it now. Raises KernalyseError, OSError."""
+        """Import the list as it is now. Raises KernalyseError, OSError."""
         state = self._state()
         source_id = f"{socket.gethostname()}:{self._path}"
         with with_registry(OutgoingTrace(self._path), self._op_registry_folder) as trace:
@@ -65,7 +65,7 @@ class FollowedList:
         return run
 
     def _say_problems(self, run: Run) -> None:
-        """What the reader found wrong, above all why an operation has no place on the roofline."""
+        """Say what the reader found wrong, above all why an operation has no place on the roofline."""
         warnings = (Filter("level", LogLevel.WARNING.value),)
         rows, count = self._client.rows(TableQuery("log_lines", (run.run_id,), filters=warnings, limit=SHOWN_PROBLEM_COUNT))
         for line in rows["line"]:
@@ -74,7 +74,7 @@ class FollowedList:
             self._say(f"  And {count - rows.height} more: kernalyse show {run.run_id} log_lines --filter level=WARNING")
 
     def follow(self, is_over: threading.Event) -> None:
-        """Until it is over, or interrupted. A file that cannot be read is told of, and what was read before stays."""
+        """Follow the list until it is over, or interrupted. A file that cannot be read is reported, and what was read before stays."""
         threading.Thread(target=self._listen, args=(is_over,), name="hardware", daemon=True).start()
         seen = self._imported
         while not is_over.is_set():
@@ -103,7 +103,7 @@ class FollowedList:
             self._say(f"{error} The page shows what was read before.")
 
     def _listen(self, is_over: threading.Event) -> None:
-        """Notes edits of this run's device; after a pause of the stream there may have been some."""
+        """Note edits of this run's device; after a pause of the stream there may have been some."""
         while not is_over.is_set():
             try:
                 for changed in self._client.changed_hardware():
@@ -129,7 +129,7 @@ class FollowedList:
 
 
 def merged(before: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
-    """Members of roofline_config.json with what is set by hand; members of other names, and values that are the same, stay."""
+    """Return members of roofline_config.json with what users set; members of other names, and values that are the same, stay."""
     wanted = config_of(hardware) if _is_set_by_hand(hardware) or before else {}
     after = {name: value for name, value in before.items() if name not in MEMBERS or name in wanted}
     for name, value in wanted.items():
@@ -145,13 +145,13 @@ def _is_set_by_hand(hardware: Hardware) -> bool:
 
 
 def _defaults(hardware: Hardware) -> set[str]:
-    """Thresholds that are what they are without being stated."""
+    """Return the names of thresholds that have their default."""
     plain = config_of(Hardware(None, (), Thresholds(), ""))
     return {name for name, value in config_of(hardware).items() if plain.get(name) == value}
 
 
 def _members(path: Path) -> dict[str, Any]:
-    """Raises OSError, and ValueError when it is no JSON object."""
+    """Return what the file has. Raises OSError, and ValueError when it is no JSON object."""
     if not path.exists():
         return {}
     document = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -161,14 +161,14 @@ def _members(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, members: Mapping[str, Any]) -> None:
-    """The old file or the new one is there at every moment."""
+    """Write the file so that the old one or the new one is there at every moment."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(members, indent=4) + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Time and size; None: it is not there."""
+    """Return time and size of a file, or None where there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_trace_path(text: str) -> bool:
-    """A run may have the name of a folder that happens to be here."""
+    """Return whether it is a path of a trace, and not a run that has the name of a folder that happens to be here."""
     path = Path(text)
     if not path.is_dir():
         return path.is_file()

@@ -12,10 +12,6 @@ REGRESSION_STATUS: Final = 1
 NOTHING_STATUS: Final = 2
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(history)
-
-
 @takes_server
 def history(
     kernel: Annotated[str, typer.Argument(metavar="[KERNEL]", help="Part of a kernel's, model's or layer's name. None: all.")] = "",
@@ -43,9 +39,9 @@ def history(
 
     Status 0: shown; 1: a regression, with --fail-on-regression; 2: refused, or nothing was found.
     """
-    from services.cli.history_display import as_json, as_markdown, latest, regressions, series_table, summary_lines
+    from services.cli.history_display import history_rendering, latest, regressions
     from services.cli.session import analyzer_session
-    from services.cli.terminal import console as make_console
+    from services.cli.terminal import print_rendering
     from services.core.errors import InvalidRequestError
     from services.core.model import Filter, FilterOperator, TableQuery
     from services.core.words.measuring_words import parse_ratio
@@ -65,13 +61,6 @@ def history(
         raise typer.Exit(NOTHING_STATUS)
     found = latest(rows)
     worse = regressions(found, threshold_ratio, recent)
-    if output_format is ReadableFormat.JSON:
-        typer.echo(as_json(rows, worse, metric, threshold_ratio), nl=False)
-    elif output_format is ReadableFormat.MARKDOWN:
-        typer.echo(as_markdown(found, worse, metric, threshold_ratio), nl=False)
-    else:
-        make_console().print(series_table(found, metric))
-    for line in summary_lines(found, worse, threshold_ratio):
-        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
+    print_rendering(history_rendering(rows, found, worse, metric, threshold_ratio), output_format)
     if fail_on_regression and not worse.is_empty():
         raise typer.Exit(REGRESSION_STATUS)

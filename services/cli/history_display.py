@@ -1,15 +1,14 @@
-"""A history as a table, as Markdown, as JSON, and in words."""
+"""Histories in words, for the terminal, for Markdown and for JSON."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
 
-from services.cli.terminal import FittedTable, markdown_table
+from services.cli.terminal import Rendering, TextTable
 from services.core.quantities import UNKNOWN, change, duration, percentage, rate
 
 VERSION: Final = "kernalyse-history/1"
@@ -19,7 +18,7 @@ COMMIT_LENGTH: Final = 10
 
 
 def latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row per series, the worst news first: its newest run with the last change. Input: table history."""
+    """Return one row per series, the worst news first: its newest run with the last change. Input: table history."""
     ordered = rows.sort("series", "measured_unix_ns", "run_id")
     changes = ordered.with_columns(runs_since=pl.len().over("series") - pl.int_range(pl.len()).over("series")).filter(
         pl.col("verdict").is_not_null()
@@ -39,23 +38,19 @@ def latest(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def regressions(found: pl.DataFrame, threshold_ratio: float, recent_run_count: int) -> pl.DataFrame:
-    """Of `latest` rows: those whose last change is for the worse, by more than the threshold, and no older than so many runs."""
+    """Return those rows of `latest` whose last change is for the worse, by more than the threshold, and no older than so many runs."""
     size = pl.max_horizontal("change_ratio", 1 / pl.col("change_ratio"))
     return found.filter(pl.col("verdict") == "REGRESSION", size > 1 + threshold_ratio, pl.col("runs_since") <= recent_run_count)
 
 
-def series_table(found: pl.DataFrame, metric: str) -> FittedTable:
-    return FittedTable(HEADINGS, _rows(found, metric), numeric=NUMERIC_HEADINGS)
+def history_rendering(rows: pl.DataFrame, found: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> Rendering:
+    """Return a history for printing.
 
-
-def as_markdown(found: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:
-    """What was found in words, then the table."""
-    lines = [f"- {line}" for line in summary_lines(found, worse, threshold_ratio)]
-    return "\n".join((*lines, "", *markdown_table(HEADINGS, NUMERIC_HEADINGS, _rows(found, metric)))) + "\n"
-
-
-def as_json(rows: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_ratio: float) -> str:
-    """One object; `history` has the rows of that table."""
+    Args:
+        rows: of table history, which the document has.
+        found: what `latest` says of them.
+        worse: what `regressions` says of those.
+    """
     document = {
         "schema": VERSION,
         "metric": metric,
@@ -63,10 +58,12 @@ def as_json(rows: pl.DataFrame, worse: pl.DataFrame, metric: str, threshold_rati
         "regressions": worse.select("series", "label", "device_id", "change_ratio", "since_run_id", "since_commit").to_dicts(),
         "history": rows.to_dicts(),
     }
-    return json.dumps(document, indent=1) + "\n"
+    cells = tuple(_cells(row, metric) for row in found.iter_rows(named=True))
+    return Rendering((TextTable(HEADINGS, cells, NUMERIC_HEADINGS),), tuple(summary_lines(found, worse, threshold_ratio)), document)
 
 
 def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: float) -> Iterator[str]:
+    """Yield how many histories changed, and which became worse."""
     changed = found["verdict"].is_not_null().sum()
     yield f"{found.height} {'history' if found.height == 1 else 'histories'}, {changed} with a change."
     known = f"Worse by more than {percentage(threshold_ratio)} of late"
@@ -74,17 +71,12 @@ def summary_lines(found: pl.DataFrame, worse: pl.DataFrame, threshold_ratio: flo
 
 
 def shown_value(value: float | None, metric: str) -> str:
-    """With its unit."""
+    """Return a value of a metric with its unit."""
     if metric.endswith("_ns"):
         return duration(value)
     if metric.endswith("_ratio"):
         return percentage(value)
     return rate(value, {"achieved_flop_per_s": "flop/s", "achieved_bytes_per_s": "B/s", "tokens_per_s": "tokens/s"}.get(metric, ""))
-
-
-def _rows(found: pl.DataFrame, metric: str) -> Iterator[tuple[str, ...]]:
-    for row in found.iter_rows(named=True):
-        yield _cells(row, metric)
 
 
 def _cells(row: dict[str, Any], metric: str) -> tuple[str, ...]:

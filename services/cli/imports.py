@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from services.core.model import ImportProgress, Run
 
 
-def register(app: typer.Typer) -> None:
-    app.command("import")(import_files)
-
-
 @takes_server
 def import_files(
     paths: Annotated[
@@ -75,7 +71,7 @@ def import_files(
 
 
 def _traces(path: Path) -> list[Path]:
-    """The file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
+    """Return the file, the folder that is one trace, or what a reader takes of a folder. Raises UsageError when there is nothing."""
     from services.analyzer.readers.registry import formats
     from services.analyzer.readers.trace_paths import traces_at
     from services.core.words.usage import UsageError
@@ -91,7 +87,7 @@ def _place(number: int, count: int) -> str:
 
 
 def _reports(reports: Sequence[Path], files: Sequence[Path]) -> list[Path]:
-    """Raises UsageError: one is no report, or there are several traces that they could be of."""
+    """Check reports and return them. Raises UsageError: one is no report, or there are several traces that they could be of."""
     if not reports:
         return []
     from services.cli.shown_file import report_files
@@ -111,7 +107,7 @@ def _by_job(files: list[Path]) -> list[list[Path]]:
 
 
 def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str, console: Console) -> bool:
-    """Sends the traces of one run and says what they have become; answers whether they could be read."""
+    """Send the traces of one run, say what they have become, and return whether they could be read."""
     from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     from kernalyse.trace_upload import TraceUpload
@@ -144,7 +140,7 @@ def _import(client: AnalyzerClient, traces: Sequence[OutgoingTrace], place: str,
 
 
 def _stage(state: ImportProgress) -> str:
-    """What becomes of a trace that has been sent, in words."""
+    """Return in words what becomes of a trace that has been sent."""
     match state.stage:
         case "READING":
             return ", being read" + (f" ({state.read_trace_count} of {state.trace_count})" if state.trace_count > 1 else "")

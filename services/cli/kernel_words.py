@@ -22,7 +22,7 @@ LONE_COLON: Final = re.compile(r"(?<!:):(?!:)|:(?=::(?!:))")  # not half of a ::
 
 @dataclass(frozen=True, slots=True)
 class KernelWords:
-    """The kernels and what is said of those outside the catalogue, as it was written. file: in the catalogue's format."""
+    """Kernels of the command line, and what it says of those outside the catalogue. file: in the catalogue's format."""
 
     names: tuple[str, ...]
     buffers: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class KernelWords:
     include_folders: tuple[Path, ...] = ()
 
     def select(self, arguments: Sequence[ArgumentDefinition] = (), macro_names: tuple[str, ...] = ()) -> SelectedKernels:
-        """Reads every file that is named.
+        """Read every file that is named, and return the kernels.
 
         Args:
             arguments: scalar arguments whose value the request gives.
@@ -53,7 +53,7 @@ class KernelWords:
         return SelectedKernels(selections, tuple(reading.notices), tuple(reading.bundles.values()))
 
     def _refuse_unused(self, selections: Sequence[KernelSelection], used_buffers: set[str]) -> None:
-        """An option that nothing uses is a mistake: it would be lost without a word."""
+        """Refuse an option that nothing uses: it would be lost without a word."""
         has_own = any(selection.source is not None for selection in selections)
         for option, is_given in (
             ("--buffer", bool(self.buffers)),
@@ -83,7 +83,7 @@ class KernelWords:
 
 @dataclass(frozen=True, slots=True)
 class SelectedKernels:
-    """notices: every assumption about a kernel that nobody described. bundles: to be uploaded before the run."""
+    """Selected kernels. notices: every assumption about a kernel that nobody described. bundles: to be uploaded before the run."""
 
     selections: tuple[KernelSelection, ...]
     notices: tuple[str, ...]
@@ -91,7 +91,7 @@ class SelectedKernels:
 
 
 def split_word(word: str) -> tuple[str, str] | None:
-    """File and function of `FILE.cu:ns::kernel<a::b>`; None for a word without a file."""
+    """Return file and function of `FILE.cu:ns::kernel<a::b>`, or None for a word without a file."""
     colons = [found.start() for found in LONE_COLON.finditer(word.partition("<")[0])]
     return (word[: colons[-1]], word[colons[-1] + 1 :]) if colons else None
 
@@ -146,7 +146,7 @@ class _Reading:
         return definition
 
     def _pack(self, word: str, path: Path) -> str | None:
-        """Digest of the bundle with the headers that the file includes; None: it includes none of one's own."""
+        """Return the digest of the bundle with the headers that the file includes, or None where it includes none of one's own."""
         try:
             bundle = pack_headers(path, self.words.include_folders)
         except OSError as error:
@@ -160,7 +160,7 @@ class _Reading:
 
 
 def _described(own_catalog: Catalog, function_name: str) -> KernelDefinition:
-    """The definition of that name; an instance of a template takes that of the template."""
+    """Return the definition of that name; an instance of a template takes that of the template."""
     plain_name = parse_instance_name(function_name).function_name
     if function_name not in own_catalog.kernel_names and plain_name in own_catalog.kernel_names:
         return replace(own_catalog.definition(plain_name), kernel_name=function_name, function_name="")

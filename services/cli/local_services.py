@@ -36,20 +36,20 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def dashboard_url(announcement: Announcement, page: str = "/") -> str:
-    """The page with the token that it asks for once."""
+    """Return the address of a page with the token that it asks for once."""
     scheme = "http" if announcement.ca_file is None else "https"
     token = quote(read_token(Path(announcement.token_file)))
     return f"{scheme}://{announcement.address}{page}{'&' if '?' in page else '?'}token={token}"
 
 
 def running_dashboard_url() -> str | None:
-    """Where the dashboard of this user is served on this machine; None when it is not."""
+    """Return where the dashboard of this user is served on this machine, or None when it is not."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else dashboard_url(found)
 
 
 def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
-    """Opens the dashboard of these settings in a browser; where there is none, says where it is."""
+    """Open the dashboard of these settings in a browser; where there is none, say where it is."""
     found = find_service(settings.announcement_path())
     url = None if found is None else dashboard_url(found)
     if url is not None and not webbrowser.open(url):
@@ -57,7 +57,7 @@ def open_dashboard(settings: UiSettings, say: Callable[[str], None]) -> None:
 
 
 def running_page_url(path: str) -> str | None:
-    """A page of the dashboard that runs here, without a token: whoever opens it has given that once, or is asked for it."""
+    """Return a page of the dashboard that runs here, without a token: whoever opens it has given that once, or is asked for it."""
     found = find_service(UiSettings.load().announcement_path())
     return None if found is None else f"{'http' if found.ca_file is None else 'https'}://{found.address}{path}"
 
@@ -73,7 +73,7 @@ class _Watched:
 
 
 class LocalServices:
-    """Runs the three services until a signal ends it.
+    """The three services of one machine, which run until a signal ends them.
 
     port: of the dashboard; None as the settings say, 0 for free ports everywhere. server: its client certificate is shown to
     profiler and analyzer. say: shows one line to the user.
@@ -98,7 +98,7 @@ class LocalServices:
         return self._ui, self._analyzer, self._profiler
 
     def run(self, *, has_demo: bool, opens_browser: bool) -> None:
-        """Returns when a signal has ended it and every service has stopped. Raises UnavailableError when one cannot start."""
+        """Run until a signal has ended it and every service has stopped. Raises UnavailableError when one cannot start."""
         for number in STOP_SIGNALS:
             signal.signal(number, _interrupt)
         try:

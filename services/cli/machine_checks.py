@@ -47,6 +47,8 @@ CLOCKS: Final = ("clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem", "
 
 
 class CheckState(StrEnum):
+    """What a check found."""
+
     OK = "ok"
     MISSING = "missing"
     NOT_NEEDED = "not needed"
@@ -54,6 +56,8 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """One thing that profiling needs. remedy: empty where nothing is to be done."""
+
     name: str
     state: CheckState
     found: str
@@ -62,7 +66,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """status: None when the program is not there, or did not end in time."""
+    """What a program said. status: None when the program is not there, or did not end in time."""
 
     status: int | None
     output: str
@@ -72,6 +76,7 @@ RunCommand = Callable[[Sequence[str]], CommandResult]
 
 
 def run_command(arguments: Sequence[str]) -> CommandResult:
+    """Run a program without input and return what it said."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
@@ -82,6 +87,7 @@ def run_command(arguments: Sequence[str]) -> CommandResult:
 
 
 def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
+    """Return all checks of this machine, in the order in which they are shown. run: runs a program."""
     settings = ProfilerSettings.load()
     nsys_program = None if settings.nsys_program is None else str(settings.nsys_program)
     gpu = check_gpu(run)
@@ -105,10 +111,12 @@ def check_machine(run: RunCommand = run_command) -> tuple[Check, ...]:
 
 
 def can_run_kernels(checks: Sequence[Check]) -> bool:
+    """Return whether a device can run kernels."""
     return any(check.state is CheckState.OK and check.name in (CUDA_DEVICES, OPENCL_DEVICES) for check in checks)
 
 
 def check_gpu(run: RunCommand) -> Check:
+    """Return whether there is an NVIDIA GPU with its driver."""
     name = "NVIDIA GPU and driver"
     result = run(("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"))
     lines = result.output.strip().splitlines()
@@ -124,6 +132,7 @@ def check_gpu(run: RunCommand) -> Check:
 
 
 def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
+    """Return whether there is an nvcc."""
     name = "CUDA toolkit (nvcc)"
     nvcc = _nvcc()
     result = run((nvcc, "--version"))
@@ -134,7 +143,7 @@ def check_toolkit(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def _nvcc() -> str:
-    """The one that compiles kernels."""
+    """Return the nvcc that compiles kernels."""
     try:
         from services.core.cuda_tools import find_nvcc
     except ModuleNotFoundError:  # without the extra profiler nothing is compiled here
@@ -143,7 +152,7 @@ def _nvcc() -> str:
 
 
 def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
-    """What each device's clocks are now, idle perhaps, and what they can be at most."""
+    """Return what each device's clocks are now, idle perhaps, and what they can be at most."""
     name = "GPU clocks"
     if not has_gpu:
         return Check(name, CheckState.NOT_NEEDED, "no NVIDIA driver")
@@ -163,6 +172,7 @@ def check_clocks(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
+    """Return whether PyCUDA is there and finds a device."""
     name = "PyCUDA"
     if importlib.util.find_spec("pycuda") is None:
         return _lacking(name, "not installed", "Install it: pip install 'kernalyse[cuda]' (needs the CUDA toolkit).", has_gpu=has_gpu)
@@ -177,6 +187,7 @@ def check_pycuda(run: RunCommand, *, has_gpu: bool) -> Check:
 
 
 def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Check:
+    """Return whether a program is there, with its version."""
     result = run((program, "--version"))
     version = re.search(r"\d{4}\.\d+\.\d+[\w.\-]*|\d+\.\d+\.\d+[\w.\-]*", result.output)
     if result.status == 0 and version:
@@ -192,7 +203,7 @@ def check_tool(run: RunCommand, name: str, program: str, *, has_gpu: bool) -> Ch
 
 
 def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, has_gpu: bool) -> Check:
-    """Whether ncu may read hardware counters as this user.
+    """Return whether ncu may read hardware counters as this user.
 
     Args:
         dcgm_process_id: of DCGM's service; None: none is seen.
@@ -208,7 +219,7 @@ def check_counter_access(access: CounterAccess, dcgm_process_id: int | None, *, 
 
 
 def check_perf_events(setting: Path) -> Check:
-    """Whether nsys may sample the CPU as this user."""
+    """Return whether nsys may sample the CPU as this user."""
     name = "CPU sampling (perf events)"
     level = perf_event_level(setting)
     if level is None:
@@ -219,7 +230,7 @@ def check_perf_events(setting: Path) -> Check:
 
 
 def check_commands(settings: ProfilerSettings) -> Check:
-    """Whether commands are accepted here, and could start where their runs lie."""
+    """Return whether commands are accepted here, and could start where their runs lie."""
     name = "Commands to profile"
     if not settings.allow_commands or settings.allow_catalog_only:
         return Check(name, CheckState.NOT_NEEDED, "switched off by this node's settings")
@@ -233,7 +244,7 @@ def check_commands(settings: ProfilerSettings) -> Check:
 
 
 def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, is_needed: bool) -> Check:
-    """Devices by the profiler's own probe, which runs in a process of its own: a broken runtime may crash it."""
+    """Return the devices that the profiler's own probe finds, in a process of its own: a broken runtime may crash it."""
     from services.profiler.backends.probe import read_probe
 
     if probe.status != 0:
@@ -255,6 +266,7 @@ def check_devices(probe: CommandResult, name: str, backends: Sequence[str], *, i
 
 
 def check_onnx_runtime(*, has_gpu: bool) -> Check:
+    """Return whether ONNX models can run, and where."""
     name = "ONNX Runtime"
     missing = missing_packages()
     if missing:
@@ -266,7 +278,7 @@ def check_onnx_runtime(*, has_gpu: bool) -> Check:
 
 
 def onnxruntime_version() -> str:
-    """Of whichever package brings the module."""
+    """Return the version of ONNX Runtime, of whichever package brings the module."""
     for package in ("onnxruntime-gpu", "onnxruntime"):
         with suppress(PackageNotFoundError):
             return version(package)
@@ -274,6 +286,7 @@ def onnxruntime_version() -> str:
 
 
 def check_chromium() -> Check:
+    """Return whether there is a browser for the browser tests."""
     name = "Chromium (browser tests)"
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is not None:

@@ -58,27 +58,36 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=CONTEXT_SETTINGS,
 )
-for group in (
-    up,
-    bench,
-    model,
-    model_dashboards,
-    profile,
-    again,
-    ceilings,
-    runs,
-    show,
-    compare,
-    history,
-    export,
-    follow,
-    reports,
-    imports,
-    nodes,
-    serve,
-    doctor,
-):
-    group.register(app)
+app.command()(up.up)
+app.command()(bench.bench)
+app.command()(model.model)
+app.command()(model_dashboards.perf_dashboard)
+app.command()(model_dashboards.perf_comparison)
+app.command(context_settings=profile.CONTEXT_SETTINGS)(profile.profile)
+app.command()(again.resume)
+app.command()(again.rerun)
+app.command()(ceilings.ceilings)
+app.command()(runs.runs)
+app.command()(runs.cancel)
+app.command()(runs.annotate)
+app.command()(runs.delete)
+app.command()(show.show)
+app.command()(compare.compare)
+app.command()(history.history)
+app.command()(export.export)
+app.command()(follow.follow)
+app.command()(reports.report)
+app.command("import")(imports.import_files)
+app.command()(nodes.devices)
+for serve_command in (serve.profiler, serve.analyzer, serve.ui):
+    app.command(context_settings=serve.CONTEXT_SETTINGS, add_help_option=False)(serve_command)
+app.command()(doctor.doctor)
+
+nodes_app = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)
+nodes_app.command("list")(nodes.list_nodes)
+nodes_app.command("add")(nodes.add_node)
+nodes_app.command("remove")(nodes.remove_node)
+app.add_typer(nodes_app, name="nodes")
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -123,7 +132,7 @@ def _end_with(program: Callable[[], object]) -> NoReturn:
 
 
 def _run(program: Callable[[], object]) -> str | int | None:
-    """The status. Nothing of the command is left behind: an exception on its way would hold all that it came through."""
+    """Run a program and return its status. Nothing of it is left behind: an exception on its way would hold all that it came through."""
     try:
         program()
     except SystemExit as end:

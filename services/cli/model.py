@@ -40,10 +40,6 @@ DEFAULT_MAX_TIME_S: Final = 6.0
 for, and the limit is what ends the run."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(model)
-
-
 @takes_server
 def model(
     model_name: Annotated[

@@ -12,13 +12,13 @@ ENDING: Final = ".onnx"
 
 
 def files_of_model(path: Path) -> dict[str, Path]:
-    """By name: the file, and the weights that lie beside it under names that begin with its own, as model.onnx_data."""
+    """Return by name the file, and the weights that lie beside it under names that begin with its own, as model.onnx_data."""
     beside = (other for other in path.parent.iterdir() if other.name.startswith(path.name) and other.is_file())
     return {other.name: other for other in sorted(beside)}
 
 
 def refuse_other_file(path: Path) -> None:
-    """Raises UsageError for a file under a name that tells no ONNX model."""
+    """Raise UsageError for a file under a name that tells no ONNX model."""
     if path.is_file() and path.suffix != ENDING:
         raise UsageError(
             f"model {path}", found="a file of another kind", expected=f"a file FILE{ENDING}", remedy="Rename it, if it is an ONNX file."
@@ -26,7 +26,7 @@ def refuse_other_file(path: Path) -> None:
 
 
 def bundle_of_model(model_name: str, folder: Path | None) -> ProgramBundle | None:
-    """What has to be sent; None: the model is one that nodes have.
+    """Return what has to be sent, or None for a model that nodes have.
 
     Args:
         model_name: as it was written: a path where it ends with .onnx.

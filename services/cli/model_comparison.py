@@ -35,7 +35,7 @@ OF_MEANS: Final = "of means"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What models took in one run, or in one variant of it. passes: rows of table models; what follows: of each, by its place."""
+    """What models took in one run, or in one variant of it. passes: rows of table models; what follows has one entry a row."""
 
     run: ComparedRun
     passes: Sequence[Row]
@@ -48,7 +48,7 @@ class Side:
 
 
 def compared_models(request: ProfilingRequest, server: Server) -> Document:
-    """comparison_data.json of two variants that take turns in one run of each model. Raises as `finished_runs` does."""
+    """Return comparison_data.json of two variants that alternate in one run of each model. Raises as `finished_runs` does."""
     from services.cli.session import analyzer_session
 
     as_is, to_be = request.variants
@@ -64,7 +64,7 @@ def compared_models(request: ProfilingRequest, server: Server) -> Document:
 
 
 def _verdict_of_pair(pair: Row) -> Document:
-    """Blocks of both took turns; its ratio is the later variant's time over the first's."""
+    """Return the verdict on two variants in alternating blocks, whose ratio is the later one's time over the first's."""
     verdict = _verdict(pair["duration_ratio"], pair["duration_ratio_low"], pair["duration_ratio_high"], pair["verdict"], pair["reason"])
     return verdict | {"speedup_basis": IN_TURNS}
 
@@ -73,7 +73,7 @@ def _verdict_of_pair(pair: Row) -> Document:
 
 
 def compared_names(as_is: str, to_be: str, server: Server) -> Document:
-    """comparison_data.json of two of what `kernalyse compare` takes; RUN@VARIANT is one variant of a model's run.
+    """Return comparison_data.json of two of what `kernalyse compare` takes; RUN@VARIANT is one variant of a model's run.
 
     Raises:
         UsageError: a trace and a run that is none, or nothing that both have.
@@ -110,7 +110,10 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _side(run: ComparedRun, variant: str | None) -> Side:
-    """variant: None for whatever it has. Of several processes the one whose passes take the median time stands for all, but in verdicts."""
+    """Return one operand. variant: None for any.
+
+    Of several processes the one whose passes take the median time stands for all, but in verdicts.
+    """
     of_all = run.measurements if variant is None else run.measurements.filter(pl.col("variant") == variant)
     measured = _of_typical_process(of_all)
     found = models(measured.lazy(), CEILINGS.empty().lazy(), THRESHOLDS.empty().lazy()).collect()
@@ -131,7 +134,7 @@ def _of_typical_process(measurements: pl.DataFrame) -> pl.DataFrame:
 
 
 def _repeated(measurements: pl.DataFrame, index: int) -> Sequence[int]:
-    """Configurations that are the same as one, in whichever process."""
+    """Return the configurations that are the same as one, in whichever process."""
     same = measurements.filter(configuration_index=index).select("label", "variant")
     indexes: Sequence[int] = measurements.join(same, on=["label", "variant"], nulls_equal=True)["configuration_index"].to_list()
     return indexes
@@ -147,7 +150,7 @@ def _index_of(measurements: pl.DataFrame, model: Row) -> int:
 
 
 def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]:
-    """Nanoseconds of a pass by kind of layer, those of all blocks together."""
+    """Return nanoseconds of a pass by kind of layer, those of all blocks together."""
     kinds = (
         measurements.filter(pl.col("layer_path").is_not_null(), pl.col("variant").replace("", None).eq_missing(pl.lit(variant)))
         .group_by(pl.col("layer_path").str.replace_all(BLOCK_NUMBER, ".*${1}"), maintain_order=True)
@@ -157,7 +160,7 @@ def _layers(measurements: pl.DataFrame, variant: str | None) -> dict[str, float]
 
 
 def _entries(before: Side, after: Side, names: tuple[str, str]) -> Iterator[tuple[str, Document]]:
-    """Of each model that both sides have, of several variants each with its like; of one model a side, whatever the names are."""
+    """Yield an entry of each model that both have, of several variants each with its like; of one model each, whatever the names are."""
     if len(before.passes) == len(after.passes) == 1 and _inputs(before.passes[0]) == _inputs(after.passes[0]):
         yield file_name_of(after.passes[0]["model_name"]), _entry(before, 0, after, 0, names)
         return
@@ -198,7 +201,7 @@ def _entry(before: Side, place: int, after: Side, other: int, names: tuple[str, 
 
 
 def _pair(before: Side, place: int, after: Side, other: int) -> Row | None:
-    """What blocks that took turns in one run say of two passes of it; None: there is no such comparison."""
+    """Return what alternating blocks of one run say of two passes of it, or None where there is no such comparison."""
     pairs = before.run.paired_comparisons
     if pairs is None or before.run.run_id != after.run.run_id:
         return None
@@ -211,7 +214,7 @@ def _time_ns(model: Row) -> float:
 
 
 def _verdict(ratio: float, low: float, high: float, verdict: str, reason: str) -> Document:
-    """Ratios of durations become speed-ups: their ends change places."""
+    """Return the verdict with ratios of durations as speed-ups: the ends of an interval change places."""
     return {"speedup": 1 / ratio, "speedup_low": 1 / high, "speedup_high": 1 / low, "verdict": verdict, "reason": reason}
 
 
@@ -223,7 +226,7 @@ def _layer_rows(before_ns: dict[str, float], after_ns: dict[str, float]) -> Docu
 
 
 def _of_traces(before: ComparedTrace, after: ComparedTrace) -> Document:
-    """Device time of all kernels: one execution each, of which no interval can be told."""
+    """Return an entry of device time of all kernels: one execution each, of which no interval can be told."""
     totals_ms = [float(side.tables["kernels"]["duration_sum_ns"].sum()) / NS_PER_MS for side in (before, after)]
     layers = [
         dict(side.tables["layers"].drop_nulls("layer").group_by("layer").agg(pl.col("duration_sum_ns").sum()).iter_rows())

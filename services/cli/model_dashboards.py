@@ -29,11 +29,6 @@ ModelsOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("perf-dashboard")(perf_dashboard)
-    app.command("perf-comparison")(perf_comparison)
-
-
 @takes_server
 def perf_dashboard(
     run_profiling: Annotated[bool, typer.Option("--run-profiling", help="Time the models now.")] = False,
@@ -147,7 +142,7 @@ def _held_against(as_is: str, to_be: str, server: Server) -> Document:
 
 
 def _fail_where_incomplete(data: Document) -> None:
-    """Status 1, after everything that was timed is written."""
+    """End with status 1 where something is missing, after everything that was timed is written."""
     from services.cli.model_profiling import MISSING
 
     missing = data["metadata"].get(MISSING) if isinstance(data.get("metadata"), dict) else None

@@ -20,7 +20,7 @@ BLOCK_NUMBER: Final = r"\.\d+(\.|$)"
 
 
 def model_table(models: pl.DataFrame) -> FittedTable:
-    """One row per model and variant. Input: table models."""
+    """Return one row per model and variant. Input: table models."""
     numeric = ("median ± CI", "mean ± sd", "p95", "p99", "tokens/s of median", "GFLOP/s of median", "efficiency")
     rows = (
         (
@@ -42,7 +42,7 @@ def model_table(models: pl.DataFrame) -> FittedTable:
 
 
 def layer_table(layers: pl.DataFrame) -> FittedTable:
-    """One row per kind of layer, over all blocks. Input: table layers of one variant."""
+    """Return one row per kind of layer, over all blocks. Input: table layers of one variant."""
     import polars as pl
 
     time_ns = pl.col("duration_sum_ns")
@@ -77,7 +77,7 @@ def layer_table(layers: pl.DataFrame) -> FittedTable:
 
 
 def variant_table(layer_variants: pl.DataFrame) -> FittedTable:
-    """One row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
+    """Return one row per kind of layer, over all blocks, both variants side by side. Input: table layer_variants."""
     import polars as pl
 
     kinds = (
@@ -116,7 +116,7 @@ def _change(after_ns: float | None, before_ns: float | None) -> str:
 
 
 def _counted(verdicts: list[str]) -> str:
-    """Of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
+    """Return the verdict of all blocks: "faster", or "2 faster, 1 undecided" where they do not agree."""
     counts = Counter(verdicts)
     return next(iter(counts), UNKNOWN) if len(counts) < 2 else ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
@@ -129,7 +129,7 @@ def layer_lines(models: pl.DataFrame, work: Work) -> list[str]:
 
 
 def pair_lines(comparisons: pl.DataFrame, models: pl.DataFrame) -> list[str]:
-    """What blocks of passes that took turns say of two variants, beside the ratio of their medians.
+    """Return what alternating blocks of passes say of two variants, beside the ratio of their medians.
 
     Args:
         comparisons, models: tables paired_comparisons and models of a model's run.
@@ -148,7 +148,7 @@ def _pair_line(row: dict[str, Any], medians: dict[str | None, float | None]) -> 
 
 
 def _last_word(label: str) -> str:
-    """The variant, which ends the label of a whole pass."""
+    """Return the variant, which ends the label of a complete pass."""
     return label.rpartition(" ")[2]
 
 
@@ -159,14 +159,14 @@ def _kind() -> pl.Expr:
 
 
 def _known_sum(name: str) -> pl.Expr:
-    """Null where nothing is known."""
+    """Return the sum of a column, null where nothing is known."""
     import polars as pl
 
     return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
 
 
 def _over_time(name: str, prefix: str = "") -> pl.Expr:
-    """Efficiency of layers together: time at the roof over time taken, of those whose efficiency is known."""
+    """Return the efficiency of layers together: time at the roof over time taken, of those whose efficiency is known."""
     import polars as pl
 
     known_ns = pl.col(f"{prefix}duration_sum_ns").filter(pl.col(f"{prefix}{name}").is_not_null())

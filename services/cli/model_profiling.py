@@ -37,7 +37,7 @@ MISSING: Final = "not_timed"
 
 @dataclass(frozen=True, slots=True)
 class ProfilingRequest:
-    """model_names: empty for all built-in ones. backend: auto, pycuda or opencl."""
+    """Models to time. model_names: empty for all built-in ones. backend: auto, pycuda or opencl."""
 
     model_names: tuple[str, ...] = ()
     variants: tuple[str, ...] = (VARIANT,)
@@ -50,14 +50,15 @@ class ProfilingRequest:
 
     @property
     def expected_s(self) -> float:
-        """On an idle CPU, at most."""
+        """Return the seconds that it takes on an idle CPU, at most."""
         return len(self.model_names or MODEL_NAMES) * (PREPARING_S + len(self.variants) * SAMPLINGS * self.max_duration_s)
 
     def specs(self) -> list[RunSpec]:
-        """One run for each model."""
+        """Return one run for each model."""
         return [RunSpec(work) for work in self.works()]
 
     def works(self) -> list[ModelRun]:
+        """Return the work of each model's run."""
         max_duration_ns = int(self.max_duration_s * NS_PER_S)
         min_duration_ns = min(MeasuringOptions().min_duration_ns, max_duration_ns)
         return [
@@ -75,7 +76,7 @@ class ProfilingRequest:
 
 
 def profiled_models(request: ProfilingRequest, server: Server | None = None) -> Document:
-    """profiling_data.json of models that are timed now.
+    """Return profiling_data.json of models that are timed now.
 
     Args:
         server: the analyzer to ask; None: the one of this machine, or one of its own.
@@ -97,7 +98,7 @@ def profiled_models(request: ProfilingRequest, server: Server | None = None) -> 
 
 
 def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator[Run]:
-    """Starts the request's runs one after the other and answers with those that succeed; of the others it says why they did not.
+    """Start the request's runs one after the other and yield those that succeed; of the others it says why they did not.
 
     Raises:
         UnmetConditionError: none did.
@@ -127,14 +128,14 @@ def finished_runs(client: AnalyzerClient, request: ProfilingRequest) -> Iterator
 
 
 def missing_models(request: ProfilingRequest, entries: Document) -> Document:
-    """For a document's metadata: those of the request that have no entry, where there are any."""
+    """Return, for a document's metadata, those of the request that have no entry, where there are any."""
     wanted = [file_name_of(work.model_name) for work in request.works()]
     missing = [name for name in wanted if not any(name.removeprefix("gpt_") == entry.removeprefix("gpt_") for entry in entries)]
     return {MISSING: ", ".join(missing)} if missing else {}
 
 
 def _backend_of(name: str) -> BackendName:
-    """Raises UsageError that names those there are."""
+    """Return the backend of a name. Raises UsageError that names those there are."""
     try:
         return BackendName[name.upper()]
     except KeyError as error:
@@ -153,7 +154,7 @@ def _problem_of(run: Run) -> UnmetConditionError:
 
 
 def metadata_of(client: AnalyzerClient, run: Run) -> Document:
-    """Of a document: when, with what and on which device a run of a model was. What is not known is left out."""
+    """Return metadata of a document: when, with what and on which device a run of a model was. What is not known is left out."""
     work = run.spec.work
     backend = run.device_id.partition(":")[0] if run.device_id else None
     known: dict[str, Any] = {
@@ -185,7 +186,7 @@ def _device_facts(client: AnalyzerClient, run: Run) -> Document:
 
 
 def _benchmarks(client: AnalyzerClient, run: Run) -> Iterator[tuple[str, Document]]:
-    """Name and entry of each variant that the run has timed."""
+    """Yield name and entry of each variant that the run has timed."""
     from services.analyzer.analyses.model_passes import WHOLE_PASS
 
     models, layers = (client.table(name, [run.run_id]) for name in ("models", "layers"))

@@ -18,7 +18,7 @@ SHOWN_TABLES: Final = ("models", "layers", "layer_variants", "paired_comparisons
 
 
 def follow_and_show_model(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
-    """Follows and shows the run; answers whether everything was timed and right.
+    """Follow and show the run, and return whether everything was timed and right.
 
     json_path: where results are written; "-" for standard output, which then has nothing else.
     """

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 AddressArgument = Annotated[str, typer.Argument(metavar="ADDRESS", help="host:port or unix:PATH of a profiler.")]
 
 
-def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Profilers that the analyzer collects from.", no_args_is_help=True)
-    group.command("list")(list_nodes)
-    group.command("add")(add_node)
-    group.command("remove")(remove_node)
-    app.add_typer(group, name="nodes")
-    app.command()(devices)
-
-
 @takes_server
 def list_nodes(
     json_output: JsonFlag = False,

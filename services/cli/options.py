@@ -75,7 +75,7 @@ SERVER_PARAMETERS: Final = inspect.signature(_server, eval_str=True).parameters
 
 
 def takes_server(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options that name an analyzer, after its own; it gets them as one keyword argument, server."""
+    """Return the command with the options that name an analyzer, after its own; it gets them as one keyword argument, server."""
 
     @wraps(command)
     def called(**given: Any) -> None:
@@ -93,7 +93,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class ReadableFormat(StrEnum):
-    """For people, for pull requests and for programs."""
+    """Formats for people, for pull requests and for programs."""
 
     TABLE = "table"
     MARKDOWN = "markdown"

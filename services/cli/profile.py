@@ -14,17 +14,17 @@ from services.cli.options import Server, takes_server
 OF_NCU: Final = "Nsight Compute"
 OF_MODELS: Final = "A model instead of a command"
 
+CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
+"""What follows the command's first word belongs to that command, options too."""
+
 
 class CollectorChoice(StrEnum):
+    """Collectors by the names that the command line has."""
+
     NSYS = "nsys"
     NCU = "ncu"
     KINETO = "kineto"
     PROTON = "proton"
-
-
-def register(app: typer.Typer) -> None:
-    # What follows the command's first word is the command's, options too.
-    app.command(context_settings={"allow_interspersed_args": False})(profile)
 
 
 @takes_server
@@ -145,7 +145,7 @@ def profile(
 
 
 def _refuse_own_services(server: Server) -> None:
-    """Services that this command would start end with it, and the run with them."""
+    """Refuse services that this command would start: they end with it, and the run with them."""
     from services.core.discovery import find_service
     from services.core.settings import AnalyzerSettings
     from services.core.words.usage import UsageError

@@ -16,7 +16,7 @@ SHOWN_ROW_COUNT: Final = 10
 
 
 def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
-    """Follows the run until its trace has been read, and shows what it came to; answers whether there is something to show."""
+    """Follow the run until its trace has been read, show what it came to, and return whether there is something to show."""
     from services.cli.model_results import follow_and_show_model
     from services.cli.run_display import outcome_line
     from services.cli.run_results import follow
@@ -37,7 +37,7 @@ def follow_profile(client: AnalyzerClient, run: Run, console: Console) -> bool:
 
 
 def _show_tables(client: AnalyzerClient, run: Run) -> int:
-    """The longest kernels and layers; how many tables have rows."""
+    """Print the longest kernels and layers, and return how many tables have rows."""
     from services.cli.terminal import console as make_console
     from services.cli.trace_display import kernel_table, layer_table
 
@@ -53,7 +53,7 @@ def _show_tables(client: AnalyzerClient, run: Run) -> int:
 
 
 def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
-    """Of a device whose kernels' work is known, but not what it can do: no data sheet is known of it."""
+    """Return a note on a device whose kernels' work is known, but not what it can do: no data sheet is known of it."""
     points = client.rows(TableQuery("roofline", (run.run_id,), columns=("device_id", "efficiency_ratio")))[0]
     if points.is_empty() or points["efficiency_ratio"].count():
         return ()
@@ -61,7 +61,7 @@ def _missing_ceilings(client: AnalyzerClient, run: Run) -> tuple[str, ...]:
 
 
 def _is_readable(client: AnalyzerClient, run: Run) -> bool:
-    """Whether the analyzer has nothing to complain of. A program may have launched nothing: then there is nothing to show."""
+    """Return whether the analyzer has nothing to complain of. A program may have launched nothing: then there is nothing to show."""
     from services.cli.run_display import ANALYZER
 
     complaints = (Filter("source", ANALYZER), Filter("level", LogLevel.WARNING.value))
@@ -69,7 +69,7 @@ def _is_readable(client: AnalyzerClient, run: Run) -> bool:
 
 
 def _where(run: Run) -> str:
-    """Where the rest of it is: on the run's page, where a dashboard runs here."""
+    """Return where the rest of it is: on the run's page, where a dashboard runs here."""
     from services.cli.local_services import running_page_url
 
     url = running_page_url(f"/live?runs={run.run_id}")

@@ -53,7 +53,7 @@ class ProfileWords:
 
 @dataclass(frozen=True, slots=True)
 class BuiltProfile:
-    """bundle: to upload before the run, whose digest goes into the work; None: none. notices: what has to be said aloud."""
+    """What a command line asks for. bundle: to upload before the run, whose digest goes into the work; or None. notices: for the user."""
 
     work: CommandProfile | ModelRun
     bundle: ProgramBundle | None = None
@@ -61,7 +61,7 @@ class BuiltProfile:
 
 
 def build_profile(words: ProfileWords, environment: Mapping[str, str] = os.environ) -> BuiltProfile:
-    """The run, and what goes with it.
+    """Return the run, and what goes with it.
 
     Args:
         environment: of this process, for variables that are named without a value.
@@ -110,7 +110,7 @@ def _command(words: ProfileWords, environment: Mapping[str, str]) -> BuiltProfil
 
 
 def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -> BuiltProfile:
-    """A program of this machine. It takes the place of the command's first word; what follows are its arguments."""
+    """Return the command with a program of this machine in the place of its first word; what follows are its arguments."""
     if not target.is_file():
         raise UsageError(f"option --target {target}", found="no such file", expected="a program or a .cu file", remedy="Correct the path.")
     name = target.stem if target.suffix == ".cu" else target.name
@@ -131,7 +131,7 @@ def _target(words: ProfileWords, target: Path, environment: Mapping[str, str]) -
 
 
 def _compiled(source: Path, program: Path) -> Path:
-    """The program that nvcc makes of a whole .cu file."""
+    """Return the program that nvcc makes of a complete .cu file."""
     from services.core.cuda_tools import find_nvcc
     from services.profiler.backends.nvcc_compiler import TOOLKIT
     from services.profiler.backends.nvcc_process import run_nvcc
@@ -165,7 +165,7 @@ def _profile(words: ProfileWords, arguments: tuple[str, ...], environment: Mappi
 
 
 def _variable(text: str, environment: Mapping[str, str]) -> EnvironmentVariable:
-    """NAME=VALUE, or NAME for the value that it has here."""
+    """Return name and value of NAME=VALUE, or of NAME the value that it has here."""
     name, separator, value = text.partition("=")
     if VARIABLE_NAME.fullmatch(name) is None:
         raise UsageError(
@@ -193,7 +193,7 @@ def _folder_bundle(folder: Path) -> ProgramBundle:
 
 
 def _passed_by(folder: Path | None) -> tuple[str, ...]:
-    """Said aloud: a program that misses its data fails on the node with words that do not tell why."""
+    """Return what is left out: a program that misses its data fails on the node with words that do not tell why."""
     names = [] if folder is None else passed_by(folder)
     if not names:
         return ()

@@ -14,27 +14,27 @@ from services.core.words.usage import UsageError
 
 @dataclass(frozen=True, slots=True)
 class ProgramBundle:
-    """data: a tar.gz, the same bytes for the same files. file_names: within it."""
+    """Packed files. data: a tar.gz, the same bytes for the same files. file_names: within it."""
 
     data: bytes = field(repr=False)
     file_names: tuple[str, ...]
 
 
 def pack_files(files: Mapping[str, Path]) -> ProgramBundle:
-    """By their names within the bundle. Raises UsageError: too much, or a file that cannot be read."""
+    """Pack files by their names within the bundle. Raises UsageError: too much, or a file that cannot be read."""
     with _usage_errors():
         bundle.refuse_too_large(files)
         return ProgramBundle(bundle.pack(files), tuple(sorted(files)))
 
 
 def files_of_folder(folder: Path) -> dict[str, Path]:
-    """As `bundle.files_of_folder`. Raises UsageError: too many, or a folder that cannot be read."""
+    """Return what `bundle.files_of_folder` returns. Raises UsageError: too many, or a folder that cannot be read."""
     with _usage_errors():
         return bundle.files_of_folder(folder)
 
 
 def files_of_command(arguments: Sequence[str], folder: Path) -> dict[str, Path]:
-    """The files that a command names by a path from the folder, as far as they lie in it, by that path."""
+    """Return the files that a command names by a path from the folder, as far as they lie in it, by that path."""
     found = {}
     for argument in arguments:
         name = PurePosixPath(argument)

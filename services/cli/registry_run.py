@@ -31,7 +31,7 @@ def with_registry(trace: OutgoingTrace, folder: Path | None) -> Iterator[Outgoin
 
 
 def _answers(path: Path, folder: Path) -> dict[str, object] | None:
-    """None: it is no list of operations, or one that the analyzer refuses with a reason."""
+    """Return the registry's answers, or None for what is no list of operations, or one that the analyzer refuses with a reason."""
     from services.analyzer.readers.commands import CommandsReader, operations_of
     from services.analyzer.readers.registry import HEAD_BYTES
     from services.analyzer.readers.registry_answers import ask_registry

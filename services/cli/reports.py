@@ -14,10 +14,6 @@ from services.core.report import ReportFormat
 from services.core.words.usage import UsageError
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(report)
-
-
 @takes_server
 def report(
     run_or_file: Annotated[

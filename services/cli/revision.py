@@ -9,6 +9,6 @@ from services.core.model import Revision
 
 
 def revision_of(folder: Path) -> Revision | None:
-    """None outside a checkout, without commits or without git."""
+    """Return the commit of a folder, or None outside a checkout, without commits or without git."""
     found = git_revision(folder)
     return None if found is None else Revision(*found)

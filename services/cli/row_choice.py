@@ -63,7 +63,7 @@ class RowChoice:
     window: Window = WHOLE
 
     def queries(self, table_names: Iterable[str]) -> list[TableQuery]:
-        """One a table, each with what its table has columns for; of which runs is still to be said. Without tables none.
+        """Return one query a table, each with what its table has columns for, of no runs yet. Without tables none.
 
         Raises:
             TableNotFoundError: there is no such table.
@@ -108,7 +108,7 @@ class RowChoice:
 def parse_rows(
     filters: Sequence[str], order_by: Sequence[str], max_row_count: int | None, depth: int | None, window: Window = WHOLE
 ) -> RowChoice:
-    """The options as they were written. Raises UsageError for what cannot be read."""
+    """Parse the options. Raises UsageError for what cannot be read."""
     for option, number, least in (("--top", max_row_count, 1), ("--depth", depth, 0)):
         if number is not None and number < least:
             raise UsageError(f"option {option}", found=str(number), expected=f"{least} or more")
@@ -116,7 +116,7 @@ def parse_rows(
 
 
 def parse_window(text: str | None, pixel_count: int | None) -> Window:
-    """`1.2s..1.3s`, either side of which may be left out. Raises UsageError."""
+    """Parse `1.2s..1.3s`, either side of which may be left out. Raises UsageError."""
     if pixel_count is not None and pixel_count < 1:
         raise UsageError("option --pixels", found=str(pixel_count), expected="1 or more")
     if text is None:
@@ -131,7 +131,7 @@ def parse_window(text: str | None, pixel_count: int | None) -> Window:
 
 
 def _moment_ns(window: str, text: str) -> int | None:
-    """Since the start of the session; nanoseconds where no unit stands. None: nothing stands there."""
+    """Return nanoseconds since the start of the session, also where no unit stands. None: nothing stands there."""
     if not text:
         return None
     found = MOMENT.fullmatch(text.strip())
@@ -147,7 +147,7 @@ def _no_window(text: str) -> UsageError:
 
 
 def parse_filter(text: str) -> Filter:
-    """`duration_sum_ns>10us`, `kernel_name~gemm`. Raises UsageError."""
+    """Parse `duration_sum_ns>10us`, `kernel_name~gemm`. Raises UsageError."""
     found = CONDITION.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -161,7 +161,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def parse_sort_key(text: str) -> SortKey:
-    """`COLUMN` or `COLUMN:desc`. Raises UsageError."""
+    """Parse `COLUMN` or `COLUMN:desc`. Raises UsageError."""
     column, _, direction = text.partition(":")
     if direction not in ("", "asc", "desc") or not column:
         raise UsageError(f"option --sort {text}", found=repr(text), expected="COLUMN, COLUMN:asc or COLUMN:desc")
@@ -169,7 +169,7 @@ def parse_sort_key(text: str) -> SortKey:
 
 
 def _plain(column: str, value: str) -> str:
-    """A number with a unit as one in the unit of the column; anything else as it is, for the column's type decides."""
+    """Convert a number with a unit to the unit of the column; anything else stays, for the column's type decides."""
     quantity = QUANTITY.fullmatch(value)
     units = next((units for ending, units in UNITS.items() if f"_{column}".endswith(ending)), None)
     if quantity is None or units is None:
@@ -182,7 +182,7 @@ def _plain(column: str, value: str) -> str:
 
 
 def _refuse_unknown(subject: str, column: str, tables: Sequence[Table]) -> None:
-    """Raises UsageError when none of the tables has the column."""
+    """Raise UsageError when none of the tables has the column."""
     if not any(column in table.column_names for table in tables):
         known = "; ".join(f"{', '.join(table.column_names[2:])} of {table.table_name}" for table in tables)
         raise UsageError(subject, found=f"no column {column}", expected=f"one of {known}", remedy="Choose one of them.")

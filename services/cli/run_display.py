@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +11,6 @@ from rich.text import Text
 
 from services.cli.terminal import FittedTable
 from services.core.disturbance import DISTURBED_SYMBOL, disturbance_note
-from services.core.errors import UnavailableError
 from services.core.model import CommandProfile, LogLevel, Run, RunState, StopReason, TableChunk
 from services.core.quantities import UNKNOWN, giga, median_with_interval, percentage
 
@@ -22,10 +19,6 @@ if TYPE_CHECKING:
 
     from services.cli.analyzer_client import AnalyzerClient, RunUpdate
 
-RECONNECT_S: Final = 30.0
-"""An analyzer that was killed is back within seconds when something restarts it; after half a minute it stays away."""
-
-RETRY_S: Final = 0.5
 SHOWN_STOP_REASONS: Final = {
     StopReason.CONFIDENCE_REACHED: "confident",
     StopReason.NO_IMPROVEMENT: "no gain",
@@ -44,26 +37,8 @@ ANALYZER: Final = "analyzer"
 SHOWN_LEVELS: Final = (LogLevel.WARNING, LogLevel.ERROR)
 
 
-def follow_run(client: AnalyzerClient, run_id: str) -> Iterator[RunUpdate]:
-    """The run's updates until it has ended; goes on where it stopped when the stream breaks.
-
-    Raises:
-        UnavailableError: the analyzer stayed away.
-    """
-    next_event_index = 0
-    while True:
-        try:
-            for update in client.watch_run(run_id, next_event_index):
-                next_event_index = update.next_event_index
-                yield update
-            return
-        except UnavailableError:
-            client.wait_until_reachable(RECONNECT_S)
-            time.sleep(RETRY_S)  # one that is about to stop still answers
-
-
 class RunDisplay:
-    """Shows the progress of one run, and what its program prints where that is wanted. `run` is its latest state."""
+    """The progress of one run on the terminal, and what its program prints where that is wanted. `run` is its latest state."""
 
     def __init__(self, run: Run, console: Console, *, shows_program: bool = False) -> None:
         self.run = run
@@ -82,9 +57,9 @@ class RunDisplay:
         self._task = self._progress.add_task("run", total=None, state=run.state, activity="")
 
     def follow(self, client: AnalyzerClient) -> Run:
-        """Shows the run until it has ended."""
+        """Show the run until it has ended."""
         with self._progress:
-            for update in follow_run(client, self.run.run_id):
+            for update in client.watch_run(self.run.run_id):
                 self._show(update)
         if not self.run.is_settled:
             self.run = client.run(self.run.run_id)
@@ -118,7 +93,7 @@ class RunDisplay:
 
 
 def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTable:
-    """One row per measured configuration. Input: the tables measurements and roofline of one run."""
+    """Return one row per measured configuration. Input: the tables measurements and roofline of one run."""
     latest_roofline = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
     headings = ("kernel", "parameters", "median ± CI", "efficiency", "bound", "verified", "GFLOP/s", "GB/s", "stop")
     rows = (
@@ -129,7 +104,7 @@ def result_table(measurements: pl.DataFrame, roofline: pl.DataFrame) -> FittedTa
 
 
 def counted_lines(roofline: pl.DataFrame) -> list[str]:
-    """Of which configurations the rates above stand on hardware counters. Input: table roofline of one run."""
+    """Return of which configurations the rates above stand on hardware counters. Input: table roofline of one run."""
     labels = roofline.filter(roofline["work_source"] == "counters")["label"].unique(maintain_order=True).to_list()
     if not labels:
         return []
@@ -156,7 +131,7 @@ def _result_cells(measurement: dict[str, Any], roofline: dict[str, Any]) -> tupl
 
 
 def paired_table(comparisons: pl.DataFrame, measurements: pl.DataFrame) -> FittedTable:
-    """One row per comparison in alternating blocks, with the ratio of the medians that the table of results shows.
+    """Return one row per comparison in alternating blocks, with the ratio of the medians that the table of results shows.
 
     Args:
         comparisons, measurements: tables paired_comparisons, with rows, and measurements of one run.
@@ -189,7 +164,7 @@ def _ratio(value: float | None) -> str:
 
 
 def implausible_lines(roofline: pl.DataFrame) -> list[str]:
-    """Why measurements cannot be true, one line each for the first ones. Input: table roofline of one run."""
+    """Return why measurements cannot be true, one line each for the first ones. Input: table roofline of one run."""
     latest = {row["configuration_index"]: row for row in roofline.iter_rows(named=True)}
     lines = [f"implausible: {row['label']}: {row['implausible_reason']}" for row in latest.values() if row["is_implausible"]]
     left_count = len(lines) - MAX_IMPLAUSIBLE_COUNT
@@ -204,7 +179,7 @@ def disturbed_lines(roofline: pl.DataFrame) -> list[str]:
 
 
 def failure_lines(failures: pl.DataFrame) -> list[str]:
-    """What to say of each configuration without a measurement; the same message is said once, with its count."""
+    """Return what to say of each configuration without a measurement; the same message is said once, with its count."""
     labels_by_message: dict[str, list[str]] = {}
     for row in failures.sort("configuration_index").iter_rows(named=True):
         labels_by_message.setdefault(row["message"], []).append(row["label"] or f"configuration {row['configuration_index']}")
@@ -215,6 +190,7 @@ def failure_lines(failures: pl.DataFrame) -> list[str]:
 
 
 def outcome_line(run: Run) -> str:
+    """Return how a run ended, in words."""
     completed_count, total_count = run.completed_configuration_count, run.total_configuration_count
     of_total = f" of {total_count}" if total_count not in (None, completed_count) else ""
     count = "" if run.is_trace else f", {completed_count}{of_total} configurations, {run.failed_configuration_count} failed"

@@ -19,7 +19,7 @@ SHOWN_TABLES: Final = ("measurements", "roofline", "paired_comparisons", "failur
 
 
 def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, console: Console) -> bool:
-    """Follows and shows the run; answers whether everything was measured and right.
+    """Follow and show the run, and return whether everything was measured and right.
 
     json_path: where results are written; "-" for standard output, which then has nothing else.
     """
@@ -36,7 +36,7 @@ def follow_and_show(client: AnalyzerClient, run: Run, json_path: Path | None, co
 
 
 def follow(client: AnalyzerClient, run: Run, console: Console, *, shows_program: bool = False) -> Run:
-    """Shows the run's progress until it has ended, with what its program prints if that is wanted. Ctrl-C cancels it."""
+    """Show the run's progress until it has ended, with what its program prints if that is wanted. Ctrl-C cancels it."""
     from services.cli.run_display import RunDisplay
 
     display = RunDisplay(run, console, shows_program=shows_program)
@@ -73,7 +73,7 @@ def _is_verified(measurements: pl.DataFrame) -> bool:
 
 
 def write_json(client: AnalyzerClient, run: Run, path: Path | None) -> None:
-    """Everything measured, in the project's format. path: None for standard output."""
+    """Write everything measured, in the project's format. path: None for standard output."""
     from services.analyzer.writers.results import results_document
     from services.cli.export import run_results
 

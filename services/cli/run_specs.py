@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeptSpec:
-    """notices: why a run of it may not be the same, one sentence each."""
+    """The spec of a run. notices: why a run of it may not be the same, one sentence each."""
 
     spec: RunSpec
     notices: tuple[str, ...] = ()
 
 
 def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
-    """The run's spec with the sources, definitions and device that it had.
+    """Return the run's spec with the sources, definitions and device that it had.
 
     Raises:
         UnmetConditionError: not the kind of run that can be repeated.
@@ -49,13 +49,13 @@ def kept_spec(client: AnalyzerClient, run: Run) -> KeptSpec:
 
 
 def stopped_sweep(client: AnalyzerClient, run: Run) -> StoppedSweep:
-    """The run with what it has measured."""
+    """Return the run with what it has measured."""
     frames = {name: client.rows(TableQuery(name, (run.run_id,), columns=columns))[0] for name, columns in KEPT_COLUMNS.items()}
     return StoppedSweep(run, **{name: frame.to_dicts() for name, frame in frames.items()})
 
 
 def upload_headers(client: AnalyzerClient, run: Run, spec: RunSpec) -> None:
-    """Gives the node the headers that the run had: it may have deleted them since. It says so itself when they are nowhere."""
+    """Give the node the headers that the run had: it may have deleted them since. It says so itself when they are nowhere."""
     if not isinstance(spec.work, KernelSweep):
         return
     for digest in sorted({kernel.bundle_digest for kernel in spec.work.kernels if kernel.bundle_digest is not None}):

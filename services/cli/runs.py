@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from services.core.model import Run
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(runs)
-    app.command()(cancel)
-    app.command()(annotate)
-    app.command()(delete)
-
-
 @takes_server
 def runs(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many, the newest first.")] = 20,
@@ -98,7 +91,7 @@ def delete(
 
 
 def _confirm_deletion(runs: Iterable[Run]) -> None:
-    """Raises UsageError where nobody can answer, Abort when the answer is no."""
+    """Ask the user. Raises UsageError where nobody can answer, Abort when the answer is no."""
     import sys
 
     from services.core.words.usage import UsageError
@@ -140,7 +133,7 @@ def _print_table(found: tuple[Run, ...]) -> None:
 
 
 def _counts(run: Run) -> tuple[str, str]:
-    """Configurations done of all, and failed ones; a trace has none."""
+    """Return configurations done of all, and failed ones; a trace has none."""
     if run.is_trace:
         return UNKNOWN, UNKNOWN
     total = "?" if run.total_configuration_count is None else run.total_configuration_count
@@ -154,7 +147,7 @@ def _print_json(found: tuple[Run, ...]) -> None:
 
 
 def run_row(run: Run) -> dict[str, object]:
-    """The run as a flat JSON object; unknown values are null."""
+    """Return the run as a flat JSON object; unknown values are null."""
     error, revision = run.error, run.spec.revision
     return {
         "run_id": run.run_id,

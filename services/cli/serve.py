@@ -7,21 +7,15 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 if TYPE_CHECKING:
     from services.core.settings import ServiceSettings
 
-# The settings classes take a second to load; their flags are therefore read by argparse, when the command runs.
-PASS_ON: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-
-
-def register(app: typer.Typer) -> None:
-    app.command(context_settings=PASS_ON, add_help_option=False)(profiler)
-    app.command(context_settings=PASS_ON, add_help_option=False)(analyzer)
-    app.command(context_settings=PASS_ON, add_help_option=False)(ui)
+CONTEXT_SETTINGS: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Typer passes all flags on: the settings classes take a second to load, so `flag_parser` reads the flags when the command runs."""
 
 
 def profiler(context: typer.Context) -> None:
@@ -65,7 +59,7 @@ def ui(
 
 
 def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Reads the flags, starts the service and returns when it has stopped."""
+    """Read the flags, start the service and return when it has stopped."""
     from services.cli.children import end_with_parent
 
     end_with_parent()
@@ -80,7 +74,11 @@ def run_service(settings_class: type[Any], arguments: Sequence[str], serve: Call
 
 
 def flag_parser(settings_class: type[ServiceSettings]) -> argparse.ArgumentParser:
-    """One flag a setting: --address, --data-folder, --insecure / --no-insecure …; what is not given stays None."""
+    """Return a parser with one flag a setting: --address, --data-folder, --insecure / --no-insecure …; what is not given stays None.
+
+    pydantic_settings' own parser is not used: it reads a value of a list as JSON or splits it at commas, and `--allowed-commands` takes
+    patterns such as `[a-z]*` and whole command lines.
+    """
     section = settings_class.section
     parser = argparse.ArgumentParser(
         prog=f"kernalyse {section}",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +35,7 @@ WATCH_S: Final = 0.2  # later than that nobody notices; more often is for nothin
 
 
 def named_endpoint(server: Server) -> Endpoint:
-    """Where the server that is named answers; it has an address.
+    """Return where the server that is named answers; it has an address.
 
     Raises:
         UsageError: without a token.
@@ -71,7 +75,7 @@ def _token(server: Server) -> str:
 
 
 def read_file(path: Path, subject: str) -> bytes:
-    """Raises InvalidSettingError."""
+    """Return what is in a file. Raises InvalidSettingError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -79,7 +83,7 @@ def read_file(path: Path, subject: str) -> bytes:
 
 
 def read_token(path: Path) -> str:
-    """Raises InvalidSettingError."""
+    """Return the token in a file. Raises InvalidSettingError."""
     token = read_file(path, "token file").decode(errors="replace").strip()
     if not token:
         raise InvalidSettingError(f"token file {path}", found="nothing in it", expected="a token")
@@ -97,10 +101,10 @@ def endpoint_of(announcement: Announcement, server: Server) -> Endpoint:
 
 @contextmanager
 def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[AnalyzerClient]:
-    """A client of the analyzer that `server` names, else of the one that runs, else of one that lives as long as the block.
+    """Yield a client of the analyzer that `server` names, else of the one that runs, else of one that lives as long as the block.
 
     Args:
-        with_profiler: whether one of its own gets a profiler; commands that only read do without.
+        with_profiler: whether one of its own gets a profiler; commands that only use the store do without.
     """
     if server.address is not None:
         with AnalyzerClient(named_endpoint(server)) as client:
@@ -111,29 +115,79 @@ def analyzer_session(server: Server, *, with_profiler: bool = True) -> Iterator[
         with AnalyzerClient(endpoint_of(running, server)) as client:
             yield client
         return
-    with own_services(server, with_profiler=with_profiler) as client:
+    with own_services(server) if with_profiler else own_analyzer(server) as client:
         yield client
 
 
 @contextmanager
-def own_services(server: Server, *, with_profiler: bool) -> Iterator[AnalyzerClient]:
-    """Profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block.
+def own_analyzer(server: Server) -> Iterator[AnalyzerClient]:
+    """Yield a client of an analyzer in a thread of this process, on a Unix socket, over the store of the user.
+
+    A process of its own would load most of what this one has loaded once more, which is half of a short command's time.
+
+    Args:
+        server: its client certificate is shown.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
+        folder = Path(folder_name)
+        settings = AnalyzerSettings.load(address=f"unix:{folder / 'analyzer.sock'}", announcement_file=folder / "analyzer.json")
+        with _served_in_thread(settings) as announcement, AnalyzerClient(endpoint_of(announcement, server)) as client:
+            _forget_vanished_sockets(client)
+            yield client
+
+
+@contextmanager
+def _served_in_thread(settings: AnalyzerSettings) -> Iterator[Announcement]:
+    """Serve an analyzer while the block runs. Raises what `serve_until` raises."""
+    from services.analyzer.server import serve_until
+
+    logging.getLogger().addHandler(logging.NullHandler())  # what a service logs is for who runs it, not for who reads a table
+    told_to_stop = asyncio.Event()
+    loop: Future[asyncio.AbstractEventLoop] = Future()
+    serving: Future[None] = Future()
+
+    async def serve() -> None:
+        loop.set_result(asyncio.get_running_loop())
+        await serve_until(settings, told_to_stop, partial(serving.set_result, None))
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as error:
+            if serving.done():
+                raise
+            serving.set_exception(error)
+
+    thread = threading.Thread(target=run, name="own analyzer", daemon=True)
+    thread.start()
+    try:
+        serving.result()
+        announcement = find_service(settings.announcement_path())
+        assert announcement is not None  # written before it serves
+        yield announcement
+    finally:
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            loop.result().call_soon_threadsafe(told_to_stop.set)
+        thread.join()
+
+
+@contextmanager
+def own_services(server: Server) -> Iterator[AnalyzerClient]:
+    """Run profiler and analyzer on Unix sockets in a private folder, over the store of the user; both end with the block.
 
     Args:
         server: its client certificate is shown to both.
     """
     with tempfile.TemporaryDirectory(prefix="kernalyse-") as folder_name:
         folder = Path(folder_name)
-        children = [_own_child("analyzer", folder)]
-        if with_profiler:
-            children.append(_own_child("profiler", folder))
+        children = [_own_child("analyzer", folder), _own_child("profiler", folder)]
         try:
             for child in children:
                 child.start()
             announcements = {child.service: child.wait_until_serving(START_TIMEOUT_S) for child in children}
             with AnalyzerClient(endpoint_of(announcements["analyzer"], server)) as client:
                 _forget_vanished_sockets(client)
-                with _ended_with(children, client), _added_node(client, announcements.get("profiler"), server):
+                with _ended_with(children, client), _added_node(client, announcements["profiler"], server):
                     yield client
         finally:
             for child in reversed(children):  # the analyzer last: it collects how the profiler's run ended
@@ -142,7 +196,7 @@ def own_services(server: Server, *, with_profiler: bool) -> Iterator[AnalyzerCli
 
 @contextmanager
 def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[None]:
-    """What waits for services of its own ends when one of them does: nobody would start it again.
+    """End what waits for services of its own when one of them ends: nobody would start it again.
 
     The client gives up then, so whatever the command waits for ends. An exception out of a signal handler would be simpler, but
     one that comes while gRPC starts a thread leaves a channel that never closes.
@@ -179,7 +233,7 @@ def _ended_with(children: Sequence[Child], client: AnalyzerClient) -> Iterator[N
 
 
 def _ended_among(children: Sequence[Child]) -> tuple[Child, int] | None:
-    """With its exit status."""
+    """Return the first that has ended, with its exit status."""
     return next(((child, status) for child in children if (status := child.exit_status()) is not None), None)
 
 
@@ -193,10 +247,7 @@ def _own_child(service: str, folder: Path) -> Child:
 
 
 @contextmanager
-def _added_node(client: AnalyzerClient, profiler: Announcement | None, server: Server) -> Iterator[None]:
-    if profiler is None:
-        yield
-        return
+def _added_node(client: AnalyzerClient, profiler: Announcement, server: Server) -> Iterator[None]:
     connect_node(client, endpoint_of(profiler, server))
     try:
         yield
@@ -207,7 +258,7 @@ def _added_node(client: AnalyzerClient, profiler: Announcement | None, server: S
 
 
 def connect_node(client: AnalyzerClient, endpoint: Endpoint) -> None:
-    """Adds a running profiler to the analyzer, and waits until it is collected from. Raises what AddNode raises."""
+    """Add a running profiler to the analyzer, and wait until it is collected from. Raises what AddNode raises."""
     try:
         client.add_node(endpoint)
     except NodeExistsError:
@@ -227,7 +278,7 @@ def connect_node(client: AnalyzerClient, endpoint: Endpoint) -> None:
 
 
 def _forget_vanished_sockets(client: AnalyzerClient) -> None:
-    """Removes profilers of sessions that were killed before they could do it."""
+    """Remove profilers of sessions that were killed before they could do it."""
     for node in client.nodes():
         _, is_socket, path = node.address.partition("unix:")
         if is_socket and node.health is not NodeHealth.SERVING and not Path(path).exists():

@@ -26,14 +26,12 @@ MAX_SHOWN_ROWS: Final = 200
 
 
 class OutputFormat(StrEnum):
+    """Formats in which tables are printed or written."""
+
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
     PARQUET = "parquet"
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(show)
 
 
 @takes_server
@@ -130,7 +128,7 @@ def _tables_of_run(
     choice: RowChoice,
     server: Server,
 ) -> tuple[dict[str, QueryResult], list[str]]:
-    """The tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
+    """Return the tables of a run and what to say of it. Without names its measurements, of a trace its kernels."""
     from services.analyzer.querying import QueryResult
     from services.cli.session import analyzer_session
     from services.core.model import ModelRun
@@ -149,7 +147,7 @@ def _tables_of_run(
 
 
 def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of sweeps and of traces share a table: without the columns of the other kind."""
+    """Return a table without the columns of the other kind: kernels of sweeps and of traces share one."""
     from services.analyzer.answer_tables import KERNEL_FIGURES
 
     figures = [column.name for column in KERNEL_FIGURES]
@@ -163,7 +161,7 @@ def of_its_kind(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def frames_as_json(frames: Mapping[str, pl.DataFrame]) -> str:
-    """One object: an array of row objects for every table."""
+    """Return one object: an array of row objects for every table."""
     import json
 
     from services.analyzer.writers.results import table_document

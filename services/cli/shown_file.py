@@ -41,7 +41,7 @@ class FileQuestion:
 
 
 def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryResult], list[str]]:
-    """What is found, by table, and the reader's notes.
+    """Return what is found, by table, and the reader's notes.
 
     Args:
         path: of a file, or of a folder that is one trace.
@@ -65,7 +65,7 @@ def tables_of_file(path: Path, question: FileQuestion) -> tuple[dict[str, QueryR
 
 
 def report_of_file(path: Path, chosen: str) -> bytes:
-    """What `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
+    """Return what `kernalyse report` says of a run, of a file. chosen: the format. Raises InvalidTraceError."""
     from services.analyzer.imported_run import imported_run
     from services.analyzer.writers.report import report_format
     from services.analyzer.writers.report_file import report_file
@@ -78,7 +78,7 @@ def report_of_file(path: Path, chosen: str) -> bytes:
 
 
 def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
-    """Tables of what was read by their names; those that it has nothing for have no rows."""
+    """Return tables of what was read by their names; those that it has nothing for have no rows."""
     trace = trace_frames(read.frames)
 
     def rows_of(name: str) -> pl.LazyFrame:
@@ -93,7 +93,7 @@ def _rows_of(read: ImportedTables) -> Callable[[str], pl.LazyFrame]:
 
 
 def _files(path: Path, question: FileQuestion) -> TraceFiles:
-    """The trace with what lies beside it and what the command line names."""
+    """Return the trace with what lies beside it and what the command line names."""
     files = trace_files(path, time.time_ns())
     beside = {} if path.is_dir() else {file.relative_to(path.parent).as_posix(): file for file in companions_of(path)}
     companions = {**files.companions, **beside, **report_files(question.reports)}
@@ -101,7 +101,7 @@ def _files(path: Path, question: FileQuestion) -> TraceFiles:
 
 
 def report_files(reports: Sequence[Path]) -> dict[str, Path]:
-    """Reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
+    """Return reports of ncu by the names that they go by beside a trace. Raises UsageError: one is none, or two have one name."""
     found: dict[str, Path] = {}
     for path in reports:
         with path.open("rb") as file:
@@ -122,20 +122,20 @@ def _results(read: ImportedTables, queries: Sequence[TableQuery]) -> dict[str, Q
 
 
 def _answered(trace: TraceFrames, query: TableQuery) -> QueryResult:
-    """Of a table that an analysis shares with other runs its own columns alone."""
+    """Return the result of a query; of a table that an analysis shares with other runs, its own columns alone."""
     name = query.table_name
     return _found(TRACE_ANALYSES[name].answer(trace, question_of(query)) if name in TRACE_ANALYSES else trace[name], query)
 
 
 def _found(rows: pl.LazyFrame, query: TableQuery) -> QueryResult:
-    """Without the columns of a store."""
+    """Return rows without the columns of a store."""
     columns = tuple(column for column in rows.collect_schema().names() if column not in ("run_id", "event_index"))
     table = table_named(query.table_name)
     return run_query(table.conform(rows), table, replace(query, columns=columns))
 
 
 def _read(files: TraceFiles, queries: Sequence[TableQuery]) -> ImportedTables:
-    """What the queries need of a large trace."""
+    """Read what the queries need of a large trace."""
     _refuse_unanswerable(files, queries)
     selection = Selection.of(needed for query in queries for needed in inputs([query.table_name], question_of(query)))
     return read_with_counters(files, selection)

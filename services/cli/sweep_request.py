@@ -19,7 +19,7 @@ class SweepRequest(SweepWords):
 
 @dataclass(frozen=True, slots=True)
 class BuiltSweep:
-    """notices: what has to be said aloud. bundles: headers to upload before the run."""
+    """A sweep that is ready to run. notices: for the user. bundles: headers to upload before the run."""
 
     sweep: KernelSweep
     notices: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class BuiltSweep:
 
 
 def build_sweep(request: SweepRequest) -> BuiltSweep:
-    """The sweep, and what goes with it.
+    """Return the sweep, and what goes with it.
 
     Raises:
         UsageError: an option cannot be read, or a file is not there.

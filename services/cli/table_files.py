@@ -20,7 +20,7 @@ STANDARD_OUTPUT: Final = "-"
 
 
 def checked_output(path: Path | None) -> Path | None:
-    """The file as it was given: what is measured for minutes is not to end at a place that cannot be written to.
+    """Return the path as it is: what is measured for minutes is not to end at a place that cannot be written to.
 
     Raises:
         UsageError: it cannot be written.
@@ -39,7 +39,7 @@ def checked_output(path: Path | None) -> Path | None:
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """output: None for standard output. Raises UsageError."""
+    """Write text to a file. output: None for standard output. Raises UsageError."""
     checked_output(output)
     if output is None:
         typer.echo(text, nl=False)
@@ -48,13 +48,14 @@ def write_text(text: str, output: Path | None) -> None:
 
 
 def write_tables(frames: Mapping[str, pl.DataFrame], table_format: TableFormat, folder: Path) -> None:
-    """One file a table in the folder, which is made where it is missing; empty tables get a file too, with its columns."""
+    """Write one file a table in the folder, which is made where it is missing; empty tables get a file too, with its columns."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in frames.items():
         write_table(frame, table_format, folder / f"{name}.{table_format}")
 
 
 def write_table(frame: pl.DataFrame, table_format: TableFormat, path: Path) -> None:
+    """Write a table to a file."""
     if table_format == "parquet":
         frame.write_parquet(path)
     else:

@@ -1,17 +1,20 @@
-"""Consoles and tables that stay readable at 80 columns and in files."""
+"""Consoles, tables that stay readable at 80 columns and in files, and results in three formats."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import typer
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.options import ReadableFormat
 from services.core.quantities import UNKNOWN
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ GAP_WIDTH: Final = 2
 
 
 def console(*, stderr: bool = False) -> Console:
+    """Return a console of standard output or standard error; one that is no terminal has unlimited width."""
     found = Console(stderr=stderr)
     return found if found.is_terminal else Console(stderr=stderr, width=UNLIMITED_WIDTH)
 
@@ -49,6 +53,7 @@ class _Column:
 
     @property
     def has_values(self) -> bool:
+        """Return whether any cell says something."""
         return any(cell not in ("", UNKNOWN) for cell in self.cells)
 
     @property
@@ -81,7 +86,7 @@ class FittedTable:
         numeric: Container[str | int] = (),
         whole: Container[str | int] = (),
     ) -> None:
-        """numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
+        """Lay out rows. numeric, whole: headings, or positions, of the columns that stand to the right, and of others that never wrap."""
         found = [tuple(row) for row in rows]
         columns = [
             _Column(
@@ -126,14 +131,67 @@ def _widths(columns: Sequence[_Column], width: int) -> Iterator[int]:
         yield min(column.min_width + more, width)
 
 
-def markdown_table(headings: Sequence[str], numeric: Container[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """The same as lines of Markdown."""
-    rule = ("--:" if heading in numeric else "---" for heading in headings)
-    return [_markdown_row(cells) for cells in (headings, rule, *rows)]
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table of text.
+
+    Attributes:
+        numeric: headings of the columns that are aligned to the right.
+        notes: lines that stand below it.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: Container[str] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A result in words and tables, which `print_rendering` writes as a table, as Markdown or as JSON.
+
+    Attributes:
+        document: the JSON object, with plain values.
+    """
+
+    tables: Sequence[TextTable]
+    summary: Sequence[str]
+    document: Mapping[str, object]
+
+
+def print_rendering(rendering: Rendering, output_format: ReadableFormat) -> None:
+    """Print a result in a format; the summary follows, on standard error where standard output is for a program or a file."""
+    match output_format:
+        case ReadableFormat.JSON:
+            typer.echo(as_json(rendering), nl=False)
+        case ReadableFormat.MARKDOWN:
+            typer.echo(as_markdown(rendering), nl=False)
+        case ReadableFormat.TABLE:
+            for table in rendering.tables:
+                console().print(FittedTable(table.headings, table.rows, numeric=table.numeric))
+                for note in table.notes:
+                    typer.echo(note)
+    for line in rendering.summary:
+        typer.echo(line, err=output_format is not ReadableFormat.TABLE)
+
+
+def as_markdown(rendering: Rendering) -> str:
+    """Return the summary as a list, then the tables, each with its notes."""
+    lines = [f"- {line}" for line in rendering.summary]
+    for table in rendering.tables:
+        rule = ("--:" if heading in table.numeric else "---" for heading in table.headings)
+        lines += ["", *(_markdown_row(cells) for cells in (table.headings, rule, *table.rows))]
+        lines += [line for note in table.notes for line in ("", note)]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(rendering: Rendering) -> str:
+    """Return the document as text that ends with a line feed."""
+    return json.dumps(rendering.document, indent=1) + "\n"
 
 
 def cut_name(name: str) -> str:
-    """Both ends of a long name: templates begin alike."""
+    """Return both ends of a name that is too long: names of templates begin alike."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH // 2]}…{name[-(MAX_NAME_LENGTH // 2 - 1) :]}"
 
 

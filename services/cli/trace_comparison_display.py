@@ -1,13 +1,12 @@
-"""A comparison of two traces as tables, as Markdown, as JSON, and in words."""
+"""Comparisons of two traces in words, for the terminal, for Markdown and for JSON."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from services.cli.terminal import FittedTable, cut_name, markdown_table
+from services.cli.terminal import Rendering, TextTable, cut_name
 from services.core.quantities import UNKNOWN, duration, percentage
 from services.core.quantities import change as ratio_change
 
@@ -31,60 +30,60 @@ WHAT_IT_PROVES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TraceChange:
-    """tables: kernel_comparison and layer_comparison."""
+    """What changed from one trace to another. tables: kernel_comparison and layer_comparison."""
 
     tables: Mapping[str, pl.DataFrame]
 
     @property
     def kernels(self) -> pl.DataFrame:
+        """Return table kernel_comparison."""
         return self.tables["kernel_comparison"]
 
     @property
     def duration_ns(self) -> int:
+        """Return the time of all kernels of the candidate."""
         return int(self.kernels["duration_sum_ns"].sum())
 
     @property
     def baseline_duration_ns(self) -> int:
+        """Return the time of all kernels of the baseline."""
         return int(self.kernels["baseline_duration_sum_ns"].sum())
 
     @property
     def duration_ratio(self) -> float | None:
-        """Of all kernels; None: a side has no time to compare."""
+        """Return the ratio of the times of all kernels, or None where a side has no time to compare."""
         return self.duration_ns / self.baseline_duration_ns if self.duration_ns and self.baseline_duration_ns else None
 
     def is_slower(self, threshold_ratio: float | None) -> bool:
+        """Return whether all kernels together are slower by more than the threshold; None is no threshold."""
         ratio = self.duration_ratio
         return threshold_ratio is not None and ratio is not None and ratio > 1 + threshold_ratio
 
 
-def change_tables(change: TraceChange) -> Iterator[FittedTable]:
-    for name, rows in change.tables.items():
-        yield FittedTable(_headings(name), _rows(name, rows), numeric=(*NUMERIC_HEADINGS, MEDIAN_HEADING))
-
-
-def change_markdown(change: TraceChange, threshold_ratio: float | None) -> str:
-    """What was found in words, then the tables."""
-    lines = [f"- {line}" for line in change_lines(change, threshold_ratio)]
-    for name, rows in change.tables.items():
-        lines += ["", *markdown_table(_headings(name), (*NUMERIC_HEADINGS, MEDIAN_HEADING), _rows(name, rows))]
-    return "\n".join(lines) + "\n"
-
-
-def change_json(change: TraceChange, threshold_ratio: float | None) -> str:
-    """One object with every row of both tables."""
+def change_rendering(change: TraceChange, threshold_ratio: float | None) -> Rendering:
+    """Return the change for printing. The tables have its largest rows, the document has all."""
+    tables = tuple(
+        TextTable(
+            _headings(name),
+            tuple(_cells(name, row) for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True)),
+            (*NUMERIC_HEADINGS, MEDIAN_HEADING),
+        )
+        for name, rows in change.tables.items()
+    )
+    summary = tuple(change_lines(change, threshold_ratio))
     document = {
         "schema": VERSION,
         "fail_if_slower_ratio": threshold_ratio,
         "is_slower": change.is_slower(threshold_ratio),
         "duration_ratio": change.duration_ratio,
-        "summary": list(change_lines(change, threshold_ratio)),
+        "summary": summary,
         **{name: rows.to_dicts() for name, rows in change.tables.items()},
     }
-    return json.dumps(document, indent=1) + "\n"
+    return Rendering(tables, summary, document)
 
 
 def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator[str]:
-    """The total, how much of it belongs together, and what this can tell."""
+    """Yield the total, how much of it belongs together, and what this can tell."""
     counts = (change.kernels[column].sum() for column in ("baseline_launch_count", "launch_count"))
     yield (
         f"All kernels: {duration(change.baseline_duration_ns)} before, {duration(change.duration_ns)} after "
@@ -109,11 +108,6 @@ def change_lines(change: TraceChange, threshold_ratio: float | None) -> Iterator
 def _headings(table_name: str) -> tuple[str, ...]:
     median = (MEDIAN_HEADING,) if table_name == "kernel_comparison" else ()
     return (table_name.removesuffix("_comparison"), *NUMERIC_HEADINGS, *median, "")
-
-
-def _rows(table_name: str, rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
-    for row in rows.head(SHOWN_ROW_COUNT).iter_rows(named=True):
-        yield _cells(table_name, row)
 
 
 def _cells(table_name: str, row: Mapping[str, Any]) -> tuple[str, ...]:

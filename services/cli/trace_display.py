@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def kernel_table(kernels: pl.DataFrame) -> FittedTable:
-    """Input: table kernels of a trace."""
+    """Return one row per kernel. Input: table kernels of a trace."""
     numeric = ("launches", "time", "share", "median")
     rows = (
         (
@@ -30,7 +30,7 @@ def kernel_table(kernels: pl.DataFrame) -> FittedTable:
 
 
 def layer_table(layers: pl.DataFrame) -> FittedTable:
-    """Input: table layers of a trace."""
+    """Return one row per layer. Input: table layers of a trace."""
     numeric = ("calls", "launches", "time", "share", "GFLOP/s", "GB/s", "efficiency")
     rows = (
         (

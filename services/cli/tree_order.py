@@ -15,7 +15,7 @@ KEYS: Final = ("variant", "layer_path", "parent_path", "layer")
 
 
 def in_tree_order(tree: pl.DataFrame, max_row_count: int) -> pl.DataFrame:
-    """The first rows of one run, those inside of a layer below it with indented names, then the others.
+    """Return the first rows of one run, those inside of a layer below it with indented names, then the others.
 
     As they are where the layer around one is not among them.
     """

@@ -9,10 +9,6 @@ import typer
 from services.cli.options import ClientCertificateOption, ClientKeyOption, Server
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(up)
-
-
 def up(
     demo: Annotated[bool, typer.Option("--demo", help="Submit a demo sweep of about a minute.")] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the dashboard in a browser.")] = False,

@@ -48,7 +48,7 @@ code; `services.core.rpc` maps it, so this module knows no transport.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 
@@ -349,3 +349,34 @@ def error_classes(root: type[KernalyseError] = KernalyseError) -> Iterator[type[
 def error_class(reason: str) -> type[KernalyseError]:
     """The class that carries ``reason``; InternalError for one this version does not know."""
     return next((cls for cls in error_classes() if cls.__dict__.get("reason") == reason), InternalError)
+
+
+def error_from_parts(code: str, reason: str, details: str, metadata: Mapping[str, str]) -> KernalyseError:
+    """Return the error that a service raised, or the nearest one for a failure of the transport.
+
+    Args:
+        code: name of the gRPC status code.
+        reason: the service's own; empty for a failure of the transport.
+        details: what the status says in words.
+        metadata: the four parts by name, as far as they are known.
+    """
+    found = metadata.get("found", details)
+    if reason:
+        return error_class(reason)(
+            metadata.get("subject", "request"), found=found, expected=metadata.get("expected", ""), remedy=metadata.get("remedy", "")
+        )
+    match code:
+        case "UNAVAILABLE":
+            return UnavailableError(
+                "service", found=found, expected="an answer", remedy="Check that it runs and that the address is right."
+            )
+        case "CANCELLED":
+            return CancelledError("call", found=found)
+        case "UNAUTHENTICATED":
+            return UnauthenticatedError("call", found=found)
+        case "RESOURCE_EXHAUSTED":
+            return LimitReachedError("call", found=found, remedy="Send or ask for less at once.")
+        case "UNIMPLEMENTED":
+            return NotBuiltYetError("call", found=found, remedy="The service may be of another version.")
+        case _:
+            return InternalError("call", found=f"{code}: {found}")

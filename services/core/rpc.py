@@ -32,9 +32,9 @@ from kernalyse.channel import (
     open_async_channel,
     open_channel,
 )
+from kernalyse.errors import request_error
 from services.core.auth import tokens_equal
 from services.core.errors import (
-    CancelledError,
     InternalError,
     InvalidRequestError,
     InvalidSettingError,
@@ -43,8 +43,7 @@ from services.core.errors import (
     NotBuiltYetError,
     NotFoundError,
     UnauthenticatedError,
-    UnavailableError,
-    error_class,
+    error_from_parts,
 )
 from services.core.model import RunError
 
@@ -121,44 +120,9 @@ def _without_middle(text: bytes, length: int) -> bytes:
 
 
 def error_from_rpc(error: grpc.RpcError) -> KernalyseError:
-    """The KernalyseError that a service raised, or the nearest one for a failure of the transport."""
-    code: grpc.StatusCode = error.code()
-    details: str = error.details() or code.name
-    info = _error_info(error)
-    if info is not None:
-        parts = dict(info.metadata)
-        cls = error_class(info.reason)
-        return cls(
-            parts.pop("subject", "request"),
-            found=parts.get("found", details),
-            expected=parts.get("expected", ""),
-            remedy=parts.get("remedy", ""),
-        )
-    match code:
-        case grpc.StatusCode.UNAVAILABLE:
-            return UnavailableError(
-                "service", found=details, expected="an answer", remedy="Check that it runs and that the address is right."
-            )
-        case grpc.StatusCode.CANCELLED:
-            return CancelledError("call", found=details)
-        case grpc.StatusCode.UNAUTHENTICATED:
-            return UnauthenticatedError("call", found=details)
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return LimitReachedError("call", found=details, remedy="Send or ask for less at once.")
-        case grpc.StatusCode.UNIMPLEMENTED:
-            return NotBuiltYetError("call", found=details, remedy="The service may be of another version.")
-        case _:
-            return InternalError("call", found=f"{code.name}: {details}")
-
-
-def _error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo | None:
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin":
-            for detail in status_pb2.Status.FromString(value).details:
-                info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info):
-                    return info
-    return None
+    """Return the KernalyseError that a service raised, or the nearest one for a failure of the transport."""
+    failure = request_error(error)
+    return error_from_parts(failure.code, failure.reason, failure.message, failure.metadata)
 
 
 @contextmanager

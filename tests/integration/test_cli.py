@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,6 +20,9 @@ import polars as pl
 import psutil
 import pytest
 
+from services.cli.options import Server
+from services.cli.session import analyzer_session
+from services.core.errors import StoreLockedError
 from tests.command import kernalyse
 from tests.integration.analyzer_under_test import running_analyzer
 from tests.service_processes import ServiceProcess, free_port
@@ -92,6 +96,26 @@ def test_bench_needs_no_service_show_reads_what_it_stored_and_a_second_one_repea
         csv = kernalyse("show", first["run_id"], "--format", "csv").stdout
     assert pl.read_parquet(tmp_path / "tables" / "samples.parquet").height == len(tables["samples"])
     assert pl.read_csv(BytesIO(csv.encode()))["label"].to_list() == ["saxpy N=1024", "saxpy N=4096"]
+
+
+def test_a_command_that_only_reads_has_its_analyzer_in_a_thread_that_ends_with_it(private_folders: Path) -> None:
+    with analyzer_session(Server(), with_profiler=False) as client:
+        assert client.runs(5) == ()
+        assert own_processes(private_folders) == []
+        with pytest.raises(StoreLockedError, match="in use by process"), analyzer_session(Server(), with_profiler=False):
+            pass
+        assert client.runs(5) == ()
+    assert not [thread for thread in threading.enumerate() if thread.name == "own analyzer"]
+
+
+def test_listing_runs_loads_no_analysis_and_says_nothing_but_them() -> None:
+    program = (
+        "import sys\nfrom services.cli.main import app\n"
+        "app(['runs'], standalone_mode=False)\n"
+        "print(sorted({'numba', 'llvmlite', 'services.analyzer.run_tables', 'services.analyzer.analyses.compare'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == (["No runs yet. Start one: kernalyse bench saxpy", "[]"], "")
 
 
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="this machine has a CUDA driver, so a device too")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -43,10 +44,7 @@ def client(analyzer_that_runs: None) -> Iterator[kernalyse.Client]:
 
 def add_node(client: kernalyse.Client, profiler: Endpoint) -> None:
     """As `kernalyse nodes add` does."""
-    from services.cli.analyzer_client import AnalyzerClient
-
-    with AnalyzerClient(client.endpoint) as calls:
-        calls.add_node(profiler)
+    client.add_node(profiler)
     deadline = time.monotonic() + 60
     while not any(status.HasField("node") and status.node.devices for status in client.nodes()):
         assert time.monotonic() < deadline
@@ -212,6 +210,18 @@ def test_a_closed_client_refuses_every_call(analyzer_that_runs: None) -> None:
     for call in (client.nodes, lambda: client.table("last", "runs"), lambda: next(client.watch("last")), lambda: list(client.runs())):
         with pytest.raises(RequestError, match="client: found a closed one; expected an open one"):
             call()
+
+
+def test_a_client_that_was_given_up_ends_what_waits_and_refuses_what_is_asked_later(analyzer_that_runs: None) -> None:
+    with kernalyse.connect() as client:
+        assert client.node_id_of("") == ""
+        assert client.node_id_of("nobody") == "nobody"
+        updates = client.watch_nodes()
+        next(updates)
+        threading.Timer(0.05, client.give_up).start()
+        for call in (lambda: list(updates), client.nodes, lambda: client.table("last", "runs"), lambda: list(client.watch("last"))):
+            with pytest.raises(RequestError, match=r"UNAVAILABLE: analyzer .*: found a call that was given up; expected an answer"):
+                call()
 
 
 def check_refusals(client: kernalyse.Client) -> None:

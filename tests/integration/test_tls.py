@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 import kernalyse
-from services.cli.analyzer_client import TIMEOUT_S
+from kernalyse.client import DEFAULT_TIMEOUT_S
 from tests.certificates import CertificateFiles, make_certificate, make_certificate_for, make_expired_certificate
 from tests.command import Done
 from tests.command import kernalyse as command
@@ -64,7 +64,7 @@ def runs_of(address: str, folder: Path, *options: str | Path) -> Done:
 
 def assert_refused_at_once(ask: Done, begin_s: float, *words: str) -> None:
     """Long before a call gives up; what is said is neither that it did."""
-    assert time.monotonic() - begin_s < TIMEOUT_S / 2
+    assert time.monotonic() - begin_s < DEFAULT_TIMEOUT_S / 2
     assert ask.returncode == 1
     for word in words:
         assert word in ask.stderr

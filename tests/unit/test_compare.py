@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from rich.console import Console
 
 from services.analyzer.analyses.compare import ComparedRun, Difference, compare_runs, joined_runs, parse_differences
 from services.analyzer.comparison_table import COMPARISON
 from services.analyzer.event_rows import frame_of
 from services.analyzer.schema import MEASUREMENTS, SAMPLES
-from services.cli.comparison_display import as_json, as_markdown, reason_notes, summary_lines, too_slow, verdict_table
+from services.cli.comparison_display import comparison_rendering, summary_lines, too_slow
+from services.cli.options import ReadableFormat
+from services.cli.terminal import Rendering, as_json, as_markdown, print_rendering
 from services.core.errors import InvalidRequestError
 from services.core.model import Device, DeviceKind
 from tests.integration.profiler_stand_in import H200
@@ -279,7 +279,7 @@ def test_the_summary_counts_says_what_undecided_means_and_what_is_too_slow() -> 
 
 
 def test_markdown_has_the_words_and_a_row_for_each_configuration() -> None:
-    text = as_markdown(comparison(), None)
+    text = as_markdown(comparison_rendering(comparison(), None))
     assert text.startswith("- 2 compared: 1 slower, 1 undecided.\n")
     table = text[text.index("| configuration") :].splitlines()
     assert len(table) == 2 + 4
@@ -290,22 +290,35 @@ def test_markdown_has_the_words_and_a_row_for_each_configuration() -> None:
 
 def test_a_reason_that_several_share_is_said_once_below_the_table() -> None:
     rows = compare_runs(side("a", [measured(0), measured(1, n=16)]), side("b", [measured(0), measured(1, n=16), measured(2, n=32)]))
-    (note,) = reason_notes(rows)
+    rendering = comparison_rendering(rows, None)
+    (note,) = rendering.tables[0].notes
     assert note.startswith("Note 1: Medians of one kernel differ")
-    table = as_markdown(rows, None).splitlines()
+    table = as_markdown(rendering).splitlines()
     assert [line.endswith("| note 1 |") for line in table[-5:-2]] == [True, True, False]
     assert table[-1] == note
-    assert reason_notes(comparison()) == ()
+    assert comparison_rendering(comparison(), None).tables[0].notes == ()
 
 
 def test_json_has_every_column_and_says_whether_something_is_slower() -> None:
-    document = json.loads(as_json(comparison(), 0.02))
+    document = json.loads(as_json(comparison_rendering(comparison(), 0.02)))
     assert (document["schema"], document["is_slower"], len(document["comparison"])) == ("kernalyse-comparison/1", True, 4)
     assert set(document["comparison"][0]) == set(COMPARISON.column_names)
-    assert json.loads(as_json(comparison(), None))["is_slower"] is False
+    assert json.loads(as_json(comparison_rendering(comparison(), None)))["is_slower"] is False
 
 
-def test_the_table_for_the_terminal_has_a_row_for_each_configuration() -> None:
-    stream = StringIO()
-    Console(file=stream, width=1000).print(verdict_table(comparison()))
-    assert len(stream.getvalue().splitlines()) == 2 + 4
+def test_the_table_for_the_terminal_has_a_row_for_each_configuration_and_the_words_below(capsys: pytest.CaptureFixture[str]) -> None:
+    rendering = comparison_rendering(comparison(), None)
+    print_rendering(rendering, ReadableFormat.TABLE)
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert len(lines) == 2 + 4 + len(rendering.summary)
+    assert (lines[-len(rendering.summary) :], printed.err) == (list(rendering.summary), "")
+
+
+@pytest.mark.parametrize(("output_format", "written"), [(ReadableFormat.JSON, as_json), (ReadableFormat.MARKDOWN, as_markdown)])
+def test_the_words_do_not_disturb_what_programs_read(
+    output_format: ReadableFormat, written: Callable[[Rendering], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rendering = comparison_rendering(comparison(), None)
+    print_rendering(rendering, output_format)
+    assert capsys.readouterr() == (written(rendering), "\n".join(rendering.summary) + "\n")

@@ -143,6 +143,12 @@ def test_every_setting_has_a_flag(cls: type[ServiceSettings]) -> None:
     assert set(vars(flag_parser(cls).parse_args([]))) == set(cls.model_fields)
 
 
+def test_each_pattern_of_a_command_is_one_value_whatever_letters_it_has() -> None:
+    given = ["[a-z]*", "python -c 'a, b'", "{x}"]
+    flags = vars(flag_parser(ProfilerSettings).parse_args([part for pattern in given for part in ("--allowed-commands", pattern)]))
+    assert ProfilerSettings.load(**flags).allowed_commands == tuple(given)
+
+
 def test_flags_reach_the_settings() -> None:
     flags = vars(
         flag_parser(UiSettings).parse_args(["--allowed-hosts", "a:1", "--allowed-hosts", "b:2", "--insecure", "--address", "127.0.0.1:0"])

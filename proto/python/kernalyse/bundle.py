@@ -25,7 +25,7 @@ MAX_UNPACKED_BYTES: Final = 1024**3
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
-    """A tar.gz of files by their names in it, the same bytes for the same files. Raises OSError for one that cannot be read."""
+    """Return a tar.gz of files by their names in it, the same bytes for the same files. Raises OSError for one that cannot be read."""
     packed = io.BytesIO()
     compressed = gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0, compresslevel=COMPRESSION_LEVEL)
     with compressed as stream, tarfile.open(fileobj=stream, mode="w") as archive:
@@ -39,7 +39,7 @@ def pack(files: Mapping[str, Path]) -> bytes:
 
 
 def files_of_folder(folder: Path) -> dict[str, Path]:
-    """Every file below a folder, apart from LEFT_OUT, by its path from there; of links the files that they lead to.
+    """Return every file below a folder, apart from LEFT_OUT, by its path from there; of links the files that they lead to.
 
     Raises:
         RequestError: there are more than MAX_FILE_COUNT.
@@ -55,19 +55,19 @@ def files_of_folder(folder: Path) -> dict[str, Path]:
 
 
 def refuse_too_large(files: Mapping[str, Path]) -> None:
-    """Raises RequestError for more than MAX_UNPACKED_BYTES, OSError for a file that is not there."""
+    """Raise RequestError for more than MAX_UNPACKED_BYTES, OSError for a file that is not there."""
     size_bytes = sum(path.stat().st_size for path in files.values())
     if size_bytes > MAX_UNPACKED_BYTES:
         raise _too_large("files for the node", f"{size_bytes} bytes", f"at most {MAX_UNPACKED_BYTES}")
 
 
 def passed_by(folder: Path) -> list[str]:
-    """What `files_of_folder` does not have, by its path: links to folders, which may hold anything, or to nothing, and what is no file."""
+    """Return by path what `files_of_folder` leaves out: links to folders, which may hold anything, or to nothing, and what is no file."""
     return [path.relative_to(folder).as_posix() for path in _paths_below(folder) if not path.is_file()]
 
 
 def _paths_below(folder: Path) -> Iterator[Path]:
-    """All but folders themselves."""
+    """Yield all paths but folders themselves."""
     for inner, folder_names, file_names in os.walk(folder, onerror=_raise):
         folder_names[:] = sorted(set(folder_names) - set(LEFT_OUT))
         links = (name for name in folder_names if Path(inner, name).is_symlink())
@@ -75,7 +75,7 @@ def _paths_below(folder: Path) -> Iterator[Path]:
 
 
 def _raise(error: OSError) -> None:
-    """A folder that cannot be read: left out unsaid, the program would miss it on the node."""
+    """Raise for a folder that cannot be read: left out unsaid, the program would miss it on the node."""
     raise error
 
 

@@ -25,7 +25,7 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 KEEPALIVE_INTERVAL_MS: Final = 20_000
 """Finds a vanished peer within half a minute; below 10 s servers answer too_many_pings."""
 
-RETURN_TIMEOUT_S: Final = 20.0
+RETURN_TIMEOUT_S: Final = 30.0
 """For a line to come back: a service is started again, a network changes. Longer, and who watches takes it for hanging."""
 
 RETRY_S: Final = 0.1
@@ -78,7 +78,7 @@ def is_address(address: str, *, is_to_listen: bool = False) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Whether nobody but this machine can reach the address: a Unix socket or a loopback host."""
+    """Return whether nobody but this machine can reach the address: a Unix socket or a loopback host."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -104,7 +104,7 @@ def open_channel(endpoint: Endpoint) -> grpc.Channel:
 
 
 def answer_when_back(method: Any, request: Any) -> Any:
-    """Calls a method over a line that has broken, and may break again while it is asked, until it answers.
+    """Call a method over a line that has broken, and may break again while it is asked, until it answers.
 
     Raises:
         grpc.RpcError: it refuses, or the line is not back within RETURN_TIMEOUT_S.

@@ -5,7 +5,9 @@ Needs gRPC and protobuf alone; tables come as polars, pandas or Arrow where that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 import grpc
 
 from kernalyse.bundle import files_of_folder, pack, refuse_too_large
-from kernalyse.channel import Endpoint, answer_when_back, open_channel
+from kernalyse.channel import RETRY_S, Endpoint, answer_when_back, open_channel
 from kernalyse.errors import refusal, request_errors
 from kernalyse.revision import git_revision
 from kernalyse.runs import Run, RunUpdate, run_of, update_of
@@ -22,7 +24,7 @@ from kernalyse.tables import Table, TableFilter, filter_messages, sort_keys
 from kernalyse.trace_upload import OutgoingTrace, TraceUpload
 from kernalyse.v1 import analyzer_service_pb2 as messages
 from kernalyse.v1 import analyzer_service_pb2_grpc as stubs
-from kernalyse.v1 import device_pb2, run_pb2
+from kernalyse.v1 import device_pb2, kernel_pb2, run_pb2
 
 if TYPE_CHECKING:
     import pandas
@@ -33,6 +35,8 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 """Longer than any answer but a stream takes; short enough that a dead service is noticed."""
 
 TRANSFER_TIMEOUT_S: Final = 600.0
+"""Of a whole file: 256 MB, the largest bundle, at 0.5 MB/s."""
+
 CHUNK_BYTES: Final = 1024 * 1024
 MAX_SECONDS: Final = 1e9  # as nanoseconds still a number of 64 bits
 TABLE_FORMS: Final = ("polars", "pandas", "arrow")
@@ -48,7 +52,7 @@ class Imported:
 
 
 class _ClosedStub:
-    """In the place of a closed client's: gRPC ends the process where a stream is asked for on a closed channel."""
+    """A stub in the place of a closed client's: gRPC ends the process where a stream is asked for on a closed channel."""
 
     def __getattr__(self, method: str) -> Any:
         raise refusal("client", found="a closed one", expected="an open one", remedy="Call it inside of its with block, or connect again.")
@@ -59,15 +63,34 @@ class Client:
 
     Every method raises RequestError for what the analyzer refuses, and when it cannot be reached. Where a run is asked
     for, its id, the beginning of one and "last" do as well.
+
+    Methods below "messages" take and return messages of `kernalyse.v1`, for programs that have types of their own.
+
+    Args:
+        on_close: called when the client is closed.
+        waits_until_ready: calls to an analyzer that does not listen yet wait for it, as long as they may take, and do not fail at once.
     """
 
-    def __init__(self, endpoint: Endpoint, on_close: Callable[[], None] = NOTHING) -> None:
+    def __init__(self, endpoint: Endpoint, on_close: Callable[[], None] = NOTHING, *, waits_until_ready: bool = False) -> None:
         self.endpoint = endpoint
+        self.is_given_up = False
         self._channel = open_channel(endpoint)
         self._stub: Any = stubs.AnalyzerServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._on_close = on_close
+        self._options = {"wait_for_ready": True} if waits_until_ready else {}
+        self._calls: set[Any] = set()  # that wait for the analyzer
+
+    def give_up(self) -> None:
+        """End what waits for an answer or an update, from any thread, with a RequestError of code UNAVAILABLE, and what is asked later.
+
+        Closing the client would end it too, but gRPC bears no closing beside a call that just begins.
+        """
+        self.is_given_up = True
+        for call in tuple(self._calls):
+            call.cancel()
 
     def close(self) -> None:
+        """Close the channel; every later call is refused."""
         self._stub = _ClosedStub()
         self._channel.close()
         on_close, self._on_close = self._on_close, NOTHING
@@ -91,7 +114,7 @@ class Client:
         memory_limit_bytes: int | None = None,
         request_id: str = "",
     ) -> Run:
-        """Queues a run; the commit of the folder that the program stands in is recorded with it.
+        """Queue a run; the commit of the folder that the program stands in is recorded with it.
 
         Args:
             spec: of `kernel_sweep`, `command`, `model` or `ceilings`.
@@ -112,42 +135,32 @@ class Client:
         revision = None if asked.HasField("revision") else git_revision(Path.cwd())
         if revision is not None:
             asked.revision.commit, asked.revision.is_dirty = revision
-        request = messages.AnalyzerServiceStartRunRequest(node_id=self._node_id(node), spec=asked, request_id=request_id)
-        return run_of(self._call(self._stub.StartRun, request).run)
+        request = messages.AnalyzerServiceStartRunRequest(node_id=self.node_id_of(node), spec=asked, request_id=request_id)
+        return run_of(self.start_run(request))
 
     def watch(self, run: Run | str, *, next_event_index: int = 0) -> Iterator[RunUpdate]:
-        """The run and its new rows from an index on, then live; ends when the run has ended.
+        """Yield the run and its new rows from an index on, then live, until the run has ended.
 
-        A stream that breaks is taken up where it was, each row once; an analyzer that stays away for 20 s ends it.
+        A stream that breaks is taken up where it was, each row once; an analyzer that stays away for 30 s ends it.
         """
-        run_id = _id_of(run)
-        while True:
-            try:
-                for update in self._stream(run_id, next_event_index):
-                    next_event_index = update.next_event_index
-                    yield update
-                return
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._is_back():
-                    with request_errors():
-                        raise
+        yield from map(update_of, self.watch_messages(_id_of(run), next_event_index))
 
     def wait(self, run: Run | str) -> Run:
-        """Until the run has ended; answers with how."""
+        """Wait until the run has ended, and return it."""
         for _ in self.watch(run):
             pass
         return self.run(run)
 
     def run(self, run: Run | str) -> Run:
-        """As it is now."""
-        return run_of(self._call(self._stub.GetRun, messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
+        """Return a run as it is now."""
+        return run_of(self._call("GetRun", messages.AnalyzerServiceGetRunRequest(run_id=_id_of(run))).run)
 
     def runs(self, *, max_count: int | None = None) -> Iterator[Run]:
-        """Runs of all nodes, newest first; asks for further pages as they are needed. max_count: None for all."""
+        """Yield runs of all nodes, newest first, and ask for further pages as they are needed. max_count: None for all."""
         page_token, remaining = "", max_count
         while remaining is None or remaining > 0:
             page_size = 0 if remaining is None else min(remaining, 1000)
-            response = self._call(self._stub.ListRuns, messages.AnalyzerServiceListRunsRequest(page_size=page_size, page_token=page_token))
+            response = self._call("ListRuns", messages.AnalyzerServiceListRunsRequest(page_size=page_size, page_token=page_token))
             yield from map(run_of, response.runs)
             page_token = response.next_page_token
             remaining = None if remaining is None else remaining - len(response.runs)
@@ -155,39 +168,34 @@ class Client:
                 return
 
     def cancel(self, run: Run | str) -> Run:
-        """Ends a run; one that has ended stays as it is."""
-        return run_of(self._call(self._stub.CancelRun, messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
+        """End a run; one that has ended stays as it is."""
+        return run_of(self._call("CancelRun", messages.AnalyzerServiceCancelRunRequest(run_id=_id_of(run))).run)
 
     def annotate(self, run: Run | str, *, tags: Sequence[str], notes: str) -> Run:
-        """Replaces the run's tags and notes."""
-        return run_of(self._call(self._stub.UpdateRun, messages.UpdateRunRequest(run_id=_id_of(run), tags=tags, notes=notes)).run)
+        """Replace the run's tags and notes."""
+        return run_of(self._call("UpdateRun", messages.UpdateRunRequest(run_id=_id_of(run), tags=tags, notes=notes)).run)
 
     def delete(self, run: Run | str) -> None:
-        """Deletes a run that has ended, with all its rows."""
-        self._call(self._stub.DeleteRun, messages.DeleteRunRequest(run_id=_id_of(run)))
+        """Delete a run that has ended, with all its rows."""
+        self._call("DeleteRun", messages.DeleteRunRequest(run_id=_id_of(run)))
 
     def report(self, run: Run | str, report_format: Literal["text", "markdown"] = "text") -> str:
-        """A report of a run."""
-        request = messages.ExportReportRequest(run_id=_id_of(run), format=report_format)
-        with request_errors():
-            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S)).decode()
+        """Return a report of a run."""
+        return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=report_format)).decode()
 
     def document(self, run: Run | str, document_format: Literal["html", "pdf", "pptx", "png", "svg"], against: Run | str = "") -> bytes:
-        """A document with charts of a run, as a file; of png and svg a zip.
+        """Return a document with charts of a run, as a file; of png and svg a zip.
 
         Args:
             against: baseline; the document compares both then.
         """
         baseline_run_id = _id_of(against) if against else ""
-        request = messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id)
-        with request_errors():
-            return b"".join(part.chunk for part in self._stub.ExportReport(request, timeout=TRANSFER_TIMEOUT_S))
+        return self.export_report(messages.ExportReportRequest(run_id=_id_of(run), format=document_format, baseline_run_id=baseline_run_id))
 
     def artifact(self, run: Run | str, artifact_name: str) -> bytes:
-        """A file that a run has left; table artifacts names them."""
+        """Return a file that a run has left; table artifacts names them."""
         request = messages.AnalyzerServiceReadArtifactRequest(run_id=self.run(run).run_id, artifact_name=artifact_name)
-        with request_errors():
-            return b"".join(part.chunk for part in self._stub.ReadArtifact(request, timeout=TRANSFER_TIMEOUT_S))
+        return b"".join(part.chunk for part in self._stream("ReadArtifact", request, TRANSFER_TIMEOUT_S))
 
     # ------------------------------------------------------------ tables
 
@@ -245,7 +253,7 @@ class Client:
         depth: int | None = None,
         to: Literal["polars", "pandas", "arrow"] = "polars",
     ) -> Any:
-        """Rows of a table or an analysis: measurements, samples, roofline, kernels, layers and the others.
+        """Return rows of a table or an analysis: measurements, samples, roofline, kernels, layers and the others.
 
         Args:
             run: one, or several; an empty sequence for all runs.
@@ -277,9 +285,7 @@ class Client:
             columns=columns,
             depth=depth,
         )
-        with request_errors():
-            parts = tuple(response.chunk.arrow_ipc for response in self._stub.GetTable(request, timeout=TRANSFER_TIMEOUT_S))
-        table = Table(table_name, parts)
+        table = Table(table_name, tuple(response.chunk.arrow_ipc for response in self.table_messages(request)))
         return {"polars": table.to_polars, "pandas": table.to_pandas, "arrow": table.to_arrow}[to]()
 
     # ------------------------------------------------------------ files in, nodes
@@ -291,7 +297,7 @@ class Client:
         on_sent: Callable[[int], None] = lambda _: None,
         on_progress: Callable[[messages.ImportProgress], None] | None = None,
     ) -> Imported:
-        """Reads a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
+        """Read a file of results or a trace into a run, with NVBench's binary samples beside it; several traces into one run.
 
         Args:
             paths: of the file, or of the traces of one job's processes; the analyzer tells their formats by the content.
@@ -302,63 +308,154 @@ class Client:
         Raises:
             OSError: the file cannot be read.
         """
-        with request_errors():
-            traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
-            answer = TraceUpload(traces, on_sent, on_progress).send(self._stub)
+        traces = [OutgoingTrace(path, reports if number == 0 else ()) for number, path in enumerate(paths)]
+        answer = self.send_traces(TraceUpload(traces, on_sent, on_progress))
         return Imported(run_of(answer.run), answer.is_known)
 
     def upload_bundle(self, folder: Path, *, node: str = "") -> str:
-        """Stores a folder on a node, without .git, .venv and __pycache__; the digest that `command` and `model` take.
+        """Store a folder on a node, without .git, .venv and __pycache__, and return the digest that `command` and `model` take.
 
         Raises:
             OSError: a file or a folder cannot be read.
         """
         files = files_of_folder(folder)
         refuse_too_large(files)
-        data, node_id = pack(files), self._node_id(node)
-        requests = (
-            messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
-            for start in range(0, len(data), CHUNK_BYTES)
-        )
-        with request_errors():
-            digest: str = self._stub.UploadBundle(requests, timeout=TRANSFER_TIMEOUT_S).digest
-        return digest
+        return self.send_bundle(pack(files), self.node_id_of(node))
 
     def nodes(self) -> list[messages.NodeStatus]:
-        """Every node, reachable or not, with its devices."""
-        return list(self._call(self._stub.ListNodes, messages.ListNodesRequest()).nodes)
+        """Return every node, reachable or not, with its devices."""
+        return list(self._call("ListNodes", messages.ListNodesRequest()).nodes)
+
+    def node_id_of(self, node: str) -> str:
+        """Return the id of the node with an address or a host name; what is neither stays as it is, and empty is any node."""
+        if not node:
+            return ""
+        reached = (status for status in self.nodes() if status.HasField("node"))
+        return next((status.node.node_id for status in reached if node in (status.address, status.node.hostname)), node)
+
+    def add_node(self, node: Endpoint) -> messages.NodeStatus:
+        """Make the analyzer collect from a profiler, and return what it knows of it so far."""
+        request = messages.AddNodeRequest(
+            address=node.address,
+            token=node.token,
+            ca_certificate=node.ca_certificate or b"",
+            client_certificate=node.client_certificate or b"",
+            client_key=node.client_key or b"",
+        )
+        status: messages.NodeStatus = self._call("AddNode", request).node
+        return status
+
+    def remove_node(self, address: str) -> None:
+        """Make the analyzer collect from a profiler no more; its runs stay."""
+        self._call("RemoveNode", messages.RemoveNodeRequest(address=address))
 
     def hardware(self, node_id: str, device_id: str) -> list[device_pb2.Ceiling]:
-        """Ceilings of a device from all sources."""
-        return list(self._call(self._stub.GetHardware, messages.GetHardwareRequest(node_id=node_id, device_id=device_id)).ceilings)
+        """Return ceilings of a device from all sources."""
+        return list(self.hardware_message(messages.GetHardwareRequest(node_id=node_id, device_id=device_id)).ceilings)
+
+    # ------------------------------------------------------------ messages
+
+    def start_run(self, request: messages.AnalyzerServiceStartRunRequest) -> run_pb2.Run:
+        """Queue a run as the request says, and return it; `submit` adds a revision, and finds the node by its name."""
+        run: run_pb2.Run = self._call("StartRun", request).run
+        return run
+
+    def watch_messages(self, run_id: str, next_event_index: int = 0) -> Iterator[messages.AnalyzerServiceWatchRunResponse]:
+        """Yield what `watch` yields."""
+        while True:
+            try:
+                request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
+                with self._waiting_for(self._stub.WatchRun(request)) as stream:
+                    for response in stream:
+                        next_event_index = response.next_event_index
+                        yield response
+                return
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or not self._is_back():
+                    with request_errors():
+                        raise
+                time.sleep(RETRY_S)  # an analyzer that is about to stop still answers
+
+    def table_messages(self, query: messages.GetTableRequest) -> Iterator[messages.GetTableResponse]:
+        """Yield the rows that a query finds, chunk by chunk."""
+        return self._stream("GetTable", query, TRANSFER_TIMEOUT_S)
+
+    def export_report(self, request: messages.ExportReportRequest) -> bytes:
+        """Return a report or a document as a file."""
+        return b"".join(part.chunk for part in self._stream("ExportReport", request, TRANSFER_TIMEOUT_S))
+
+    def send_traces(self, upload: TraceUpload) -> messages.ImportTraceResponse:
+        """Send an upload and return the run that it has become. Raises OSError for a file that cannot be read."""
+        with request_errors():
+            return upload.send(self._stub, **self._options)
+
+    def send_bundle(self, data: bytes, node_id: str = "") -> str:
+        """Store a tar.gz on a node, and return its digest there."""
+        requests = (
+            messages.AnalyzerServiceUploadBundleRequest(node_id=node_id, chunk=data[start : start + CHUNK_BYTES])
+            for start in range(0, max(len(data), 1), CHUNK_BYTES)
+        )
+        digest: str = self._call("UploadBundle", requests, TRANSFER_TIMEOUT_S).digest
+        return digest
+
+    def kernels(self, node_id: str = "") -> list[kernel_pb2.KernelDefinition]:
+        """Return the kernels of a node's catalogue."""
+        return list(self._call("ListKernels", messages.AnalyzerServiceListKernelsRequest(node_id=node_id)).kernels)
+
+    def hardware_message(self, request: messages.GetHardwareRequest) -> messages.GetHardwareResponse:
+        """Return ceilings and thresholds of a device."""
+        response: messages.GetHardwareResponse = self._call("GetHardware", request)
+        return response
+
+    def watch_nodes(self) -> Iterator[messages.WatchNodesResponse]:
+        """Yield what changes of nodes and devices, without end; a stream that breaks ends it."""
+        return self._stream("WatchNodes", messages.WatchNodesRequest())
 
     # ------------------------------------------------------------ calls
 
-    def _node_id(self, node: str) -> str:
-        if not node:
-            return ""
-        known = [status.node.node_id for status in self.nodes() if node in (status.address, status.node.hostname)]
-        return known[0] if known else node
-
-    def _stream(self, run_id: str, next_event_index: int) -> Iterator[RunUpdate]:
-        request = messages.AnalyzerServiceWatchRunRequest(run_id=run_id, next_event_index=next_event_index)
-        stream = self._stub.WatchRun(request)
-        try:
-            yield from map(update_of, stream)
-        finally:
-            stream.cancel()
-
     def _is_back(self) -> bool:
-        """Waits for the analyzer: whether it answers within the time that a line has to come back."""
+        """Wait for the analyzer, and return whether it answers within the time that a line has to come back."""
+
+        def list_nodes(request: Any, **options: Any) -> Any:
+            with self._waiting_for(self._stub.ListNodes.future(request, **options)) as call:
+                return call.result()
+
         try:
-            answer_when_back(self._stub.ListNodes, messages.ListNodesRequest())
+            answer_when_back(list_nodes, messages.ListNodesRequest())
         except grpc.RpcError:
             return False
         return True
 
-    def _call(self, method: Any, request: Any) -> Any:
-        with request_errors():
-            return method(request, timeout=DEFAULT_TIMEOUT_S)
+    def _call(self, method: str, request: Any, timeout_s: float = DEFAULT_TIMEOUT_S) -> Any:
+        future = getattr(self._stub, method).future(request, timeout=timeout_s, **self._options)
+        with request_errors(), self._waiting_for(future) as call:
+            return call.result()
+
+    def _stream(self, method: str, request: Any, timeout_s: float | None = None) -> Iterator[Any]:
+        with request_errors(), self._waiting_for(getattr(self._stub, method)(request, timeout=timeout_s, **self._options)) as stream:
+            yield from stream
+
+    @contextmanager
+    def _waiting_for(self, call: Any) -> Iterator[Any]:
+        """Yield the call, and keep it among those that `give_up` ends as long as somebody waits for it."""
+        self._calls.add(call)
+        try:
+            if self.is_given_up:
+                call.cancel()
+            yield call
+        except (grpc.FutureCancelledError, grpc.RpcError) as error:
+            if not self.is_given_up:
+                raise
+            raise refusal(
+                f"analyzer {self.endpoint.address}",
+                found="a call that was given up",
+                expected="an answer",
+                code="UNAVAILABLE",
+                reason="UNAVAILABLE",
+            ) from error
+        finally:
+            self._calls.discard(call)
+            call.cancel()
 
 
 def _id_of(run: Run | str) -> str:

@@ -15,7 +15,7 @@ LIST_HEAD_BYTES: Final = 1024
 
 
 def companions_of(path: Path) -> list[Path]:
-    """Files that belong to a trace by what they are called and where they lie. Raises OSError."""
+    """Return the files that belong to a trace by what they are called and where they lie. Raises OSError."""
     folders = (path.with_name(path.name + ending) for ending in COMPANION_FOLDERS)
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
     config = path.with_name(COMPANION_FILE)
@@ -23,7 +23,7 @@ def companions_of(path: Path) -> list[Path]:
 
 
 def _is_list(path: Path) -> bool:
-    """A JSON list or a CSV table: other traces that lie in the same folder have no use for ceilings."""
+    """Return whether it is a JSON list or a CSV table: other traces that lie in the same folder have no use for ceilings."""
     if path.suffix.lower() == ".csv":
         return True
     with path.open("rb") as file:

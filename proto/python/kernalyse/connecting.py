@@ -27,7 +27,7 @@ def connect(
     insecure: bool = False,
     start: bool = False,
 ) -> Client:
-    """A client of an analyzer. Connects at the first call; close it, or use it in a `with` block.
+    """Return a client of an analyzer, which connects at the first call; close it, or use it in a `with` block.
 
     Args:
         address: "host:port" or "unix:PATH". None: the analyzer that this user has running on this machine.
@@ -97,12 +97,12 @@ def _contents(path: Path | None) -> bytes | None:
 
 
 def _start_services(client_certificate_file: Path | None, client_key_file: Path | None) -> tuple[Endpoint, Callable[[], None]]:
-    """Services that live until the function is called, at the latest until this program ends."""
+    """Start services that live until the returned function is called, at the latest until this program ends."""
     from services.cli.options import Server
     from services.cli.session import own_services
 
     stack = ExitStack()
     atexit.register(stack.close)
     server = Server(client_certificate_file=client_certificate_file, client_key_file=client_key_file)
-    client = stack.enter_context(own_services(server, with_profiler=True))
+    client = stack.enter_context(own_services(server))
     return client.endpoint, stack.close

@@ -23,17 +23,19 @@ class Announcement:
 
 
 def config_folder() -> Path:
+    """Return the folder of the user's settings and token."""
     import platformdirs
 
     return platformdirs.user_config_path("kernalyse")
 
 
 def config_file() -> Path:
+    """Return the file of settings: the one that KERNALYSE_CONFIG names, else the one in the folder."""
     return Path(os.environ.get("KERNALYSE_CONFIG") or config_folder() / "kernalyse.toml")
 
 
 def runtime_folder() -> Path:
-    """For the files that name running services: in XDG_RUNTIME_DIR, or below /tmp where a session has none."""
+    """Return the folder of files that name running services: in XDG_RUNTIME_DIR, or below /tmp where a session has none."""
     import platformdirs
 
     with warnings.catch_warnings():
@@ -42,13 +44,13 @@ def runtime_folder() -> Path:
 
 
 def announcement_path(service: str) -> Path:
-    """Where a service of this user says that it runs: as its settings have it, else in the usual place."""
+    """Return where a service of this user says that it runs: as its settings have it, else in the usual place."""
     chosen = os.environ.get(f"KERNALYSE_{service.upper()}_ANNOUNCEMENT_FILE") or _setting(service)
     return Path(chosen) if chosen else runtime_folder() / f"{service}.json"
 
 
 def find_service(path: Path) -> Announcement | None:
-    """The service that the file names, if its process still lives. A file of another user is passed over."""
+    """Return the service that the file names, if its process still lives. A file of another user is passed over."""
     found = read_announcement(path)
     if found is None or start_ticks(found.process_id) != found.process_start_ticks:
         return None
@@ -56,6 +58,7 @@ def find_service(path: Path) -> Announcement | None:
 
 
 def read_announcement(path: Path) -> Announcement | None:
+    """Return what a file of this user says, or None where there is none that can be read."""
     try:
         with path.open() as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
@@ -66,7 +69,7 @@ def read_announcement(path: Path) -> Announcement | None:
 
 
 def start_ticks(process_id: int) -> int | None:
-    """When a process was started, in ticks of the kernel; None: it is gone."""
+    """Return when a process was started, in ticks of the kernel, or None for one that is gone."""
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text()
     except OSError:

@@ -34,7 +34,7 @@ class RequestError(Exception):
 
     @property
     def subject(self) -> str:
-        """The thing at fault, named as the caller named it; empty: not told."""
+        """Return the thing at fault, named as the caller named it; empty: not told."""
         return self.metadata.get("subject", "")
 
     @property
@@ -47,7 +47,7 @@ class RequestError(Exception):
 
     @property
     def remedy(self) -> str:
-        """What can be done now; empty: not told."""
+        """Return what can be done now; empty: not told."""
         return self.metadata.get("remedy", "")
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class RequestError(Exception):
 def refusal(
     subject: str, *, found: str, expected: str, remedy: str = "", code: str = "INVALID_ARGUMENT", reason: str = "INVALID_CALL"
 ) -> RequestError:
-    """An error of this side: what was asked for cannot be sent."""
+    """Return an error of this side: what was asked for cannot be sent."""
     parts = {"subject": subject, "found": found, "expected": expected, "remedy": remedy}
     message = f"{subject}: found {found}; expected {expected}.{' ' if remedy else ''}{remedy}"
     return RequestError(code, reason, message, {name: text for name, text in parts.items() if text})
@@ -76,14 +76,15 @@ def local_failure(code: grpc.StatusCode, reason: str, subject: str, *, found: st
 
 @contextmanager
 def request_errors() -> Iterator[None]:
-    """Raises RequestError for every RpcError inside."""
+    """Raise RequestError for every RpcError inside."""
     try:
         yield
     except grpc.RpcError as error:
-        raise _request_error(error) from error
+        raise request_error(error) from error
 
 
-def _request_error(error: grpc.RpcError) -> RequestError:
+def request_error(error: grpc.RpcError) -> RequestError:
+    """Return what a failed call says: the service's own reason and parts, or those of the transport."""
     code: str = error.code().name
     message: str = error.details() or code
     for key, value in error.trailing_metadata() or ():

@@ -18,6 +18,7 @@ TIMEOUT_S: Final = 5.0
 
 
 def is_serving(endpoint: Endpoint) -> bool:
+    """Return whether the service answers that it serves."""
     with open_channel(endpoint) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)

@@ -51,7 +51,7 @@ class Measuring:
     when_busy: Literal["record", "wait", "refuse"] = "record"
 
     def message(self) -> run_pb2.MeasuringOptions:
-        """As the contract has it. Raises RequestError, naming what cannot be used."""
+        """Return the message of the contract. Raises RequestError, naming what cannot be used."""
         return run_pb2.MeasuringOptions(
             cache_mode=choice("cache", self.cache, run_pb2.CacheMode, "CACHE_MODE"),
             timing_method=choice("timing", self.timing, run_pb2.TimingMethod, "TIMING_METHOD"),
@@ -76,7 +76,7 @@ DEFAULT_MEASURING: Final = Measuring()
 
 
 def choice(argument: str, value: str, enum: EnumTypeWrapper, prefix: str) -> str:
-    """The name of the enum's member. Raises RequestError, naming those there are."""
+    """Return the name of the enum's member. Raises RequestError, naming those there are."""
     known = [name.removeprefix(f"{prefix}_") for name, number in enum.items() if number != 0]  # 0: UNSPECIFIED
     if value.upper() not in known:
         raise refusal(f"argument {argument}", found=repr(value), expected=", ".join(known).lower())
@@ -84,7 +84,7 @@ def choice(argument: str, value: str, enum: EnumTypeWrapper, prefix: str) -> str
 
 
 def nanoseconds(argument: str, seconds: float | None) -> int | None:
-    """Raises RequestError for a time that is none."""
+    """Return seconds as nanoseconds. Raises RequestError for a time that is none."""
     if seconds is None:
         return None
     if not 0 <= seconds <= 1e9:

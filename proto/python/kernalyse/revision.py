@@ -10,7 +10,7 @@ GIT_TIMEOUT_S: Final = 10.0  # a status of a large checkout on a cold disk takes
 
 
 def git_revision(folder: Path) -> tuple[str, bool] | None:
-    """Commit, and whether tracked files differ from it; None outside a checkout, without commits or without git."""
+    """Return the commit, and whether tracked files differ from it, or None outside a checkout, without commits or without git."""
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
     if commit is None or changes is None:

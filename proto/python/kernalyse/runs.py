@@ -63,6 +63,7 @@ class Run:
 
     @property
     def has_ended(self) -> bool:
+        """Return whether nothing more will come of it."""
         return self.state not in LIVE_STATES
 
     def __str__(self) -> str:
@@ -88,6 +89,7 @@ class RunUpdate:
 
 
 def run_of(message: run_pb2.Run) -> Run:
+    """Return the run that a message is of."""
     return Run(
         run_id=message.run_id,
         node_id=message.node_id,
@@ -111,6 +113,7 @@ def run_of(message: run_pb2.Run) -> Run:
 
 
 def update_of(message: messages.AnalyzerServiceWatchRunResponse) -> RunUpdate:
+    """Return the update that a message is of."""
     return RunUpdate(
         run=run_of(message.run) if message.HasField("run") else None,
         tables=tuple(Table(chunk.table_name, (chunk.arrow_ipc,)) for chunk in message.tables),

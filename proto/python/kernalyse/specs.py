@@ -38,7 +38,7 @@ def kernel_sweep(
     with_counters: bool = False,
     order_seed: int | None = None,
 ) -> run_pb2.RunSpec:
-    """Every kernel over the cartesian product of its parameters.
+    """Return a run of every kernel over the cartesian product of its parameters.
 
     Args:
         kernels: names of the catalogue; "FILE.cu:FUNCTION" for source of your own, of which buffers and sizes are derived;
@@ -98,7 +98,7 @@ def command(
     max_launch_count: int | None = None,
     step_count: int | None = None,
 ) -> run_pb2.RunSpec:
-    """A command under a profiler, on the node.
+    """Return a run of a command under a profiler, on the node.
 
     Args:
         arguments: the program first.
@@ -148,7 +148,7 @@ def model(
     prompt: str = "",
     tokenizer_file_name: str = "",
 ) -> run_pb2.RunSpec:
-    """A whole model: a built-in one on the project's own kernels, or an ONNX file.
+    """Return a run of a complete model: a built-in one on the project's own kernels, or an ONNX file.
 
     Args:
         model_name: e.g. "gpt-nano", or the name of an ONNX file of the bundle.
@@ -180,7 +180,11 @@ def model(
 
 
 def ceilings(*, backend: BackendChoice = "auto", device_id: str | None = None) -> run_pb2.RunSpec:
-    """What the device itself reaches: levels of memory, multiply-adds, tensor cores. device_id: None: the backend's first."""
+    """Return a run that measures what the device itself reaches: levels of memory, multiply-adds, tensor cores.
+
+    Args:
+        device_id: None for the backend's first.
+    """
     return run_pb2.RunSpec(ceiling_measurement=run_pb2.CeilingMeasurement(backend=_backend(backend), device_id=device_id))
 
 

@@ -39,14 +39,14 @@ class Table:
     arrow_ipc: tuple[bytes, ...] = field(repr=False)
 
     def to_polars(self) -> polars.DataFrame:
-        """Raises ModuleNotFoundError without polars."""
+        """Return a polars data frame. Raises ModuleNotFoundError without polars."""
         pl = _module("polars")
         frames = [pl.read_ipc_stream(BytesIO(part)) for part in self.arrow_ipc]
         frame: polars.DataFrame = pl.concat(frames) if frames else pl.DataFrame()
         return frame
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Raises ModuleNotFoundError without pandas, and without both pyarrow and polars.
+        """Return a pandas data frame. Raises ModuleNotFoundError without pandas, and without both pyarrow and polars.
 
         With polars alone, columns of whole numbers with nulls become floats, pandas' own way of holding them.
         """
@@ -59,14 +59,14 @@ class Table:
             return converted
 
     def to_arrow(self) -> pyarrow.Table:
-        """Raises ModuleNotFoundError without pyarrow."""
+        """Return a pyarrow table. Raises ModuleNotFoundError without pyarrow."""
         ipc, pa = _module("pyarrow.ipc", "pyarrow"), _module("pyarrow")
         parts = [ipc.open_stream(part).read_all() for part in self.arrow_ipc]
         return pa.concat_tables(parts) if parts else pa.table({})
 
 
 def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
-    """Raises RequestError for what is no condition, and for an operator that there is not."""
+    """Return the messages of conditions. Raises RequestError for what is none, and for an operator that there is not."""
     found = []
     for condition in filters:
         if isinstance(condition, str) or len(condition) != 3:
@@ -80,7 +80,7 @@ def filter_messages(filters: Iterable[TableFilter]) -> list[table_pb2.Filter]:
 
 
 def sort_keys(columns: Iterable[str]) -> list[table_pb2.SortKey]:
-    """Names of columns; those with "-" in front descend."""
+    """Return the messages of names of columns; those with "-" in front descend."""
     return [table_pb2.SortKey(column=name.removeprefix("-"), descending=name.startswith("-")) for name in columns]
 
 

@@ -29,7 +29,7 @@ def bench(
     timer: Timer = "auto",
     measuring: Measuring = DEFAULT_MEASURING,
 ) -> Bench:
-    """Times a callable: warm-up, samples until the median is known well enough, statistics; as kernels are measured.
+    """Time a callable: warm-up, samples until the median is known well enough, statistics; as kernels are measured.
 
     GPU work is timed by CUDA events on the current stream of whichever of PyTorch, CuPy, CUDA Python and PyCUDA this
     program has loaded and put to use; what is enqueued elsewhere is not seen. Without one of them the host's clock times
@@ -74,7 +74,7 @@ def compare(
     timer: Timer = "auto",
     measuring: Measuring = DEFAULT_MEASURING,
 ) -> Comparison:
-    """Whether `judged` is faster or slower than `baseline`: both in alternating blocks, until that can be told.
+    """Return whether `judged` is faster or slower than `baseline`: both in alternating blocks, until that can be told.
 
     Args:
         names: of both, in this order; None: the functions' own names.
@@ -91,7 +91,7 @@ def compare(
 
 @contextmanager
 def _extra_named() -> Iterator[None]:
-    """Says which extra is missing."""
+    """Say which extra is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -43,7 +43,7 @@ class OutgoingTrace:
 
 @dataclass(frozen=True, slots=True)
 class _OutgoingFile:
-    """file_name: what the analyzer is told."""
+    """One file of an upload. file_name: what the analyzer is told."""
 
     path: Path
     file_name: str
@@ -51,7 +51,7 @@ class _OutgoingFile:
 
 
 class TraceUpload:
-    """One run's traces on their way out: one, or those of the processes of a job.
+    """Traces of one run on their way out: one, or those of the processes of a job.
 
     Files that `companions_of` finds go with them; names inside a trace are not followed anywhere, for whoever wrote it could
     name any file of this machine.
@@ -84,7 +84,7 @@ class TraceUpload:
         self.size_bytes = sum(file.path.stat().st_size for file in self._files)
 
     def send(self, stub: Any, **options: Any) -> messages.ImportTraceResponse:
-        """Calls ImportTrace of a stub. When the line breaks, what the analyzer has already is not sent again.
+        """Call ImportTrace of a stub. When the line breaks, what the analyzer has already is not sent again.
 
         An interrupt (Ctrl-C) ends the import at the analyzer too, and leaves nothing there.
 
@@ -124,7 +124,7 @@ class TraceUpload:
 
     @contextmanager
     def _watched(self, stub: Any) -> Iterator[None]:
-        """While the block runs, what becomes of the import is told."""
+        """Report what becomes of the import while the block runs."""
         if self._on_progress is None:
             yield
             return
@@ -144,7 +144,7 @@ class TraceUpload:
             raise error from None
 
     def _requests(self) -> Iterator[messages.ImportTraceRequest]:
-        """Messages, read as they are asked for. An unreadable file ends them early, and the analyzer takes nothing of them."""
+        """Yield messages, read as they are asked for. An unreadable file ends them early, and the analyzer takes nothing of them."""
         upload_id, source_id, offset_bytes = self._upload_id, self._source_id, self._there.offset_bytes
         whole, rest = self._files[: self._there.whole_file_count], self._files[self._there.whole_file_count :]
         try:
@@ -162,13 +162,13 @@ class TraceUpload:
             self._problem = error
 
     def _tell(self, position_bytes: int) -> None:
-        """What is sent a second time was told of the first time."""
+        """Report how much was sent; what is sent a second time was reported the first time."""
         if position_bytes > self._sent_bytes:
             self._on_sent(position_bytes - self._sent_bytes)
             self._sent_bytes = position_bytes
 
     def _requests_of(self, outgoing: _OutgoingFile, offset_bytes: int) -> Iterator[messages.ImportTraceRequest]:
-        """A file from an offset on; the digest is of all of it."""
+        """Yield a file from an offset on; the digest is of all of it."""
         digest = hashlib.sha256()
         request = messages.ImportTraceRequest(
             file_name=outgoing.file_name, offset_bytes=offset_bytes, is_further_trace=outgoing.is_further_trace
@@ -192,7 +192,7 @@ def _tell_each(call: Iterable[messages.WatchImportResponse], on_progress: Callab
 
 
 def _files(traces: Sequence[OutgoingTrace]) -> Iterator[_OutgoingFile]:
-    """Each trace with what belongs to it. Of several the folders in which they differ belong to their names."""
+    """Yield each trace with what belongs to it. Of several the folders in which they differ belong to their names."""
     common_folder = Path(os.path.commonpath([trace.path.absolute().parent for trace in traces]))
     for number, trace in enumerate(traces):
         path = trace.path.absolute()
@@ -205,7 +205,7 @@ def _files(traces: Sequence[OutgoingTrace]) -> Iterator[_OutgoingFile]:
 
 
 def _tables_of(folder: Path) -> list[Path]:
-    """All files of a folder that is one trace, tables first. Raises FileNotFoundError when there are none."""
+    """Return all files of a folder that is one trace, tables first. Raises FileNotFoundError when there are none."""
     files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: (file.suffix not in TABLE_ENDINGS, file.name))
     if not files or files[0].suffix not in TABLE_ENDINGS:
         raise FileNotFoundError(errno.ENOENT, "no table in the folder", str(folder))

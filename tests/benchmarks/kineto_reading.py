@@ -39,7 +39,7 @@ from pathlib import Path
 from services.analyzer.analyses.trace_breakdown import trace_breakdown
 from services.analyzer.analyses.trace_kernels import trace_kernels
 from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.trace import TraceFiles
 path = Path(sys.argv[1])
 frames = {name: frame.lazy() for name, frame in KinetoReader().read(TraceFiles(path.name, path, 0)).frames.items()}

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from services.analyzer.readers import kineto_events
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.kineto_fields import ARGUMENTS, CATEGORIES, MEMBERS
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from services.analyzer.readers import trace_bytes
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.trace_joining import RankTrace, joined

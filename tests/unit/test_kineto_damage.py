@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.analyzer.readers import kineto, kineto_ahead, kineto_plain, trace_bytes
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.kineto_ahead import scanned_ahead
 from services.analyzer.readers.kineto_events import KinetoEvents, scanned_events
 from services.analyzer.readers.trace import ImportedTables, TraceFiles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -10,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.analyzer.correlation import coded
-from services.analyzer.readers.json_scan import NULL
-from services.analyzer.readers.kineto_events import KinetoEvents
-from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, EventKind, Field
+from services.analyzer.readers.kineto.events import BEGIN, COMPLETE, END, NULL, EventKind, Field, KinetoEvents
 from services.core.errors import InvalidTraceError
 
 Integers = NDArray[np.int64]
@@ -128,14 +127,14 @@ def program(file: KinetoFile) -> Program:
     kept, unpaired = _paired(columns, (process_number, thread_number))
     if kept is not None:
         process_number, thread_number = process_number[kept], thread_number[kept]
-        columns = np.ascontiguousarray(columns[:, kept])
+        columns = [column[kept] for column in columns]
         events = replace(events, columns=columns)
     is_timed = (columns[Field.PHASE] == COMPLETE) & (columns[Field.KIND] != EventKind.FORWARD_LINK)
     duration_ns = columns[Field.DURATION_NS]
     without = is_timed & (duration_ns == NULL)
     negative = is_timed & (duration_ns < 0) & ~without
     duration_ns[without] = 0
-    origin_ns = int(columns[Field.TIME_NS].min()) if columns.shape[1] > 0 else 0
+    origin_ns = int(columns[Field.TIME_NS].min()) if columns[Field.TIME_NS].size > 0 else 0
     columns[Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
     (processes,), (threads,) = coded(process_number), coded(thread_number)
@@ -143,7 +142,7 @@ def program(file: KinetoFile) -> Program:
     return Program(file, events, process_number, thread_number, thread_code, origin_ns, counts)
 
 
-def _set_times_of_names(columns: Integers) -> None:
+def _set_times_of_names(columns: Sequence[Integers]) -> None:
     """Names of processes hold at any time: that of another event, so that the trace begins where it does."""
     is_name = columns[Field.KIND] == EventKind.PROCESS_NAME
     if is_name.any():
@@ -177,7 +176,7 @@ def _numbers(events: KinetoEvents) -> Integers:
     return numbers
 
 
-def _paired(columns: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
+def _paired(columns: Sequence[Integers], threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
     """Makes complete events of begins and ends: which events to keep (None: all), and how many halves have no other one."""
     phase, time_ns, kind = columns[Field.PHASE], columns[Field.TIME_NS], columns[Field.KIND]
     halves = np.flatnonzero((phase == BEGIN) | (phase == END))
@@ -192,7 +191,7 @@ def _paired(columns: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integ
             stack.append(row)
         elif stack:
             begin = stack.pop()
-            columns[Field.DURATION_NS, begin] = time_ns[row] - time_ns[begin]
+            columns[Field.DURATION_NS][begin] = time_ns[row] - time_ns[begin]
             phase[begin] = COMPLETE
             is_kept[begin] = kind[begin] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
         else:

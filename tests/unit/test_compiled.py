@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pytest
 
 from services.analyzer import compiled as compiling
+from services.analyzer import correlation
 from services.analyzer.compiled import compiled, word
-from services.analyzer.readers import json_scan, kineto_scan
+from services.analyzer.readers.kineto import attribution
 
 Integers = npt.NDArray[np.int64]
 
@@ -137,12 +138,12 @@ def test_a_timeline_whose_code_was_kept_loads_no_compiler(kept: Path) -> None:
 def test_kept_code_stands_for_every_source_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, a constant that changes in one file stays as it was in the code of another one."""
     digest_of, source_of = compiling.sources_digest, compiling._source
-    before = [digest_of(module.__name__) for module in (kineto_scan, json_scan)]
-    changed = "services.analyzer.readers.kineto_fields"
+    before = [digest_of(module.__name__) for module in (attribution, correlation)]
+    changed = "services.analyzer.readers.kineto.events"
     monkeypatch.setattr(compiling, "_source", lambda module: source_of(module) + (b"# changed" if module == changed else b""))
     digest_of.cache_clear()
     try:
-        after = [digest_of(module.__name__) for module in (kineto_scan, json_scan)]
+        after = [digest_of(module.__name__) for module in (attribution, correlation)]
         assert after[0] != before[0]
         assert after[1] == before[1]  # it does not use the other module
     finally:

@@ -104,7 +104,7 @@ class UnpackedBytes:
 
         def feed() -> None:
             with os.fdopen(writing, "wb", buffering=0) as file, suppress(BrokenPipeError):  # it has ended: told by its answer
-                rest = memoryview(self._data[start:stop])
+                rest = self._data[start:stop].data
                 while rest:
                     rest = rest[file.write(rest) :]
 

@@ -346,7 +346,7 @@ class EventDecoder:
         self._dropped: Counter[tuple[str | None, str | None]] = Counter()
         self._are_floats_exact = True
 
-    def decode(self, text: bytes) -> bool:
+    def decode(self, text: bytes | memoryview) -> bool:
         """Add the events of a range.
 
         Args:
@@ -355,7 +355,7 @@ class EventDecoder:
         Returns:
             Whether it is that, from the first byte to the last. If not, nothing is added.
         """
-        text = b"[%b]" % text
+        text = b"".join((b"[", text, b"]"))
         if self._are_floats_exact:
             with suppress(ValueError, RecursionError):  # msgspec refuses it, or its UTF-8 is broken
                 if self._add(_FLOAT_DECODER.decode(text), _float_times):
@@ -431,9 +431,9 @@ class EventDecoder:
         for field, name in _WHOLE_ARGUMENTS:
             put(field, _wholes(list(map(attrgetter(name), arguments))))
         for field, name in _TOKEN_ARGUMENTS:
-            put(field, _raw_codes(map(attrgetter(name), arguments), len(arguments), self._tokens))
+            put(field, _raw_codes(list(map(attrgetter(name), arguments)), self._tokens))
         for field, name in _TRIPLE_ARGUMENTS:
-            codes = _raw_codes(map(attrgetter(name), arguments), len(arguments), self._triples)
+            codes = _raw_codes(list(map(attrgetter(name), arguments)), self._triples)
             values = np.array([*map(_triple, self._triples), (NULL, NULL, NULL)], dtype=np.int64)[np.where(codes == ABSENT, -1, codes)]
             for place in range(3):
                 columns[Field(field + place)] = values[:, place].copy()
@@ -448,9 +448,12 @@ def _codes(values: list[Any], table: Mapping[Any, int]) -> Integers:
     return np.fromiter(map(table.__getitem__, values), dtype=np.int64, count=len(values))
 
 
-def _raw_codes(values: Iterable[Raw], count: int, table: Mapping[Any, int]) -> Integers:
+def _raw_codes(values: list[Raw], table: Mapping[Any, int]) -> Integers:
     """Most events have few of the arguments: those that they have not are no tokens to look up."""
-    return np.fromiter((ABSENT if value is NOTHING else table[bytes(value)] for value in values), dtype=np.int64, count=count)
+    codes = np.full(len(values), ABSENT, dtype=np.int64)
+    rows = [row for row, value in enumerate(values) if value is not NOTHING]
+    codes[rows] = [table[bytes(values[row])] for row in rows]
+    return codes
 
 
 def _letter(phase: str | None) -> int:
@@ -474,7 +477,8 @@ def _may_be_kept(kind: Integers, phase: Integers) -> Flags:
     is_complete = (phase == COMPLETE) & (kind != EventKind.OTHER)
     is_flow = (phase == FLOW_START) | (phase == FLOW_END)
     is_half = (phase == BEGIN) | (phase == END)
-    return (kind == EventKind.PROCESS_NAME) | is_half | np.where(kind == EventKind.FORWARD_LINK, is_flow, is_complete)
+    may_be: Flags = (kind == EventKind.PROCESS_NAME) | is_half | np.where(kind == EventKind.FORWARD_LINK, is_flow, is_complete)
+    return may_be
 
 
 # ------------------------------------------------------------ values
@@ -561,7 +565,7 @@ def _event(value: Any) -> Event:
 
 
 def _args(value: dict[str, Any]) -> Args:
-    found = {
+    found: dict[str, Any] = {
         field.name: _number(value[field.encode_name]) if field.type == Whole else _raw(value[field.encode_name])
         for field in msgspec.structs.fields(Args)
         if field.encode_name in value

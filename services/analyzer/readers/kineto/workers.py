@@ -63,10 +63,10 @@ def decode_part(read: Callable[[int], bytes], byte_count: int, is_wanted: Callab
     while is_wanted():
         block = read(min(RANGE_BYTES, unread_bytes))
         unread_bytes -= len(block)
-        text += block
+        text = text + block if text else block
         end, next_start = cut(text) if unread_bytes > 0 else (len(text), len(text))
         if end > 0 or unread_bytes == 0:
-            if decoder.decode(text[:end]):
+            if decoder.decode(memoryview(text)[:end]):
                 decoded_bytes += next_start
                 text = text[next_start:]
                 failure_count = 0
@@ -93,7 +93,6 @@ class WorkerProcess:
     """A process that decodes a part of a trace. To be ended by whoever started it."""
 
     def __init__(self, source: TraceBytes, start: int, stop: int) -> None:
-        self._stop = stop - start
         # -P: a folder named `services` where the user stands must not hide the package. Its own session: Ctrl-C is not for it.
         command = [sys.executable, "-P", "-m", PROGRAM, str(stop - start), str(os.getpid())]
         with source.stream(start, stop) as (file, feed):
@@ -109,6 +108,11 @@ class WorkerProcess:
             found: EventColumns | None = pickle.load(self._process.stdout)
             return found
         return None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; less than 0: the signal that ended it. None while it runs."""
+        return self._process.poll()
 
     def end(self) -> None:
         """At once, whatever it does."""

@@ -25,8 +25,8 @@ PROGRAM: Final = "services.analyzer.readers.kineto.workers"
 RANGE_BYTES: Final = 8 * 1024 * 1024
 """Decoded at once. Its objects take four times as much memory; with less than 1 MB, what is done once for each range shows."""
 
-MAX_RANGE_BYTES: Final = 1024**3
-"""One event may be as long as this; the range grows until it holds a whole one."""
+MAX_RANGE_BYTES: Final = 8 * RANGE_BYTES
+"""A range grows until it holds a whole event. Longer ones are left to json: a file made to exhaust memory must not do it here."""
 
 MAX_FAILURES: Final = 3
 """A range that does not decode was cut within a text that looks like events, or is damaged. It grows so many times less one."""
@@ -93,7 +93,7 @@ class WorkerProcess:
     """A process that decodes a part of a trace. To be ended by whoever started it."""
 
     def __init__(self, source: TraceBytes, start: int, stop: int) -> None:
-        # -P: a folder named `services` where the user stands must not hide the package. Its own session: Ctrl-C is not for it.
+        # -P: a folder named `services` where the user stands must not hide the package.
         command = [sys.executable, "-P", "-m", PROGRAM, str(stop - start), str(os.getpid())]
         with source.stream(start, stop) as (file, feed):
             self._process = subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)

@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 Indexes = NDArray[np.int32]
 
 TEXT_BASE: Final = 2**40
-"""Added to the token of a process or thread that is no number: "Spans", "stream 7". No system has so large numbers."""
+"""Added to the place of a process or thread that is no number among all such: "Spans", "stream 7". No system has so large numbers."""
 
 NOTHING: Final = -1
 """Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
@@ -169,11 +169,16 @@ def _numbers(events: KinetoEvents) -> Integers:
     is_wanted = np.zeros(numbers.size, dtype=np.bool_)
     for field in (Field.PROCESS, Field.THREAD):
         is_wanted[events.columns[field]] = True
-    for token in np.flatnonzero(is_wanted[:NOTHING]).tolist():
-        text = events.texts[token]
-        is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19
-        numbers[token] = int(text) if is_number else TEXT_BASE + token
+    wanted = np.flatnonzero(is_wanted[:NOTHING]).tolist()
+    others = sorted({events.texts[token] for token in wanted if not _is_number(events.texts[token])})
+    places = {text: TEXT_BASE + place for place, text in enumerate(others)}  # whatever the order in which tokens were found
+    numbers[wanted] = [places[text] if text in places else int(text) for text in (events.texts[token] for token in wanted)]
     return numbers
+
+
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(text) < 19
 
 
 def _paired(columns: Sequence[Integers], threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:

@@ -415,12 +415,15 @@ class EventDecoder:
         }
         self._ranges.append([columns[field] for field in Field])
         self.event_count += count
-        pairs, counts = np.unique(category_codes[~is_kept] * len(phases) + phase_codes[~is_kept], return_counts=True)
-        names, letters = tuple(categories), tuple(phases)
-        for pair, dropped_count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            letter = letters[pair % len(letters)]
-            self._dropped[names[pair // len(letters)], letter if _letter(letter) != NULL else None] += dropped_count
+        self._count_dropped(category_codes[~is_kept] * len(phases) + phase_codes[~is_kept], tuple(categories), tuple(phases))
         return True
+
+    def _count_dropped(self, pairs: Integers, categories: tuple[str | None, ...], phases: tuple[str | None, ...]) -> None:
+        """pairs: of each event the code of its category, times the number of phases, and that of its phase."""
+        found, first_rows, counts = np.unique(pairs, return_index=True, return_counts=True)
+        for index in np.argsort(first_rows).tolist():  # in order of first appearance
+            category, phase = categories[found[index] // len(phases)], phases[found[index] % len(phases)]
+            self._dropped[category, phase if _letter(phase) != NULL else None] += int(counts[index])
 
     def _arguments(self, arguments: list[Args]) -> dict[Field, Integers]:
         columns: dict[Field, Integers] = {}

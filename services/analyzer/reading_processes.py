@@ -185,9 +185,10 @@ class _ReadingProcess:
         return line.decode()
 
     async def end(self) -> None:
-        """At once, whatever it does."""
+        """At once, whatever it does, with the processes that it has started: all of its session."""
         with suppress(ProcessLookupError):
-            self.process.kill()
+            if self.process.returncode is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
 
     def close_input(self) -> None:
@@ -197,11 +198,21 @@ class _ReadingProcess:
 
     @property
     def memory_bytes(self) -> int:
-        """Resident, without mapped files; 0 where the system does not tell, and when it has ended."""
+        """Resident, without mapped files, with what processes that it has started take.
+
+        0 where the system does not tell, and when it has ended.
+        """
         with suppress(OSError):
-            found = ANONYMOUS.search(Path(f"/proc/{self.process.pid}/status").read_bytes())
-            return 0 if found is None else int(found[1]) * 1024
+            children = [path.read_text().split() for path in Path(f"/proc/{self.process.pid}/task").glob("*/children")]
+            return sum(map(_anonymous_bytes, (self.process.pid, *(int(child) for found in children for child in found))))
         return 0
+
+
+def _anonymous_bytes(process_id: int) -> int:
+    with suppress(OSError):
+        found = ANONYMOUS.search(Path(f"/proc/{process_id}/status").read_bytes())
+        return 0 if found is None else int(found[1]) * 1024
+    return 0
 
 
 def _ended(task: ReadingTask, status: int) -> KernalyseError:

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_answers import PLAIN_QUESTION, TRACE_ANALYSES, trace_frames
 from services.core.model import CommandProfile, Run, RunSpec

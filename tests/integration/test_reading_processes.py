@@ -24,7 +24,7 @@ from kernalyse.v1 import analyzer_service_pb2 as messages
 from services.analyzer import store as store_module
 from services.analyzer.importing import Importing
 from services.analyzer.readers.trace import TraceFiles
-from services.analyzer.reading_processes import PROGRAM, ReadingProcesses
+from services.analyzer.reading_processes import PROGRAM, ReadingProcesses, _ReadingProcess
 from services.analyzer.reading_tasks import ReadingTask
 from services.analyzer.store import Store
 from services.analyzer.trace_arrival import Extent, TracePart
@@ -334,6 +334,24 @@ async def test_reading_over_the_memory_is_refused_and_the_next_trace_is_read(ran
     finally:
         await crowded.close()
     assert readers(os.getpid()) == []
+
+
+HOLDER = "import time; block = bytearray(b'x') * 200_000_000; print('ready', flush=True); time.sleep(600)"
+READER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLDER!r}])"
+
+
+async def test_what_a_reader_has_started_counts_as_its_memory_and_ends_with_it() -> None:
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", READER, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert started.stdout is not None
+    await started.stdout.readline()
+    reader = _ReadingProcess(started)
+    children = psutil.Process(started.pid).children()
+    assert len(children) == 1
+    assert reader.memory_bytes > 200_000_000
+    await reader.end()
+    assert not psutil.wait_procs(children, timeout=ENDS_WITHIN_S)[1]
 
 
 async def test_one_process_reads_one_small_trace_after_the_other(ranks: list[Path], tmp_path: Path) -> None:

@@ -1,38 +1,62 @@
-"""Events of Kineto traces by the scan and by the plain parser, side by side."""
+"""Events of Kineto traces by the reader and by the plain parser, side by side."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from services.analyzer.readers.json_scan import NULL
-from services.analyzer.readers.kineto_events import KinetoEvents, Unscanned, decoded, scanned_events
-from services.analyzer.readers.kineto_fields import TOKEN_FIELDS, Field
-from services.analyzer.readers.kineto_plain import plain_events
+from services.analyzer.readers.kineto import workers
+from services.analyzer.readers.kineto.decompress import UnpackedBytes
+from services.analyzer.readers.kineto.document import read_events
+from services.analyzer.readers.kineto.events import NULL, TOKEN_FIELDS, Field, KinetoEvents, Token, decoded
+from services.core.errors import InvalidTraceError
+from tests.unit.kineto_plain import Content, plain_content
 
-NOT_SCANNED = Unscanned(event_count=0, position=0)
-
-
-def array(text: bytes) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.frombuffer(text, dtype=np.uint8)
+RANGE_BYTES = (200, 1500, workers.RANGE_BYTES)
 
 
-def content(events: KinetoEvents) -> list[object]:
-    """Everything that tables are made of, by the name of the column; tokens by what they say, as a number for it."""
-    meanings = np.array([hash(repr(decoded(token))) for token in events.tokens], dtype=np.int64)
-    columns = events.columns.copy()
-    for field in TOKEN_FIELDS:
-        known = columns[field] != NULL
-        columns[field][known] = meanings[columns[field][known]]
-    named = {field.name: column for field, column in zip(Field, columns.tolist(), strict=True)}
-    return [named, events.event_count, dict(events.dropped_counts), repr(events.document)]
+def source(text: bytes) -> UnpackedBytes:
+    return UnpackedBytes(np.frombuffer(text, dtype=np.uint8))
 
 
-def assert_alike(text: bytes) -> bool:
-    """Whether the scan read it; then the plain parser reads the same."""
-    scanned = scanned_events(array(text))
-    if isinstance(scanned, Unscanned):
-        return False
-    assert content(scanned) == content(plain_events(array(text), "t.json", NOT_SCANNED))
-    return True
+def content(events: KinetoEvents) -> Content:
+    """As plain_content."""
+
+    def value(field: Field, number: int) -> Any:
+        return number if field not in TOKEN_FIELDS or number == NULL else meaning(events.tokens[number])
+
+    columns = [[value(field, number) for number in events.columns[field].tolist()] for field in Field]
+    return [list(row) for row in zip(*columns, strict=True)], events.event_count, dict(events.dropped_counts), repr(events.document)
+
+
+def meaning(token: Token) -> str:
+    return repr(decoded(token)) if isinstance(token, bytes) else str(token)
+
+
+def assert_alike(text: bytes, range_bytes: tuple[int, ...] = RANGE_BYTES) -> bool:
+    """Whether the plain parser takes it; the reader does the same with the same answer, whatever the ranges."""
+    try:
+        expected, error = plain_content(text), ""
+    except (ValueError, RecursionError) as refusal:
+        expected, error = None, str(refusal)
+    except LookupError:
+        expected, error = None, "JSON without a list traceEvents"
+    for byte_count in range_bytes:
+        with mock.patch.object(workers, "RANGE_BYTES", byte_count):
+            found = _found(text)
+        if isinstance(found, InvalidTraceError):
+            assert expected is None, found
+            assert str(found.found).endswith(error)
+            assert found.subject.startswith("file t.json")
+        else:
+            assert found == expected
+    return expected is not None
+
+
+def _found(text: bytes) -> Content | InvalidTraceError:
+    try:
+        return content(read_events(source(text), "t.json"))
+    except InvalidTraceError as error:
+        return error

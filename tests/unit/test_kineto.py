@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from services.analyzer.readers import trace_bytes
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto import decompress
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.analyzer.trace_joining import RankTrace, joined
@@ -427,8 +427,8 @@ def test_several_members_of_gzip_are_one_trace(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_bytes, "ALWAYS_UNPACKED_BYTES", 1024 * 1024)
-    monkeypatch.setattr(trace_bytes, "BLOCK_BYTES", 256 * 1024)
+    monkeypatch.setattr(decompress, "ALWAYS_UNPACKED_BYTES", 1024 * 1024)
+    monkeypatch.setattr(decompress, "BLOCK_BYTES", 256 * 1024)
     bomb = gzip.compress(b'{"schemaVersion": 1, "traceEvents": [' + b" " * 40_000_000)
     with pytest.raises(LimitReachedError, match="unpack to more than"):
         read(tmp_path, bomb, "bomb.json.gz")

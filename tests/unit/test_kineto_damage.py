@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from services.analyzer.readers import kineto, kineto_ahead, kineto_plain, trace_bytes
-from services.analyzer.readers.kineto import KinetoReader
-from services.analyzer.readers.kineto_ahead import scanned_ahead
-from services.analyzer.readers.kineto_events import KinetoEvents, scanned_events
+from services.analyzer.readers.kineto import decompress, document, reader
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
 from services.core.errors import InvalidTraceError, LimitReachedError
 from tests.fuzzing import kineto as fuzzing
-from tests.unit.kineto_alike import array, assert_alike, content
+from tests.unit.kineto_alike import assert_alike
 
 Event = dict[str, Any]
 
@@ -45,10 +43,10 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_long_text_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto, "MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr(reader, "MAX_TEXT_BYTES", 1000)
     longest = "a" * 998  # and two quotes
     assert read(tmp_path, trace(kernel(name=longest))).frames["trace_names"]["name"].to_list() == [longest]
-    for odd in (trace(kernel(name=longest + "a")), trace(kernel(name=longest + "a", ts="1.5"))):  # scanned, and by the plain parser
+    for odd in (trace(kernel(name=longest + "a")), trace(kernel(name=longest + "a", ts="1.5"))):  # by float times, and by exact ones
         with pytest.raises(LimitReachedError, match="1001 bytes: ") as caught:
             read(tmp_path, odd)
         assert caught.value.subject == "file trace.json"
@@ -60,9 +58,10 @@ def test_a_text_that_no_table_holds_may_be_of_any_length(tmp_path: Path) -> None
 
 
 def test_what_the_plain_parser_would_have_to_read_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_plain, "MAX_PLAIN_BYTES", 100)
+    monkeypatch.setattr(document, "MAX_PLAIN_BYTES", 100)
+    twice = trace(kernel(), kernel()).replace(b'{"schemaVersion": 1,', b'{"traceEvents": 1, "traceEvents": [],')
     with pytest.raises(LimitReachedError, match="only the plain parser") as caught:
-        read(tmp_path, trace(kernel(ts="1.5")))
+        read(tmp_path, twice)
     assert caught.value.subject.startswith("file trace.json: byte ")
 
 
@@ -129,7 +128,7 @@ def named(pid: object, name: object, **members: object) -> Event:
 def test_processes_have_the_names_that_the_trace_gives_them(tmp_path: Path) -> None:
     operator = kernel(cat="cpu_op", pid=9, ts=1000)
     events = [named(9, "before", ts=1), named(9, 'pyth"on é', ts=10**9), named(0, "GPU 0"), operator, kernel(cat="cpu_op", pid=10, ts=1001)]
-    for text in (trace(*events), trace(*events, kernel(ts="1000.5"))):  # scanned, and by the plain parser
+    for text in (trace(*events), trace(*events, kernel(ts="1000.5"))):  # by float times, and by exact ones
         tables = read(tmp_path, text)
         assert tables.frames["trace_processes"].select("process_id", "process_name").rows() == [(9, 'pyth"on é'), (10, None)]
         assert tables.frames["ranges"]["start_ns"].to_list() == [0, 1000]  # a name has no part in when the trace begins
@@ -159,74 +158,20 @@ def test_a_trace_of_names_alone_has_no_rows(tmp_path: Path) -> None:
         b'{"traceEvents": [{"registers per threa',
     ],
 )
-def test_findings_are_left_or_read_alike(text: bytes) -> None:
+def test_findings_are_read_or_refused_alike(text: bytes) -> None:
     assert_alike(text)
 
 
 def test_the_fuzzer_finds_nothing_in_a_few_files() -> None:
     ends = [fuzzing.check(fuzzing.attempt(random.Random(seed), fuzzing.WRITTEN)[0]) for seed in range(10)]
-    assert {"scanned", "InvalidTraceError"} <= set(ends)
+    assert {"read", "InvalidTraceError"} <= set(ends)
 
 
-# ---------------------------------------------------------------- scanned while unpacked
+# ---------------------------------------------------------------- compressed
 
 
-class Arriving(trace_bytes.TraceBytes):
-    """More blocks come when they are waited for, and not before."""
-
-    def __init__(self, text: bytes, block_bytes: int) -> None:
-        super().__init__(array(bytes(10)).copy(), size=0, is_whole=False)
-        self._blocks = [text[start : start + block_bytes] for start in range(0, len(text), block_bytes)]
-
-    def beyond(self, size: int) -> trace_bytes.Bytes:
-        while self._size <= size and self._blocks:
-            self.add(self._blocks.pop(0))
-        if not self._blocks:
-            self.end()
-        return super().beyond(size)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_ahead, "SEARCHED_BYTES", 1000)
-    monkeypatch.setattr(kineto_ahead, "BLOCK_BYTES", 5_000)
-    monkeypatch.setattr(kineto_ahead, "MARGIN_BYTES", 500)
-    monkeypatch.setattr(trace_bytes, "BLOCK_BYTES", 3_000)
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("indent", [None, 1])
-def test_what_is_scanned_ahead_is_what_a_scan_of_the_whole_finds(indent: int | None) -> None:
-    events = [kernel(ts=index, name=f"k{index % 7}", args={"correlation": index}) for index in range(1000)]
-    text = json.dumps({"schemaVersion": 1, "traceEvents": events, "host_name": "h"}, indent=indent).encode()
-    whole = scanned_events(array(text))
-    source = Arriving(text, 3_000)
-    ahead = scanned_ahead(source)
-    source.beyond(len(text))
-    assert text[ahead.start - 1 : ahead.start] == b"["
-    assert len(ahead.stretches) > 5
-    assert sum(stretch.event_count for stretch in ahead.stretches) > 900
-    found = scanned_events(source.whole(), ahead)
-    assert isinstance(whole, KinetoEvents)
-    assert isinstance(found, KinetoEvents)
-    assert content(found) == content(whole)
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_a_list_that_only_looks_like_that_of_the_events_is_not_taken() -> None:
-    others = [kernel(name="other") for _ in range(300)]
-    text = trace(kernel(), other={"traceEvents": others})  # that of the trace comes last
-    source = Arriving(text, 3_000)
-    ahead = scanned_ahead(source)
-    source.beyond(len(text))
-    assert len(ahead.stretches) > 1
-    found = scanned_events(source.whole(), ahead)
-    assert isinstance(found, KinetoEvents)
-    assert found.event_count == 1
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_a_packed_trace_in_many_blocks_is_read_as_the_plain_one(tmp_path: Path) -> None:
+def test_a_packed_trace_in_many_blocks_is_read_as_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decompress, "BLOCK_BYTES", 3_000)
     text = trace(*(kernel(ts=index, name=f"k{index % 7}") for index in range(2000)))
     plain = read(tmp_path, text)
     packed = gzip.compress(text)

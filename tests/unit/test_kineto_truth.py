@@ -12,7 +12,7 @@ import pytest
 from services.analyzer.analyses.trace_breakdown import trace_breakdown
 from services.analyzer.analyses.trace_kernels import trace_kernels
 from services.analyzer.analyses.trace_layers import trace_layers
-from services.analyzer.readers.kineto import FORMAT, KinetoReader
+from services.analyzer.readers.kineto.reader import FORMAT, KinetoReader
 from services.analyzer.readers.registry import reader_of
 from services.analyzer.readers.trace import TraceFiles
 from services.analyzer.trace_tables import TIMELINE_TABLES

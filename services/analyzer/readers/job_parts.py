@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from services.analyzer.readers.kineto import KinetoReader
+from services.analyzer.readers.kineto.decompress import unpacked_head
+from services.analyzer.readers.kineto.reader import KinetoReader
 from services.analyzer.readers.nsys_environment import read_environment
 from services.analyzer.readers.nsys_sqlite import NsysSqliteReader
 from services.analyzer.readers.sqlite_file import SqliteFile
-from services.analyzer.readers.trace_bytes import unpacked_head
 from services.core.errors import KernalyseError
 
 HEAD_BYTES: Final = 1024 * 1024

@@ -24,7 +24,7 @@ READERS: Final = {
     "nvbench": "NvbenchReader",
     "proton": "ProtonReader",
     "onnxruntime": "OnnxRuntimeReader",
-    "kineto": "KinetoReader",
+    "kineto.reader": "KinetoReader",
     "ncu_trace": "NcuReader",
     "commands": "CommandsReader",
     "kernel_benchmarker": "KernelBenchmarkerReader",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -10,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.analyzer.correlation import coded
-from services.analyzer.readers.json_scan import NULL
-from services.analyzer.readers.kineto_events import KinetoEvents
-from services.analyzer.readers.kineto_fields import BEGIN, COMPLETE, END, EventKind, Field
+from services.analyzer.readers.kineto.events import BEGIN, COMPLETE, END, NULL, EventKind, Field, KinetoEvents
 from services.core.errors import InvalidTraceError
 
 Integers = NDArray[np.int64]
 Indexes = NDArray[np.int32]
 
 TEXT_BASE: Final = 2**40
-"""Added to the token of a process or thread that is no number: "Spans", "stream 7". No system has so large numbers."""
+"""Added to the place of a process or thread that is no number among all such: "Spans", "stream 7". No system has so large numbers."""
 
 NOTHING: Final = -1
 """Token of a process, thread or name that an event has not: it indexes tables of tokens at their end."""
@@ -128,14 +127,14 @@ def program(file: KinetoFile) -> Program:
     kept, unpaired = _paired(columns, (process_number, thread_number))
     if kept is not None:
         process_number, thread_number = process_number[kept], thread_number[kept]
-        columns = np.ascontiguousarray(columns[:, kept])
+        columns = [column[kept] for column in columns]
         events = replace(events, columns=columns)
     is_timed = (columns[Field.PHASE] == COMPLETE) & (columns[Field.KIND] != EventKind.FORWARD_LINK)
     duration_ns = columns[Field.DURATION_NS]
     without = is_timed & (duration_ns == NULL)
     negative = is_timed & (duration_ns < 0) & ~without
     duration_ns[without] = 0
-    origin_ns = int(columns[Field.TIME_NS].min()) if columns.shape[1] > 0 else 0
+    origin_ns = int(columns[Field.TIME_NS].min()) if columns[Field.TIME_NS].size > 0 else 0
     columns[Field.TIME_NS] -= origin_ns
     counts = Counts(unpaired, int(negative.sum()), int(without.sum()))
     (processes,), (threads,) = coded(process_number), coded(thread_number)
@@ -143,7 +142,7 @@ def program(file: KinetoFile) -> Program:
     return Program(file, events, process_number, thread_number, thread_code, origin_ns, counts)
 
 
-def _set_times_of_names(columns: Integers) -> None:
+def _set_times_of_names(columns: Sequence[Integers]) -> None:
     """Names of processes hold at any time: that of another event, so that the trace begins where it does."""
     is_name = columns[Field.KIND] == EventKind.PROCESS_NAME
     if is_name.any():
@@ -170,14 +169,19 @@ def _numbers(events: KinetoEvents) -> Integers:
     is_wanted = np.zeros(numbers.size, dtype=np.bool_)
     for field in (Field.PROCESS, Field.THREAD):
         is_wanted[events.columns[field]] = True
-    for token in np.flatnonzero(is_wanted[:NOTHING]).tolist():
-        text = events.texts[token]
-        is_number = text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() and len(text) < 19
-        numbers[token] = int(text) if is_number else TEXT_BASE + token
+    wanted = np.flatnonzero(is_wanted[:NOTHING]).tolist()
+    others = sorted({events.texts[token] for token in wanted if not _is_number(events.texts[token])})
+    places = {text: TEXT_BASE + place for place, text in enumerate(others)}  # whatever the order in which tokens were found
+    numbers[wanted] = [places[text] if text in places else int(text) for text in (events.texts[token] for token in wanted)]
     return numbers
 
 
-def _paired(columns: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(text) < 19
+
+
+def _paired(columns: Sequence[Integers], threads: tuple[NDArray[Any], ...]) -> tuple[Integers | None, int]:
     """Makes complete events of begins and ends: which events to keep (None: all), and how many halves have no other one."""
     phase, time_ns, kind = columns[Field.PHASE], columns[Field.TIME_NS], columns[Field.KIND]
     halves = np.flatnonzero((phase == BEGIN) | (phase == END))
@@ -192,7 +196,7 @@ def _paired(columns: Integers, threads: tuple[NDArray[Any], ...]) -> tuple[Integ
             stack.append(row)
         elif stack:
             begin = stack.pop()
-            columns[Field.DURATION_NS, begin] = time_ns[row] - time_ns[begin]
+            columns[Field.DURATION_NS][begin] = time_ns[row] - time_ns[begin]
             phase[begin] = COMPLETE
             is_kept[begin] = kind[begin] not in (EventKind.OTHER, EventKind.FORWARD_LINK)
         else:

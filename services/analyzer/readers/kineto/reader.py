@@ -14,15 +14,13 @@ from typing import Final
 import numpy as np
 
 from services.analyzer.correlation import NONE
-from services.analyzer.readers.kineto_ahead import scanned_ahead
-from services.analyzer.readers.kineto_events import KinetoEvents, Unscanned, scanned_events
-from services.analyzer.readers.kineto_fields import Field
-from services.analyzer.readers.kineto_frames import KinetoFrames
-from services.analyzer.readers.kineto_layers import FORWARD, MODULE
-from services.analyzer.readers.kineto_plain import plain_events
-from services.analyzer.readers.kineto_program import KinetoFile, Program, program
+from services.analyzer.readers.kineto.attribution import FORWARD, MODULE
+from services.analyzer.readers.kineto.clock import KinetoFile, Program, program
+from services.analyzer.readers.kineto.decompress import trace_bytes, unpacked_head
+from services.analyzer.readers.kineto.document import read_events
+from services.analyzer.readers.kineto.events import Field, KinetoEvents, Token
+from services.analyzer.readers.kineto.frames import KinetoFrames
 from services.analyzer.readers.trace import ImportedTables, TraceFiles
-from services.analyzer.readers.trace_bytes import trace_bytes, unpacked_head
 from services.core.errors import LimitReachedError
 
 FORMAT: Final = "kineto"
@@ -71,17 +69,13 @@ class KinetoReader:
 
 def _file(files: TraceFiles) -> KinetoFile:
     with trace_bytes(files) as source:
-        ahead = scanned_ahead(source)
-        data = source.whole()
-        events = scanned_events(data, ahead)
-        if isinstance(events, Unscanned):
-            events = plain_events(data, files.file_name, events)
-        _check_texts(files, events)
-        return KinetoFile(files.file_name, events)
+        events = read_events(source, files.file_name)
+    _check_texts(files, events)
+    return KinetoFile(files.file_name, events)
 
 
 def _check_texts(files: TraceFiles, events: KinetoEvents) -> None:
-    longest = max(events.tokens, key=len, default=b"")
+    longest = max(map(_json, events.tokens), key=len, default=b"")
     if len(longest) > MAX_TEXT_BYTES:
         raise LimitReachedError(
             f"file {files.file_name}",
@@ -89,6 +83,11 @@ def _check_texts(files: TraceFiles, events: KinetoEvents) -> None:
             expected=f"at most {MAX_TEXT_BYTES} bytes",
             remedy="Find it in the file and shorten it; nothing else is wrong there.",
         )
+
+
+def _json(token: Token) -> bytes:
+    """A token as it stands in the file, but for escapes."""
+    return token if isinstance(token, bytes) else f'"{token}"'.encode("utf-8", "replace")
 
 
 def _time(unix_ns: int) -> datetime:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -12,14 +14,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from services.analyzer.correlation import NO_ID, NONE, Indexes, Integers, causes, coded, range_order, start_order
-from services.analyzer.readers import kineto_values as values
-from services.analyzer.readers.json_scan import NULL
-from services.analyzer.readers.kineto_collectives import with_dtypes, with_names
-from services.analyzer.readers.kineto_document import INDEX_LIMIT, device_facts, distributed, host_name
-from services.analyzer.readers.kineto_fields import FLOW_START, OPTIMIZER_PREFIX, EventKind, Field
-from services.analyzer.readers.kineto_host import HOST_INDEX, is_of_host_alone, working_operators
-from services.analyzer.readers.kineto_layers import SOURCES, HostRanges, Links, Placing, placed
-from services.analyzer.readers.kineto_program import TEXT_BASE, Program
+from services.analyzer.readers.kineto.attribution import (
+    HOST_INDEX,
+    SOURCES,
+    HostRanges,
+    Links,
+    Placing,
+    is_of_host_alone,
+    placed,
+    working_operators,
+)
+from services.analyzer.readers.kineto.clock import TEXT_BASE, Program
+from services.analyzer.readers.kineto.events import FLOW_START, NULL, EventKind, Field, decoded, whole_characters
 from services.analyzer.table import FLAG, NUMBER, TEXT, Column, Table
 from services.analyzer.trace_tables import (
     API_CALLS,
@@ -31,8 +37,44 @@ from services.analyzer.trace_tables import (
     TRACE_NAMES,
     TRACE_PROCESSES,
 )
+from services.core.work.collectives import NAME_PLACE
 
 RANGE_KINDS: Final = {EventKind.OPERATOR: "operator", EventKind.ANNOTATION: "annotation", EventKind.MODULE: "module"}
+OPTIMIZER_PREFIX: Final = "Optimizer."  # of annotations that PyTorch sets itself, such as Optimizer.step#AdamW.step
+
+INDEX_LIMIT: Final = 2**31
+COUNT_LIMIT: Final = 2**63
+WHOLE_TEXT: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+DIRECTIONS: Final = {
+    "HtoD": "host_to_device",
+    "DtoH": "device_to_host",
+    "DtoD": "device_to_device",
+    "HtoH": "host_to_host",
+    "PtoP": "peer_to_peer",
+    "HtoA": "host_to_array",
+    "AtoH": "array_to_host",
+    "AtoA": "array_to_array",
+    "AtoD": "array_to_device",
+    "DtoA": "device_to_array",
+}
+"""By the second word of a copy's name: "Memcpy HtoD (Pageable -> Device)"."""
+
+TENSOR_LIST: Final = "TensorList"
+DTYPES: Final = {
+    "Float": "float",
+    "Double": "double",
+    "Half": "c10::Half",
+    "BFloat16": "c10::BFloat16",
+    "Float8_e4m3fn": "c10::Float8_e4m3fn",
+    "Float8_e5m2": "c10::Float8_e5m2",
+    "Long": "long int",
+    "Int": "int",
+    "Char": "signed char",
+    "Byte": "unsigned char",
+    "Bool": "bool",
+}
+"""As inputs' data types are recorded, by the name that is recorded of a collective."""
 
 
 @dataclass(frozen=True)
@@ -240,10 +282,10 @@ class KinetoFrames:
         ranges, placing = self.ranges, self.placing
         column = ranges.events.column
         operators = column(Field.KIND) == EventKind.OPERATOR
-        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), values.text_of, TEXT)
-        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), values.text_of, TEXT)
-        input_dtypes = self._tokens(column(Field.INPUT_DTYPES), values.compact, TEXT)
-        input_values = self._tokens(column(Field.INPUT_VALUES), values.compact, TEXT)
+        collectives = self._tokens(np.where(operators, column(Field.LABEL), NULL), _text_of, TEXT)
+        collective_dtypes = self._tokens(np.where(operators, column(Field.COLLECTIVE_DTYPE), NULL), _text_of, TEXT)
+        input_dtypes = self._tokens(column(Field.INPUT_DTYPES), _compact, TEXT)
+        input_values = self._tokens(column(Field.INPUT_VALUES), _compact, TEXT)
         kinds = pl.Series([RANGE_KINDS.get(kind) for kind in EventKind], dtype=TEXT)
         return _frame(
             RANGES,
@@ -259,10 +301,10 @@ class KinetoFrames:
                 "depth": placing.depth,
                 "sequence_number": np.where(column(Field.SEQUENCE_NUMBER) < 0, NULL, column(Field.SEQUENCE_NUMBER)),
                 "is_backward": pl.Series([False, True, None], dtype=FLAG).gather(placing.is_backward),
-                "flop": self._tokens(column(Field.FLOP), values.number, NUMBER),
-                "input_shapes": self._tokens(column(Field.INPUT_SHAPES), values.compact, TEXT),
-                "input_dtypes": with_dtypes(input_dtypes, collectives, collective_dtypes),
-                "input_values": with_names(input_values, collectives),
+                "flop": self._tokens(column(Field.FLOP), _number, NUMBER),
+                "input_shapes": self._tokens(column(Field.INPUT_SHAPES), _compact, TEXT),
+                "input_dtypes": _with_dtypes(input_dtypes, collectives, collective_dtypes),
+                "input_values": _with_names(input_values, collectives),
             },
         )
 
@@ -274,7 +316,7 @@ class KinetoFrames:
             {
                 "op_index": np.arange(calls.size),
                 "kind": pl.Series(["set", "copy"], dtype=TEXT).gather(is_copy.astype(np.int32)),
-                "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), values.direction, TEXT),
+                "direction": self._tokens(np.where(is_copy, memory.events.column(Field.NAME), NULL), _direction, TEXT),
                 "process_id": self._work_process_ids(calls),
                 **_place(memory),
                 **_times(memory),
@@ -292,7 +334,7 @@ class KinetoFrames:
         document = self.trace.file.events.document
         rows = [
             {"process_id": process, "device_index": device}
-            | ({"device_name": HOST_DEVICE} if self.is_of_host_alone else device_facts(document, device))
+            | ({"device_name": HOST_DEVICE} if self.is_of_host_alone else _device_facts(document, device))
             for process, device in sorted(used)
             if device != NULL
         ]
@@ -309,9 +351,9 @@ class KinetoFrames:
                 "process_id": number,
                 "process_name": self._process_names.get(number),
                 "system_process_id": number if 0 < number < TEXT_BASE else None,
-                "rank_index": distributed(document, "rank"),
-                "world_size": distributed(document, "world_size"),
-                "host_name": host_name(document),
+                "rank_index": _distributed(document, "rank"),
+                "world_size": _distributed(document, "world_size"),
+                "host_name": _host_name(document),
                 "file_name": file.file_name,
                 "session_start_unix_ns": self.trace.session_start_unix_ns,
             }
@@ -376,3 +418,93 @@ def _taken(values: NDArray[Any], places: Indexes, nothing: int) -> NDArray[Any]:
     if values.size == 0:
         return np.full(places.size, nothing, dtype=values.dtype)
     return np.where(places == NONE, nothing, values[places]).astype(values.dtype)
+
+
+# ------------------------------------------------------------ what values of events say; None for what has another type
+
+
+def _number(token: bytes) -> float | None:
+    value = decoded(token)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _compact(token: bytes) -> str:
+    return json.dumps(decoded(token), separators=(",", ":"))
+
+
+def _text_of(token: bytes) -> str | None:
+    return _text(decoded(token))
+
+
+def _direction(name: str) -> str | None:
+    words = name.split()
+    return DIRECTIONS.get(words[1]) if len(words) > 1 else None
+
+
+# ------------------------------------------------------------ what the trace says beside its events; anything may stand there
+
+
+def _device_facts(document: Mapping[str, Any], device_index: int) -> dict[str, Any]:
+    """Columns of trace_devices by name; none where the device is not described."""
+    properties = document.get("deviceProperties")
+    for device in properties if isinstance(properties, list) else ():
+        if isinstance(device, dict) and device.get("id") == device_index:
+            major, minor = device.get("computeMajor"), device.get("computeMinor")
+            return {
+                "device_name": _text(device.get("name")),
+                "compute_capability": f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else None,
+                "sm_count": _whole(device.get("numSms"), INDEX_LIMIT),
+                "memory_bytes": _whole(device.get("totalGlobalMem"), COUNT_LIMIT),
+            }
+    return {}
+
+
+def _distributed(document: Mapping[str, Any], name: str) -> int | None:
+    """A number of the job that the process is part of: its "rank", the "world_size"."""
+    info = document.get("distributedInfo")
+    value = info.get(name) if isinstance(info, dict) else None
+    return _whole(int(value) if isinstance(value, str) and WHOLE_TEXT.fullmatch(value) else value, INDEX_LIMIT)
+
+
+def _host_name(document: Mapping[str, Any]) -> str | None:
+    return _text(document.get("host_name"))
+
+
+def _text(value: object) -> str | None:
+    return whole_characters(value) if isinstance(value, str) else None
+
+
+def _whole(value: object, limit: int) -> int | None:
+    """A whole number that is less than the limit, and not much less than zero either."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit else None
+
+
+# ------------------------------------------------------------ what is recorded of a collective beside its inputs
+
+# The operator record_param_comms has its name as an input, which the profiler leaves out as it does all texts, and lists of tensors,
+# whose types it leaves out; both stand in further arguments. Here they are put where they belong.
+
+
+def _with_names(input_values: pl.Series, collectives: pl.Series) -> pl.Series:
+    """input_values: JSON. collectives: name of each row's collective; null: it is none."""
+    return _put(input_values, collectives, NAME_PLACE, lambda recorded, name: name if recorded == "" else recorded)
+
+
+def _with_dtypes(input_dtypes: pl.Series, collectives: pl.Series, dtypes: pl.Series) -> pl.Series:
+    """input_dtypes: JSON. A list of tensors gets the data type that all of it has."""
+    known = dtypes.replace_strict(DTYPES, default=None, return_dtype=pl.String).set(collectives.is_null(), None)
+    return _put(input_dtypes, known, 0, lambda recorded, dtype: dtype if recorded == TENSOR_LIST else recorded)
+
+
+def _put(recorded: pl.Series, texts: pl.Series, place: int, chosen: Callable[[Any, str], Any]) -> pl.Series:
+    """Where there is a text, it is put at this place of the list."""
+    rows = (recorded.is_not_null() & texts.is_not_null()).arg_true()
+    if rows.is_empty():
+        return recorded
+    found = []
+    for text, put in zip(recorded.gather(rows), texts.gather(rows), strict=True):
+        values = json.loads(text)
+        if isinstance(values, list) and place < len(values):
+            values[place] = chosen(values[place], put)
+        found.append(json.dumps(values, separators=(",", ":")))
+    return recorded.clone().scatter(rows, found)
